@@ -54,7 +54,7 @@ class Visit:
         more: settings of the browser's context.
 
     Attributes:
-        page: where they look.
+        page: the open page of the browser.
         asked: every request, as method and path with its query.
         complaints: errors of the page, its console and its policy.
     """
@@ -75,7 +75,7 @@ class Visit:
             self.complaints.append(message.text)
 
     def decline_passwords(self) -> None:
-        """Answer the browser's own question for a password with Cancel, as people do by hand."""
+        """Answer the browser's password dialog with Cancel, as a user does."""
         devtools = self.context.new_cdp_session(self.page)
 
         def answer(event: dict[str, Any]) -> None:
@@ -83,11 +83,11 @@ class Visit:
             asked = {"requestId": event["requestId"], "authChallengeResponse": declined}
             devtools.send("Fetch.continueWithAuth", asked)
 
-        def go_on(event: dict[str, Any]) -> None:
+        def pass_on(event: dict[str, Any]) -> None:
             devtools.send("Fetch.continueRequest", {"requestId": event["requestId"]})
 
         devtools.on("Fetch.authRequired", answer)
-        devtools.on("Fetch.requestPaused", go_on)
+        devtools.on("Fetch.requestPaused", pass_on)
         devtools.send("Fetch.enable", {"handleAuthRequests": True})
 
     def close(self) -> None:

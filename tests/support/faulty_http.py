@@ -1,4 +1,4 @@
-"""A proxy before an HTTP server that answers wrongly, late or not at all when told to."""
+"""A proxy in front of an HTTP server; on request it answers wrongly, late or not at all."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def file_fields(schema: Any) -> list[Any]:
 
 
 def old_frame(payload: str, group_id: str) -> bytes:
-    """An event of the old format, as far as it is looked at: schema, and group at the end."""
+    """Return an old-format event with the parts that the reader checks: schema and group."""
     field = {"name": "payload", "type": {"type": "record", "name": payload, "fields": []}}
     schema = {
         "type": "record",

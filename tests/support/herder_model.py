@@ -107,7 +107,7 @@ class Session:
         self._at_ms = now_ms + self._world.chance.randint(10, 2_000)
 
     def _take_over(self, now_ms: int) -> None:
-        """Blocked until the broker answers or the time is over, whatever was asked meanwhile."""
+        """Block until the broker answers or the timeout ends; commands do not interrupt it."""
         assert self._attempt_ms is not None
         if self._world.is_broker_away:
             if now_ms - self._attempt_ms >= INIT_TIMEOUT_MS:
@@ -200,7 +200,7 @@ class World:
 
     @property
     def is_broker_away(self) -> bool:
-        """Whether the broker answers nobody."""
+        """Return whether the broker answers no client."""
         return self.time.ms < self._thaw_at_ms
 
     # ------------------------------------------------------------ between the two
@@ -251,7 +251,7 @@ class World:
 
     def _handle(self, message: Mapping[str, Any]) -> None:
         if self._ready_at_ms is not None:
-            return  # nobody reads the pipe: what was sent to a dead child is lost
+            return  # no process reads the pipe: messages to a dead child are lost
         match message["op"]:
             case "start":
                 self.units.start(message, self._session)

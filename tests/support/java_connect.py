@@ -4,7 +4,7 @@ Rules of this file:
 - It knows nothing of Icefloe: a connector's JSON goes in, tables come out.
 - The plug-in lies in a folder of its own below ``plugin.path``; with its jars directly in it every
   jar becomes a plug-in, and the sink finds none of its classes.
-- A short ``offset.flush.interval.ms``: the sink looks at the control topic only when it is given
+- A short ``offset.flush.interval.ms``: the sink polls the control topic only when it is given
   records or asked for offsets, so the worker's default lets an idle task answer after a minute.
 """
 
@@ -41,7 +41,7 @@ class JavaConnect:
     Args:
         state_dir: for its settings and log.
         bootstrap_servers: the cluster; it must let clients create topics by request.
-        name: of its group; workers of one name share what they were told.
+        name: of its group; workers of one group share connectors and offsets.
         heap_max_mb: the JVM's heap limit.
         converters: further converters, each a plug-in of its own: class by jar group.
     """
@@ -117,7 +117,7 @@ class JavaConnect:
             self._child.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End it whatever it does, and let go of the client."""
+        """Kill the worker in any state, and close the client."""
         self.kill()
         self.api.close()
 
@@ -152,7 +152,7 @@ class JavaConnect:
         self.until(is_stopped, lambda: f"{name} to stop: {self.status(name)}")
 
     def resume(self, name: str) -> None:
-        """Let a stopped connector go on."""
+        """Resume a stopped connector."""
         assert self.api.put(f"/connectors/{name}/resume").status_code == 202
         self.wait_running(name)
 

@@ -53,7 +53,7 @@ class Case:
     Attributes:
         schema: the table's.
         batches: the records, as Spark hands them over.
-        keys: of the connector, beside the usual ones.
+        keys: configuration keys of the connector, in addition to the usual ones.
         reference_only: take every record through the reference.
     """
 

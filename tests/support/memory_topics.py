@@ -24,7 +24,7 @@ class Log:
         self.writes = 0
 
     def acquire(self) -> None:
-        """Nobody else writes."""
+        """Do nothing: the topic has one writer."""
 
     def write(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         """All or nothing."""

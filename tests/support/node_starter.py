@@ -148,7 +148,7 @@ def _run(main: Any, asked: dict[str, Any]) -> None:
         os.close(nothing)
         os.close(log)
         main()
-    except BaseException:  # told where the node tells everything
+    except BaseException:  # the trace goes to the node's log
         traceback.print_exc()
     finally:
         os._exit(1)

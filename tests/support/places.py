@@ -44,7 +44,7 @@ class Racing:
         return getattr(self._inner, name)
 
     def commit(self, *change: object) -> Table:
-        """Somebody else's change, as long as there are any, then ours."""
+        """Apply the next change of another writer, if one is left; then commit ours."""
         if self._others:
             self._others.pop(0)()
         return self._inner.commit(*change)
@@ -79,7 +79,7 @@ class Place:
         return self.catalog.load(self.table.name())
 
     def change(self, *updates: object) -> Table:
-        """Somebody else's change."""
+        """Commit a change of another writer."""
         table = self.now()
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         return self.catalog.commit(table, [uuid], updates)

@@ -1,4 +1,4 @@
-"""Processes that a test looks at while they may end."""
+"""Reads of processes that may end at any time."""
 
 from __future__ import annotations
 

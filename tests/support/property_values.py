@@ -1,4 +1,4 @@
-"""Table properties that the product reads, and values that nobody should set."""
+"""Table properties that the product reads, and values of them that are unusual or unusable."""
 
 from __future__ import annotations
 

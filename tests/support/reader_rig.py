@@ -89,7 +89,7 @@ def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:
 
 
 def never() -> bool:
-    """Nobody stops."""
+    """Return False: no stop is requested."""
     return False
 
 

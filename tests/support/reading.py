@@ -16,8 +16,8 @@ def committed_records(
 ) -> list[KafkaRecord]:
     """Records of partitions from an offset on, when every transaction in them has ended.
 
-    One ``poll`` may give fewer: a transaction's markers come a little after the word that it is
-    committed, and a fetch ends where it likes. The test's timeout bounds it.
+    One ``poll`` may return fewer records: a transaction's markers arrive shortly after the commit
+    is acknowledged, and a fetch may end at any offset. The test's timeout bounds the wait.
 
     Args:
         kafka: Java-named client properties.

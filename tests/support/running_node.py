@@ -108,7 +108,7 @@ class RunningNode:
         return body["connector"]["state"], [task["state"] for task in body["tasks"]]
 
     def running(self, name: str, tasks: int) -> None:
-        """Wait until everything of the connector runs here, and was handed to the children.
+        """Wait until this node runs the whole connector and has sent it to the children.
 
         What is about to be handed over is shown as running already.
         """
@@ -127,7 +127,7 @@ class RunningNode:
         return all(reported.get(unit) == layout.number for unit in wanted)
 
     def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
-        """What the child was told, in order."""
+        """Return the commands that the child received, in order."""
         file = self.folder / f"{process}.jsonl"
         whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
         reported = [json.loads(line) for line in whole.splitlines()]
@@ -138,7 +138,7 @@ class RunningNode:
         return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
 
     def has_stopped(self, name: str) -> bool:
-        """Whether no task of a connector that was told to stop can write any more."""
+        """Return whether no task of a stopped connector can write any more."""
         layout, ready = self.layouts(name)
         return layout.tasks == () and ready == layout.number
 

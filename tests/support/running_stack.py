@@ -79,7 +79,7 @@ class RunningStack:
         return name
 
     def produce(self, topic: str, *values: Any, partition: int = 0, **more: Any) -> None:
-        """Write records and wait for the broker's word; anything but bytes becomes JSON."""
+        """Write records and wait for their acknowledgement; values other than bytes become JSON."""
         failed: list[object] = []
         for value in values:
             data = value if isinstance(value, bytes) or value is None else json.dumps(value)
@@ -94,7 +94,7 @@ class RunningStack:
         assert not failed
 
     def produce_keyed(self, topic: str, records: Iterable[tuple[int, bytes, bytes | None]]) -> None:
-        """Write records, each a partition, a key and a value, and wait for the broker's word."""
+        """Write records (partition, key, value), and wait for their acknowledgement."""
         for partition, key, value in records:
             self._producer.produce(topic, value=value, key=key, partition=partition)
             self._producer.poll(0)

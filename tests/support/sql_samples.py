@@ -174,4 +174,4 @@ FORMS: Final = (
     *("array_sort(l, (x, y) -> CASE WHEN x < y THEN 1 ELSE -1 END)", "split(a, ' ')[0]"),
     *("length(replace(a, 't', 'tt')) > 3 AND NOT (a = 'x' OR a IS NULL)", "decode(b, 'utf-8')"),
 )
-"""Forms of expressions beside calls."""
+"""Expressions other than function calls."""

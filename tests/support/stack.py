@@ -112,7 +112,7 @@ class RestCatalog:
             self._child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process after ``pause``."""
         if self._child:
             self._child.signal(signal.SIGCONT)
 
@@ -185,6 +185,6 @@ def answers(uri: str) -> bool:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens on a loopback port."""
+    """Return whether a process listens on a loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

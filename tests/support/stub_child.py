@@ -1,10 +1,10 @@
-"""A child process without Spark or catalog: takes a node's commands and says what it is told to.
+"""A child process without Spark or catalog: takes commands and sends prepared answers.
 
 For tests of the node alone. In the folder ``STUB_DIR`` it appends every command to
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
-unit fail once with the JSON in it (code, retriable, trace), and is removed then. What a file
-``failed-tables.json`` holds is told as the coordinators' failed tables, and ``decided.json`` is
-the answer to every decision.
+unit fail once with the JSON in it (code, retriable, trace), and is removed then. The stub reports
+the content of ``failed-tables.json`` as the coordinators' failed tables. ``decided.json`` is the
+answer to every decision.
 """
 
 import itertools

@@ -95,7 +95,7 @@ class Records:
         return WrittenBatch(ranges, progress, (((TABLE, files),),), letters)
 
     def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
-        """Dead letters are their numbers here."""
+        """Return a message with only the offset of the record as its value."""
         return ProducerMessage("dead", None, str(letter.record.offset).encode())
 
     def refresh(self) -> None:

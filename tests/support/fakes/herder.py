@@ -133,7 +133,7 @@ class FakeHerder:
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
     ) -> ConnectorDefinition:
-        """Store it; tasks are there on the next look."""
+        """Store the connector; its tasks exist at the next request."""
         with self._lock:
             if name in self._connectors:
                 raise ConflictError(f"Connector {name} already exists")
@@ -298,8 +298,8 @@ class FakeHerder:
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
         """Echo."""
         self._must_be_stopped(name)
-        looked = [{"table": table, "code": None} for table in tables]
-        reported = {"says": [], "control_offsets": [], "tables": looked}
+        results = [{"table": table, "code": None} for table in tables]
+        reported = {"says": [], "control_offsets": [], "tables": results}
         return {"connector": name, "applied": is_applied, **reported}
 
     def reset_valid_through(
@@ -307,8 +307,8 @@ class FakeHerder:
     ) -> Mapping[str, Any]:
         """Echo."""
         self._must_be_stopped(name)
-        looked = [{"table": table, "claims": []} for table in tables]
-        reported = {"applied": is_applied, "reason": reason, "error": None, "tables": looked}
+        results = [{"table": table, "claims": []} for table in tables]
+        reported = {"applied": is_applied, "reason": reason, "error": None, "tables": results}
         return {"connector": name, **reported}
 
     def cluster(self) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from tests.faults.chaos import Field
 
 
 def test_a_node_that_ended_by_itself_is_named_at_once(tmp_path: Path) -> None:
-    """Its status and last words are told, long before the time for what was waited for is over."""
+    """The error has its exit status and the end of its log, long before the wait times out."""
     stack = Stack(tmp_path)
     code = "import sys; print('an assertion failed'); sys.exit(3)"
     stack._node = ChildProcess("node", [sys.executable, "-c", code], log_file=stack.node_log_file)

@@ -35,7 +35,7 @@ GOOD_ROWS = ((0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 2, 2), (1, 1, 2))
 SNAPSHOTS = (
     SnapshotSeen(1, "a", {0: 10}, 1_010, (1,)),
     SnapshotSeen(2, "b", {0: 20}, 1_020, (2, 2)),
-    SnapshotSeen(3),  # somebody else's
+    SnapshotSeen(3),  # of another writer
 )
 FILES = (FileSeen("one", 10, 10), FileSeen("two", 20, 20))
 
@@ -52,10 +52,10 @@ def rows(*of: tuple[int, int, int]) -> Rows:
     return Rows(each[:, 0], each[:, 1], each[:, 2])
 
 
-def one(found: Sequence[str], *words: str) -> None:
-    """Exactly one finding, with these words in it."""
+def one(found: Sequence[str], *texts: str) -> None:
+    """Assert that there is exactly one finding, and that it contains these texts."""
     assert len(found) == 1, found
-    assert all(word in found[0] for word in words), found
+    assert all(text in found[0] for text in texts), found
 
 
 def test_a_good_history_has_no_findings() -> None:
@@ -103,7 +103,7 @@ def test_one_missing_and_one_twice_do_not_balance() -> None:
 
 
 def test_a_row_of_no_record_is_found() -> None:
-    """A row whose record belongs elsewhere or was never produced."""
+    """A row is reported whose record belongs to another table or was never produced."""
     one(check_rows(log(), rows(*GOOD_ROWS, (3, 7, 2))), "1 rows unknown", "'3:7'")
 
 
@@ -195,7 +195,7 @@ def test_announced_ranges_lie_end_to_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranges", "word"),
+    ("ranges", "finding"),
     [
         (RANGES[1:], "[6, 10) announced at 0"),
         ((*RANGES, RANGES[1]), "[6, 10) announced at 10"),
@@ -204,9 +204,9 @@ def test_announced_ranges_lie_end_to_end() -> None:
     ],
     ids=["gap", "twice", "short", "never"],
 )
-def test_ranges_that_do_not_fit_are_found(ranges: Sequence[RangeSeen], word: str) -> None:
+def test_ranges_that_do_not_fit_are_found(ranges: Sequence[RangeSeen], finding: str) -> None:
     """A gap, an overlap, an end that was not reached."""
-    assert any(word in text for text in check_ranges({"a": ranges}, {"a": 10}))
+    assert any(finding in text for text in check_ranges({"a": ranges}, {"a": 10}))
 
 
 def test_accounts_that_add_up() -> None:
@@ -215,7 +215,7 @@ def test_accounts_that_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "word"),
+    ("wrong", "finding"),
     [
         ({"rows": 5}, "6 records reported written, 5 found"),
         ({"letters": 0}, "1 records reported dead-lettered, 0 found"),
@@ -224,11 +224,11 @@ def test_accounts_that_add_up() -> None:
         ({"records": 9}, "8 records reported read, 9 found"),
     ],
 )
-def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], word: str) -> None:
-    """Both that a count is not what was told, and that the sum is not the source."""
+def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], finding: str) -> None:
+    """A count differs from the announced count, and the sum differs from the source."""
     found = check_accounts(RANGES, **{"records": 8, "rows": 6, "letters": 1, "dropped": 1, **wrong})
     assert len(found) == 2
-    assert word in found[0]
+    assert finding in found[0]
     assert "dead letters +" in found[1]
 
 

@@ -24,7 +24,7 @@ def test_every_unit_test_is_in_one_half() -> None:
 
 
 @pytest.mark.parametrize("is_first_wrong", [True, False])
-def test_a_failure_is_told_last(
+def test_a_failure_is_reported_last(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
@@ -54,7 +54,7 @@ def test_a_lane_without_chosen_tests_is_no_failure(
     assert run(chosen[1:]) == NOTHING_SELECTED
 
 
-def test_no_more_lanes_than_places_run_beside_each_other(
+def test_no_more_lanes_than_places_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others wait for a place; each is run, and a failure of the last one counts."""
