@@ -72,7 +72,7 @@ def test_second_broker_on_the_same_folder_is_refused(broker: Broker) -> None:
 
 
 def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
-    """A fixed port that somebody has is a configuration error that names it."""
+    """A fixed port that another process uses is a configuration error that names the port."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
         Broker(tmp_path / "state", port=port).start()
@@ -88,7 +88,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_dead_jvm_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    """A setting that Kafka refuses is told in Kafka's own words."""
+    """If Kafka refuses a setting, the error contains Kafka's message."""
     broker = Broker(tmp_path / "state", settings={"num.partitions": "none"})
     with pytest.raises(Exception, match=r"num\.partitions"):
         broker.start()

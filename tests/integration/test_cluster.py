@@ -71,10 +71,10 @@ class Nodes:
         found: list[str] = self[name].until(inspect)
         return found
 
-    def until_told(self, connector: str, *nodes: str, tasks: int) -> None:
-        """Wait until children of these nodes were told to start all of it.
+    def until_started(self, connector: str, *nodes: str, tasks: int) -> None:
+        """Wait until children of these nodes received a start command for every unit.
 
-        It is shown as running a little earlier.
+        The status is RUNNING slightly earlier.
         """
         units = {None, *range(tasks)}
         self[nodes[0]].until(
@@ -82,7 +82,7 @@ class Nodes:
         )
 
     def started(self, name: str, connector: str) -> list[int | None]:
-        """Units that a node's children were told to start, in order; None is the coordinator."""
+        """Return the units of a node's start commands, in order; None is the coordinator."""
         found: list[int | None] = []
         for child in ("worker", "coordinator"):
             if (self[name].folder / f"{child}.jsonl").exists():
@@ -151,7 +151,7 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
     where = nodes.until_placed(other, "second", *NAMES, tasks=3)[2]
     assert nodes.view(one)["placements"]["first"] == places
     for connector in ("first", "second"):
-        nodes.until_told(connector, *NAMES, tasks=3)
+        nodes.until_started(connector, *NAMES, tasks=3)
     before = [nodes.started(name, "first") for name in NAMES]
     restarted = nodes[one].call("POST", "/connectors/second/tasks/1/restart")
     assert restarted.status_code == 204
@@ -173,12 +173,12 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
         nodes[name].until(lambda n=name: not nodes.view(n)["placements"].get("first"))
 
 
-def _measurements(nodes: Nodes, name: str) -> dict[str, Any]:
+def _metrics(nodes: Nodes, name: str) -> dict[str, Any]:
     """What a node shows of the connector ``one``, and of whom it has no figures."""
     body = nodes[name].call("GET", "/icefloe/v1/overview").json()
     known = nodes.worker_ids()
     if not body["connectors"]:
-        return {"missing": []}  # it has not heard of the connector yet
+        return {"missing": []}  # the node does not know the connector yet
     (found,) = body["connectors"]
     fields = ("not_in_files", "dead_letters", "in_files_not_committed", "valid_through_ms")
     missing = [known[node["worker_id"]] for node in body["missing"]]
@@ -216,7 +216,7 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
         "valid_through_ms": (1_700_000_000 + at) * 1000,
     }
     for name in NAMES:
-        nodes[name].until(lambda n=name: _measurements(nodes, n) == all_of_it)
+        nodes[name].until(lambda n=name: _metrics(nodes, n) == all_of_it)
         # again: another node that is slow to answer counts as one that does not
         nodes[name].until(lambda n=name: _view(nodes, n, "dead-letters")["records"] == 7)
         nodes[name].until(
@@ -226,13 +226,13 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
     os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
     try:
         found = nodes[asked].until(
-            lambda: (f := _measurements(nodes, asked))["missing"] == [frozen] and f
+            lambda: (f := _metrics(nodes, asked))["missing"] == [frozen] and f
         )
     finally:
         os.kill(nodes[frozen].process.pid, signal.SIGCONT)
     unknown = {"not_in_files": None, "dead_letters": None}
     assert found == {**all_of_it, "missing": [frozen], **unknown}
-    nodes[asked].until(lambda: not _measurements(nodes, asked)["missing"])
+    nodes[asked].until(lambda: not _metrics(nodes, asked)["missing"])
 
 
 def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
@@ -259,14 +259,14 @@ def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topic
 
 
 def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) -> None:
-    """What it runs is ended there, then started elsewhere; then it ends, and comes back."""
+    """A node that stops ends its units first; another node starts them. Later it joins again."""
     start(nodes, "a", "b")
     leader = nodes.view("a")["leader"]
     stays = "b" if leader == "a" else "a"
     topic = topics.create("rolling", partitions=4)
     put(nodes, stays, "one", topic, tasks=4)
     places = nodes.until_placed(stays, "one", "a", "b", tasks=2)
-    nodes.until_told("one", "a", "b", tasks=2)
+    nodes.until_started("one", "a", "b", tasks=2)
     mine = [i - 1 for i, n in enumerate(places) if n == leader]
     assert nodes[leader].end() == 0
     nodes.until_placed(stays, "one", stays, tasks=2)
@@ -306,10 +306,10 @@ def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) ->
     assert nodes[frozen].process.poll() is None
 
 
-def test_a_task_that_misses_its_topic_is_heard_wherever_it_runs(
+def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     nodes: Nodes, topics: Topics
 ) -> None:
-    """A task of the other node says it; the leader looks at once, not at its next look."""
+    """A task of another node reports it; the leader reads the topics without waiting for a poll."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a", "b")
@@ -318,7 +318,7 @@ def test_a_task_that_misses_its_topic_is_heard_wherever_it_runs(
     kept, goes = topics.create("stays", partitions=1), topics.create("goes", partitions=1)
     put(nodes, leader, "one", "", tasks=2, topics_regex=f"{kept}|{goes}")
     _, *tasks = nodes.until_placed(leader, "one", "a", "b", tasks=2)
-    nodes.until_told("one", "a", "b", tasks=2)
+    nodes.until_started("one", "a", "b", tasks=2)
     theirs = next(t for t, name in enumerate(tasks) if nodes[name] is other)
     (other.folder / "events-worker.json").write_text('[{"event": "topic_missing"}]')
     admin = KafkaAdmin(other.kafka)
@@ -331,7 +331,7 @@ def test_a_task_that_misses_its_topic_is_heard_wherever_it_runs(
 
 
 def test_a_node_that_comes_gets_its_tasks_at_once(nodes: Nodes, topics: Topics) -> None:
-    """A layout gets the tasks that another node can run, not at the leader's next look."""
+    """The layout changes when a node joins, without waiting for the leader's next poll."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a")

@@ -70,7 +70,7 @@ def test_group_offsets_that_expired_repeat_nothing(
 def test_offsets_of_both_groups_that_expired_stop(
     bench: Bench, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """What was announced last is said and no offset is stored; one that is set lets it go on."""
+    """The error names the last announcement; the sink continues once an operator sets an offset."""
     for group in (bench.config.control_group_id, bench.config.connect_group_id):
         admin.delete_group(group)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_without_group_offsets_a_hole_before_the_log_stops(
 def test_a_floor_beyond_the_log_stops(
     bench: Bench, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """A topic created anew under a layout that remembers no identity, as Java's tables do not."""
+    """A recreated topic is detected without a topic id, as with tables of the Java sink."""
     _forget_identity(bench)
     admin.delete_topic(control.topic)
     until(lambda: control.topic not in admin.topics())
@@ -122,7 +122,7 @@ def test_a_floor_beyond_the_log_stops(
 def test_a_topic_that_was_given_up_no_longer_counts(
     bench: Bench, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """Created anew it stops the coordinator; once the operator has rebased, rows go on."""
+    """A recreated topic stops the coordinator; after a rebase, it commits rows again."""
     old = admin.topic_id(control.topic)
     assert old is not None
     bench.layout = dataclasses.replace(bench.layout, topic_ids=((control.topic, old),))
@@ -161,7 +161,7 @@ def test_partitions_that_are_added_are_read(
         until(lambda: bench.events[bench.events.index("restart") :].count("opened"))
         bench.answer(bench.start_commit(), 4)  # our own events stay where they were
         until(lambda: bench.rows() == [1, 2, 3, 4])
-        _announced_elsewhere(bench, 5)
+        _announced_in_last_partition(bench, 5)
         until(lambda: bench.rows() == [1, 2, 3, 4, 5])
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 6)
@@ -170,8 +170,8 @@ def test_partitions_that_are_added_are_read(
     assert all(at.values())
 
 
-def _announced_elsewhere(bench: Bench, number: int) -> None:
-    """A file announced in the last partition of the topic, as a sink with random keys does."""
+def _announced_in_last_partition(bench: Bench, number: int) -> None:
+    """Announce a file in the last partition of the topic, as a sink with random keys does."""
     file = written_file(bench.table, [{"id": number}])
     commit_id = bench.start_commit()
     (message,) = bench.messages(DataWritten(commit_id, reference(bench.table), (file,), ()))

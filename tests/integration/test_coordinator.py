@@ -1,4 +1,4 @@
-"""A coordinator against a real broker and catalog; the tasks' answers are produced by hand."""
+"""A coordinator against a real broker and catalog; the tests produce the tasks' answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_nothing_is_claimed_while_old_announcements_lie_above_an_open_transactio
     bench.catalog.close()
 
 
-def test_a_transaction_that_hangs_on_the_control_topic_is_told(bench: Bench) -> None:
+def test_a_hanging_transaction_on_the_control_topic_is_reported(bench: Bench) -> None:
     """Announcements behind it wait, and the metric says why; ended, they are committed."""
     bench.config = dataclasses.replace(bench.config, lso_stalled_ms=500)
     foreign = _foreign(bench.kafka)
@@ -150,7 +150,7 @@ def test_two_coordinators_one_is_fenced(bench: Bench) -> None:
         with Running(bench.coordinator()):
             until(lambda: first.error)
             assert isinstance(first.error, Fenced)
-            for number in range(40):  # answer whatever is asked until the data is there
+            for number in range(40):  # answer every round until the data is there
                 bench.answer(bench.start_commit(), *((2,) if number == 0 else ()))
                 if bench.rows() == [1, 2]:
                     break
@@ -158,7 +158,7 @@ def test_two_coordinators_one_is_fenced(bench: Bench) -> None:
 
 
 def test_a_late_commit_of_a_predecessor_is_no_second_coordinator(bench: Bench) -> None:
-    """A floor that moved while nobody took the transactional id over makes it start over."""
+    """If the floor moved without a takeover of the transactional id, the coordinator restarts."""
     with Running(bench.coordinator()) as running:
         bench.answer(bench.start_commit(), 1)
         until(lambda: bench.rows() == [1])

@@ -1,4 +1,4 @@
-"""Topics deleted or made anew under a node, and offsets moved past what is gone."""
+"""Topics deleted or recreated while a node runs, and offsets moved past lost records."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def node(
     made.close()
 
 
-def _make_anew(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
-    """Delete a topic and create it again, if nobody else was faster; its new identity."""
+def _recreate(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
+    """Delete and create a topic, unless another client created it first; return its new id."""
     old = admin.topic_id(topic)
     admin.delete_topic(topic)
     until(lambda: admin.topic_id(topic) != old)
@@ -62,13 +62,13 @@ def _stop(node: RunningNode, name: str) -> None:
 
 
 def _said(node: RunningNode, topic: str) -> list[Any]:
-    """Every word on moved offsets in a control topic, in order."""
+    """Return every announcement of moved offsets in a control topic, in order."""
     records = committed_records(node.kafka, TopicPartition(topic, 0))
     found = [decode_headers(record.headers).moved for record in records]
     return [moved for moved in found if moved is not None]
 
 
-def test_a_control_topic_made_anew_stops_the_connector(
+def test_a_recreated_control_topic_stops_the_connector(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
     """The trace says control_log_reset; connectors on other control topics run on."""
@@ -76,13 +76,13 @@ def test_a_control_topic_made_anew_stops_the_connector(
     node.put("other", topics.create("other"), iceberg_control_topic=topics.create("control"))
     node.running("c", 1)
     node.running("other", 1)
-    _make_anew(admin, f"{node.group_id}-control")
+    _recreate(admin, f"{node.group_id}-control")
     assert "control_log_reset" in _trace(node, "c")
     assert node.status("c")[0] == "FAILED"
     assert node.status("other") == ("RUNNING", ["RUNNING"])
 
 
-def test_source_topics_made_anew_are_taken_when_their_offsets_are_set(
+def test_recreated_source_topics_are_read_when_their_offsets_are_set(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
     """Tasks keep the old identity until an operator moves or forgets the topic's offsets."""
@@ -92,7 +92,7 @@ def test_source_topics_made_anew_are_taken_when_their_offsets_are_set(
     node.running("c", 1)
     known = dict(node.layouts("c")[0].topic_ids)
     assert {t: known[t] for t in ids} == ids
-    new = _make_anew(admin, orders)
+    new = _recreate(admin, orders)
     _stop(node, "c")
     assert dict(node.layouts("c")[0].topic_ids) == known
     offsets = {
@@ -130,10 +130,10 @@ def test_a_named_topic_that_is_deleted_stops_its_task_only(
 
 
 @pytest.mark.parametrize("dies", [(), ("layout",)])
-def test_what_a_regex_brought_in_and_went_begins_anew(
+def test_offsets_of_a_deleted_regex_topic_are_reset(
     node: RunningNode, topics: Topics, admin: KafkaAdmin, dies: tuple[str, ...]
 ) -> None:
-    """It is said before the next layout is ready, by whoever makes it so; a crash hides nothing."""
+    """The node announces the reset before the next layout is ready, also after a crash."""
     first = topics.create("day", partitions=1)
     gone = f"{first}-2"
     admin.ensure_topic(gone, 1)
@@ -143,7 +143,7 @@ def test_what_a_regex_brought_in_and_went_begins_anew(
     node.end()
     before = len(node.commands("worker", "c"))
     node.start(*dies)
-    node.until(lambda: len(node.commands("worker", "c")) > before)  # it has looked at the topics
+    node.until(lambda: len(node.commands("worker", "c")) > before)  # the node has read the topics
     admin.delete_topic(gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
@@ -155,10 +155,10 @@ def test_what_a_regex_brought_in_and_went_begins_anew(
     assert _said(node, f"{node.group_id}-control") == [said]
 
 
-def test_a_task_that_misses_its_topic_makes_the_leader_look(
+def test_a_task_that_misses_its_topic_makes_the_leader_read_the_topics(
     tmp_path: Path, kafka_properties: dict[str, str], topics: Topics, admin: KafkaAdmin
 ) -> None:
-    """The layout without it does not wait for the next look at all topics."""
+    """The layout changes without waiting for the next poll of all topics."""
     servers, hour = (
         kafka_properties["bootstrap.servers"],
         {"icefloe.metadata.refresh.ms": "3600000"},
@@ -192,22 +192,22 @@ def _ranges(bench: Bench, start: int, end: int) -> None:
     bench.hand.transact([type(message)(message.topic, message.key, message.value, headers)])
 
 
-def test_a_gap_in_the_source_is_a_bug_unless_somebody_said_so(
+def test_a_gap_in_the_source_is_a_bug_unless_an_operator_moved_offsets(
     bench: Bench, node: RunningNode, topics: Topics
 ) -> None:
-    """The word that the offsets API leaves lets the ranges jump; nothing else does."""
-    node.put("c", topics.create("orders"), iceberg_control_topic=topics.create("words"))
+    """Only the announcement of the offsets API allows a gap between ranges."""
+    node.put("c", topics.create("orders"), iceberg_control_topic=topics.create("gap-control"))
     node.running("c", 1)
-    words = node.until(lambda: node.commands("coordinator", "c"))[0]["config"][
+    control = node.until(lambda: node.commands("coordinator", "c"))[0]["config"][
         "iceberg.control.topic"
     ]
     _stop(node, "c")
     node.until(lambda: node.call("DELETE", "/connectors/c/offsets").is_success)
-    (word,) = committed_records(node.kafka, TopicPartition(words, 0))
+    (moved,) = committed_records(node.kafka, TopicPartition(control, 0))
     with Running(bench.coordinator()) as running:
         _ranges(bench, 0, 10)
-        (said,) = bench.messages(decode(word.value or b"").payload)
-        bench.hand.transact([type(said)(said.topic, said.key, said.value, word.headers)])
+        (said,) = bench.messages(decode(moved.value or b"").payload)
+        bench.hand.transact([type(said)(said.topic, said.key, said.value, moved.headers)])
         _ranges(bench, 50, 60)
         _ranges(bench, 60, 70)
         assert running.error is None

@@ -119,8 +119,8 @@ def test_a_table_that_cannot_hold_dead_letters_is_refused(catalog: CatalogGatewa
     with pytest.raises(ConfigError) as caught:
         letters_of(catalog).write([letter(1)])
     assert caught.value.code == "dead_letter_table"
-    for words in ("value is not of type binary", "code is not of type string", "note is required"):
-        assert words in str(caught.value)
+    for text in ("value is not of type binary", "code is not of type string", "note is required"):
+        assert text in str(caught.value)
 
 
 def test_a_store_that_refuses_is_an_outage(catalog: CatalogGateway) -> None:

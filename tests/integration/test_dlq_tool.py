@@ -342,11 +342,11 @@ def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None
     assert "\x00" not in with_content.stdout
     said = listed.stdout + listed.stderr + json.dumps(found)
     assert CONTENT not in said
-    for wrong, status, words in (
+    for wrong, status, reason in (
         ("0:99", 1, "has no dead letter of"),
         ("9:0", 1, "has no dead letter of"),
         ("x", 2, "PARTITION"),
     ):
         failed = letters.run("show", wrong)
         assert failed.status == status
-        assert words in failed.stderr
+        assert reason in failed.stderr

@@ -51,8 +51,8 @@ def up(folder: Path) -> Iterator[subprocess.Popen[str]]:
 def ready(started: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
     """Wait until all of it runs: its API, and every process below the command."""
     assert started.stdout is not None
-    word, _, url = started.stdout.readline().strip().partition(" ")
-    assert word == "ready"
+    keyword, _, url = started.stdout.readline().strip().partition(" ")
+    assert keyword == "ready"
     family = psutil.Process(started.pid).children(recursive=True)
     assert len(family) >= 2
     return url, family

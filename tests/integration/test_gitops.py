@@ -122,7 +122,7 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
 
 
 def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
-    """The catalog of the files is away: validate says so, and applying goes on."""
+    """If the catalog does not answer, validate reports it, and apply still succeeds."""
     cli.write("one")
     code, text = cli.files("validate")
     assert code == 1
@@ -133,7 +133,7 @@ def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
     assert cli.names() == {"one"}
 
 
-def test_look_and_steer(cli: Cli) -> None:
+def test_read_and_control(cli: Cli) -> None:
     """Get, status, pause, resume, stop, restart and offsets do what their endpoints do."""
     cli.write("one")
     assert cli.files("apply", "--wait", "60")[0] == 0
@@ -195,9 +195,9 @@ def test_look_and_steer(cli: Cli) -> None:
     assert (code, "no-such" in text) == (1, True)
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
-    """A server that is not there, and a profile that nobody wrote, are one clear line."""
-    for server, status, words in (
+def test_no_node_answers(tmp_path: Path) -> None:
+    """An unreachable server and an invalid server are one clear line, without a traceback."""
+    for server, status, message in (
         ("http://127.0.0.1:1", 3, "no node answers"),
         ("nowhere", 2, "is no URL"),
     ):
@@ -208,5 +208,5 @@ def test_nobody_answers(tmp_path: Path) -> None:
             cwd=Path(__file__).parents[2],
         )  # fmt: skip
         assert done.returncode == status
-        assert words in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr

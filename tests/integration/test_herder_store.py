@@ -110,7 +110,7 @@ def test_concurrent_writes_have_one_order(settings: StoreSettings, admin: KafkaA
 def test_a_second_node_of_the_same_group_fences_the_first(
     settings: StoreSettings, admin: KafkaAdmin
 ) -> None:
-    """Whoever leads last writes; the other one's write is refused and not in the log."""
+    """The last leader writes; a write of the earlier leader is refused and not in the log."""
     first = opened(settings, admin)
     first.put_connector("c", CONFIG)
     second = opened(settings, admin)
@@ -133,15 +133,15 @@ def test_a_second_node_of_the_same_group_fences_the_first(
 
 
 @pytest.mark.parametrize(
-    ("partitions", "policy", "word"),
+    ("partitions", "policy", "message"),
     [(1, "delete", "cleanup.policy=compact"), (2, "compact", "single partition")],
 )
 def test_unfit_config_topic_is_refused(
-    settings: StoreSettings, admin: KafkaAdmin, partitions: int, policy: str, word: str
+    settings: StoreSettings, admin: KafkaAdmin, partitions: int, policy: str, message: str
 ) -> None:
     """A topic that would lose configurations or their order is named, with what is wrong."""
     admin.ensure_topic(settings.config_topic.name, partitions, {"cleanup.policy": policy})
-    with pytest.raises(ConfigError, match=word) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         ConfigStore(settings, admin, SystemClock()).start()
     assert settings.config_topic.name in str(caught.value)
 
@@ -166,21 +166,21 @@ def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: Kafka
     again.close()
 
 
-def test_nodes_read_each_others_words(settings: StoreSettings, admin: KafkaAdmin) -> None:
-    """What one node says another reads; what is said of a gone node is forgotten by all."""
+def test_nodes_read_each_others_statuses(settings: StoreSettings, admin: KafkaAdmin) -> None:
+    """A node reads the statuses of another node; every node forgets those of a removed node."""
     first = StatusStore(settings, admin, SystemClock())
     second = StatusStore(replace(settings, worker_id="b:1"), admin, SystemClock())
     for store in (first, second):
         store.start()
-    word = NodeStatus("b:1", "http://b:1", ("worker",), is_ready=True)
-    second.put_node(word)
+    status = NodeStatus("b:1", "http://b:1", ("worker",), is_ready=True)
+    second.put_node(status)
     second.put_running("b:1", "c", Running(3, frozenset({0, 2}), coordinator=True))
     second.put_tasks("c", {0: Status("RUNNING", None, "b:1", 3)})
-    # each word has a partition of its own: there is no order among them
+    # statuses are in different partitions: their order is not defined
     assert first.wait_for(
         lambda: len(first.tasks("c")) == 1 and bool(first.running("c") and first.nodes()), 60
     )
-    assert first.nodes() == {"b:1": word}
+    assert first.nodes() == {"b:1": status}
     assert first.running("c") == {"b:1": Running(3, frozenset({0, 2}), coordinator=True)}
     first.put_tasks("c", {0: Status("FAILED", "why", "a:1", 4)})
     assert second.wait_for(lambda: second.tasks("c")[0].state == "FAILED", 60)

@@ -37,7 +37,7 @@ def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[
 
 
 def announce(leader: Leader, number: int, *, group: str | None = None) -> None:
-    """A task of an earlier layout has announced, and nobody has committed it yet."""
+    """Announce data of an earlier layout that no coordinator has committed yet."""
     group = group or leader.group
     stand = TopicPartitionOffset(leader.topic, 0, 3, None)
     event = Event(uuid4(), 0, group, DataComplete(uuid4(), (stand,)))

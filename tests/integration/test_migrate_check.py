@@ -1,4 +1,4 @@
-"""What ``icefloe migrate --check`` finds, by hand-made states on a real broker and catalog."""
+"""What ``icefloe migrate --check`` finds in prepared states of a real broker and catalog."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class State:
         return f"kafka.connect.offsets.{self.control}.{group}"
 
     def inspect(self, **changes: str) -> MigrationReport:
-        """The report, which can also be put in words."""
+        """Return the report; its text form must end with the verdict."""
         config = {**self.config, **{k.replace("__", "."): v for k, v in changes.items()}}
         with opened(config, self._kafka, {}) as direct:
             report = Inspector(

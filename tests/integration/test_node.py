@@ -59,7 +59,7 @@ def test_a_connector_is_stored_laid_out_fenced_and_started(
 
 
 def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: Topics) -> None:
-    """Whoever held a transactional id before a layout was ready has lost it after."""
+    """After a layout is ready, earlier holders of a transactional id are fenced."""
     topic = topics.create("fenced", partitions=2)
     node.start()
     node.put("c", topic, tasks_max="2", icefloe_tasks_per_worker="2")
@@ -229,7 +229,7 @@ def test_failures_restart_with_back_off_except_final_ones(
     (node.folder / "fail-c-0").write_text(json.dumps({"code": "fenced", "retriable": False}))
     before = _starts(node)
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
-    # to run it here again is safe: its id decides who writes
+    # a local restart is safe: the transactional id fences the earlier task
     node.until(lambda: _starts(node) == before + 2)
     node.running("c", tasks=1)
     (node.folder / "fail-c-0").write_text(json.dumps(final))
@@ -241,7 +241,7 @@ def test_failures_restart_with_back_off_except_final_ones(
 
 
 def _starts(node: RunningNode) -> int:
-    """How often the worker was told to start the connector's task."""
+    """Count the start commands that the worker received for the connector's task."""
     return sum(command["op"] == "start" for command in node.commands("worker", "c"))
 
 
@@ -292,10 +292,10 @@ def test_a_killed_child_comes_back_with_its_work(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("dies", ["put", "layout", "fence"])
-def test_a_node_killed_between_storing_and_starting_goes_on(
+def test_a_node_killed_between_storing_and_starting_continues(
     node: RunningNode, topics: Topics, dies: str
 ) -> None:
-    """What was stored is started by the next node; numbering goes on, nothing is half done."""
+    """The next node starts the stored connector with one layout and one start command."""
     topic = topics.create(f"dies-{dies}", partitions=2)
     node.start(dies)
     try:
@@ -313,7 +313,7 @@ def test_a_node_killed_between_storing_and_starting_goes_on(
 
 
 def test_everything_comes_back_after_a_restart(node: RunningNode, topics: Topics) -> None:
-    """Configurations, wishes and layouts survive; a deleted connector does not."""
+    """Configurations, target states and layouts survive; a deleted connector does not."""
     topic = topics.create("restart", partitions=1)
     node.start()
     for name in ("runs", "paused", "stopped", "deleted"):

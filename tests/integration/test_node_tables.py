@@ -55,7 +55,7 @@ def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode)
 
 
 def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: RunningNode) -> None:
-    """POST and ``icefloe tables skip --yes`` ask the coordinator; refusals come back as words."""
+    """POST and ``icefloe tables skip --yes`` ask the coordinator; a refusal is an error text."""
     skipped = {"announcements": 1, "files": 2, "records": 30, "paths": ["a.parquet", "b.parquet"]}
     waiting = {"announcements": 0, "files": 0, "records": 0}
     decided = {"state": "done", "table": "db.t", "skipped": skipped, "waiting": waiting}

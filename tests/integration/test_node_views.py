@@ -63,7 +63,7 @@ def _metrics(connector: str) -> dict[str, Any]:
 def node(
     kafka_properties: dict[str, str], topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningNode]:
-    """A node whose coordinator told of two rounds of the connector ``views``."""
+    """Start a node; its coordinator has reported two rounds of the connector ``views``."""
     made = RunningNode(tmp_path_factory.mktemp("views"), kafka_properties["bootstrap.servers"])
     reported = [*ROUNDS, _metrics("views")]
     (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
@@ -75,7 +75,7 @@ def node(
     )
     assert answer.status_code == 201, answer.text
     made.running("views", 1)
-    made.until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # told last
+    made.until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # reported last
     yield made
     made.close()
 
@@ -88,7 +88,7 @@ def _view(node: RunningNode, what: str, connector: str = "views") -> dict[str, A
 
 
 def test_rounds_are_listed_in_order(node: RunningNode) -> None:
-    """With what each came to and when it was heard of."""
+    """Each round has its result and the time at which it was received."""
     rounds = _view(node, "rounds")["rounds"]
     assert [r["commit_id"][-1] for r in rounds] == ["1", "2"]
     assert all(r["ended_ms"] > 1_600_000_000_000 for r in rounds)
@@ -147,7 +147,7 @@ def test_a_connector_without_dead_letter_topic_has_none(node: RunningNode, topic
     node.put("plain", topics.create("plain"))
     found = _view(node, "dead-letters", "plain")
     assert (found["topic"], found["last"]) == (None, [])
-    for path in ("connectors/views/nothing", "connectors/nobody/lag"):
+    for path in ("connectors/views/nothing", "connectors/unknown/lag"):
         assert node.call("GET", f"/icefloe/v1/{path}").status_code == 404
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 
 class SteppedClock(SystemClock):
-    """Monotonic time that passes when somebody pauses."""
+    """Monotonic time that passes only in a pause."""
 
     def __init__(self, on_pause: Callable[[], object] = lambda: None) -> None:
         self.passed_ms = 0
@@ -69,7 +69,7 @@ def wait(admin: KafkaAdmin, clock: SteppedClock, *groups: str) -> None:
 
 
 def test_groups_without_members_are_not_waited_for(admin: KafkaAdmin) -> None:
-    """A group that nobody ever used has no members."""
+    """A group that was never used has no members, and the wait ends at once."""
     clock = SteppedClock()
     wait(admin, clock, "never-used", "never-used-coord")
     assert clock.passed_ms == 0
@@ -112,7 +112,7 @@ def test_what_a_former_member_still_sends_is_refused(
 
 
 def test_a_stop_ends_the_wait(admin: KafkaAdmin, member: Consumer, group: str) -> None:
-    """Whoever is asked to stop does not wait for others."""
+    """A stop request ends the wait, although the group has members."""
     clock = SteppedClock()
     clock.passed_ms = -POLL_MS
     wait(admin, clock, group)

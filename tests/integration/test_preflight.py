@@ -142,7 +142,7 @@ def checked(
 def test_nothing_is_wrong_and_nothing_is_made(
     checked: Checked, kafka_properties: dict[str, str]
 ) -> None:
-    """A connector that can run has no errors; neither topic nor group comes of looking."""
+    """A valid connector has no errors; validation creates neither a topic nor a group."""
     letters = unique_name("letters")
     change = {
         "errors.tolerance": "all",
@@ -178,7 +178,7 @@ def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, st
 
 
 def test_tables_of_the_catalog(checked: Checked) -> None:
-    """Missing tables, other formats, columns that are none or no keys, key columns nobody names."""
+    """Errors name missing tables, unsupported formats, unfit columns and missing keys."""
     said = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
     assert said.startswith("Asked the sql catalog at sqlite:///")
     assert "table db.none does not exist; create it, or set iceberg.tables.auto-create" in said
@@ -209,7 +209,7 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
 
 
 def test_a_database_that_is_not_there_stays_so(checked: Checked, tmp_path: Path) -> None:
-    """Looking makes neither a database nor a catalog's tables in one."""
+    """Validation creates neither a database nor a catalog's tables in one."""
     file = tmp_path / "new.db"
     change = {f"{CATALOG}uri": f"sqlite:///{file}"}
     assert "db.t does not exist" in checked.error(change, "iceberg.tables")
@@ -242,7 +242,7 @@ REGISTRY = "value.converter.schema.registry.url"
 
 
 def test_a_schema_registry(checked: Checked) -> None:
-    """One that answers is asked with the connector's login; a refused one is told at its key."""
+    """The check uses the connector's login; a refused login is an error of the registry's key."""
     with SchemaRegistryServer() as registry:
         avro = {"value.converter": AVRO, REGISTRY: registry.url}
         assert checked.errors(avro) == {}
@@ -269,8 +269,8 @@ def hasty(kafka_properties: dict[str, str], tmp_path: Path, checked: Checked) ->
         yield Checked(server, checked.herder, checked.good)
 
 
-def test_nobody_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> None:
-    """Who was asked for what and for how long is told, without any secret."""
+def test_no_service_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> None:
+    """The error names the service, the request and the time, without any secret."""
     caplog.set_level(logging.DEBUG)
     closed = f"127.0.0.1:{free_port()}"
     rest = {f"{CATALOG}type": "rest", f"{CATALOG}token": CANARY, f"{CATALOG}warehouse": ""}
@@ -306,8 +306,8 @@ def test_nobody_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> Non
     assert CANARY not in caplog.text
 
 
-def test_creating_asks_nobody(checked: Checked) -> None:
-    """An outage stops nobody from creating; the query and the property leave the asking out."""
+def test_creating_asks_no_service(checked: Checked) -> None:
+    """An outage does not prevent a create; the query parameter skips remote checks."""
     away = {f"{CATALOG}uri": f"sqlite:////nowhere/{unique_name('db')}"}
     assert checked.errors(away)
     assert checked.errors(away, "?icefloe.remote=false") == {}
@@ -322,7 +322,7 @@ def test_creating_asks_nobody(checked: Checked) -> None:
 def test_the_property_leaves_it_out(
     kafka_properties: dict[str, str], tmp_path: Path, checked: Checked
 ) -> None:
-    """`icefloe.validate.remote.ms=0`: nobody is asked, whatever the query says."""
+    """`icefloe.validate.remote.ms=0` skips remote checks, also with the query parameter."""
     more = {"icefloe.validate.remote.ms": "0"}
     properties = node_properties(kafka_properties["bootstrap.servers"], tmp_path, **more)
     with api(properties, {}, checked.herder) as server:

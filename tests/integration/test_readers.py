@@ -284,7 +284,7 @@ def _literal(term: str, row: Mapping[str, Any]) -> str:
 
 
 def test_fixed_values_as_partitions_are_refused(catalog: CatalogGateway) -> None:
-    """Java writes them against the specification: whoever wrote, somebody could not read."""
+    """Java's encoding violates the specification; with either encoding, some readers fail."""
     table = _create(catalog, "identity(fx)")
     event = announced(reference(table), [_file(table, ROWS[0])], offset=0)
     outcome = _committer(catalog, table).commit(table_commit([event]))
@@ -342,7 +342,7 @@ def test_a_branch_is_read_apart_from_main(catalog: CatalogGateway, spark: Sql, d
 def test_row_level_batches_and_then_maintenance_by_spark(
     catalog: CatalogGateway, spark: Sql, duck: Sql
 ) -> None:
-    """A key written three times in one round is there once; Spark rewrites, we go on."""
+    """A key written three times in one round is one row; after Spark rewrites, commits continue."""
     table = _create(catalog, properties={**MERGE_SOON, "write.delete.mode": "merge-on-read"})
     committer = _committer(catalog, table)
     versions = [{**ROWS[0], "i": n} for n in range(6)]

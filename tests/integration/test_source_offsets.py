@@ -69,7 +69,7 @@ class Frozen:
         setattr(owner, name, method)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the frozen call."""
         self._may_go.set()
 
 
@@ -248,7 +248,7 @@ def test_control_offsets_of_a_paused_connector_pass_events_of_others(
 def test_offsets_of_a_group_with_members_are_left_to_them(
     made: Callable[[], Leader], kafka_properties: dict[str, str]
 ) -> None:
-    """A connector that is stopped here and runs in the Java sink again."""
+    """The connector is stopped in Icefloe and runs in the Java sink again."""
     leader = made()
     leader.create()
     leader.store_offsets(0, {0: 10})

@@ -293,7 +293,7 @@ def test_many_drains_leave_nothing_behind(
 
 
 def test_spark_errors_without_a_known_sign_are_retriable() -> None:
-    """What Spark says in other words is tried again."""
+    """A Spark error with an unknown text is retried."""
     error = map_spark_error(RuntimeError("Job aborted\nCaused by: java.io.IOException: broken"))
     assert (type(error), error.code) == (RetriableError, "batch_failed")
     assert "java.io.IOException: broken" in str(error)

@@ -98,8 +98,8 @@ def test_every_record_is_counted_once(rig: Rig, of_rows: bool) -> None:
     assert "secret" not in "".join(str(d.error) for d in result.dead_letters)
 
 
-def test_rows_that_a_query_makes_large_are_told_where_bytes_have_no_bound(rig: Rig) -> None:
-    """Then what was read is read again with bytes bounded; a list's size is not asked for."""
+def test_rows_that_a_query_enlarges_are_detected_in_unbounded_batches(rig: Rig) -> None:
+    """The batch is then read again with a limit in bytes; the size of a list is not checked."""
     query = rig.query(
         "SELECT id, CASE WHEN n = '35' THEN repeat(device, 35) ELSE repeat(device, 30) END AS city "
         "FROM records"
@@ -117,7 +117,7 @@ def test_rows_that_a_query_makes_large_are_told_where_bytes_have_no_bound(rig: R
 
 
 def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> None:
-    """Whatever the cuts between blocks, a row that is refused takes its record's others along."""
+    """For all block boundaries, a refused row removes the other rows of its record."""
     query = rig.query(
         "SELECT id, CAST(element AS INT) AS n FROM records r JOIN places p ON p.device = r.device",
         columns="id BIGINT, device STRING, element STRING",
@@ -230,14 +230,14 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) ->
     ],
 )
 def test_what_cannot_be_run_soundly_is_refused(rig: Rig, text: str, said: str) -> None:
-    """Before the first record, with Spark's words or ours."""
+    """The query fails before the first record, with Spark's message or ours."""
     with pytest.raises(ConfigError, match=said) as refused:
         rig.query(text)
     assert refused.value.code == "sql_query"
 
 
-def test_static_tables_are_looked_at_again(rig: Rig) -> None:
-    """After ``tables.refresh.ms``, and not before; Parquet files as well as Iceberg tables."""
+def test_static_tables_are_refreshed(rig: Rig) -> None:
+    """Parquet files and Iceberg tables are read again after ``tables.refresh.ms``, not before."""
     folder = rig.folder / "names"
     folder.mkdir()
     pq.write_table(pa.table({"k": ["d1"], "name": ["first"]}), folder / "a.parquet")
@@ -272,7 +272,7 @@ def test_static_tables_are_looked_at_again(rig: Rig) -> None:
     ],
 )
 def test_a_static_table_that_cannot_be_had(rig: Rig, keys: dict[str, str], said: str) -> None:
-    """It is missing or too large: told by name, before the first record."""
+    """A missing or too large table is named in an error, before the first record."""
     text = "SELECT id FROM records r JOIN places p ON p.device = r.device"
     with pytest.raises(ConfigError, match=said) as refused:
         rig.query(text, **{**rig.keys(text), **keys})

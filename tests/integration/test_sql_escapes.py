@@ -56,7 +56,7 @@ def test_variables_are_plain_text(rig: Rig, variable: str) -> None:
 
 
 def test_schemas_of_xml_are_not_fetched(rig: Rig) -> None:
-    """Neither an address nor a file of the node is read for ``from_xml``, whatever its case."""
+    """``from_xml``, in upper or lower case, reads neither an address nor a file of the node."""
     secret = rig.folder / "secret.xsd"
     secret.write_text(f"<!DOCTYPE x SYSTEM '{_CANARY}'>")
     with _asked() as (address, paths):

@@ -126,8 +126,8 @@ def test_lists_that_are_mostly_null(rig: Rig) -> None:
     assert found == expected
 
 
-def test_bytes_read_are_told_without_dead_letters(rig: Rig) -> None:
-    """Which go by the size of records, though these do not travel then."""
+def test_bytes_read_are_reported_without_dead_letters(rig: Rig) -> None:
+    """Without a tolerance, records are not kept for dead letters; their sizes are counted."""
     query = rig.query("SELECT id FROM records", **{"errors.tolerance": "none"})
     result = rig.run(query, [b'{"id": 1}', b'{"id": 22}'])
     assert counts(result).bytes_read == 19

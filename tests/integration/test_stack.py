@@ -29,8 +29,8 @@ def test_rest_catalog_makes_a_namespace(rest_catalog: RestCatalog) -> None:
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("java", **rest_catalog.properties)
-    catalog.create_namespace("made_here")
-    assert ("made_here",) in catalog.list_namespaces()
+    catalog.create_namespace("created")
+    assert ("created",) in catalog.list_namespaces()
 
 
 def test_s3_server_keeps_an_object(s3_server: S3Server) -> None:

@@ -115,7 +115,7 @@ def test_the_list_shows_every_connector_the_troubled_first(
     expect(first.get_by_role("cell").nth(4)).to_have_text(re.compile(r"\d+ d \d+ h"))
     expect(_row(seen, "more-05").get_by_role("cell").nth(2)).to_have_text(
         "\N{EN DASH}"
-    )  # not heard of
+    )  # no status received
     expect(seen.page.locator("#nodes tbody tr")).to_contain_text("leader")
     expect(seen.page.locator("#nodes tbody tr")).to_contain_text("coordinator, worker")
     seen.page.get_by_role("searchbox").fill("more-05")
@@ -229,11 +229,11 @@ class Partly(FakeHerder):
     """Half of the connectors run on a node that does not answer."""
 
     def nodes(self) -> Mapping[str, str | None]:
-        """This one, and one where nobody listens."""
+        """Return this node, and a node that does not answer."""
         return {**super().nodes(), "gone:1": "http://127.0.0.1:1"}
 
     def status(self, name: str) -> ReportedStatus:
-        """Those called ``far-…`` run elsewhere."""
+        """Return the status; connectors named ``far-…`` run on the remote node."""
         found = super().status(name)
         if not name.startswith("far-"):
             return found

@@ -78,7 +78,7 @@ def _rows(bench: Bench, name: tuple[str, ...]) -> list[int]:
 
 
 def test_a_dropped_table_is_given_up_by_name(bench: Bench, other: Table) -> None:
-    """Its files wait and are named, the other table goes on; skip lists them and frees offsets."""
+    """Its files wait, the other table continues; a skip lists the files and frees offsets."""
     coordinator = bench.coordinator()
     with Running(coordinator):
         bench.drop(U)
@@ -121,7 +121,7 @@ def test_a_restored_table_takes_what_waited(bench: Bench, other: Table) -> None:
 
 
 def test_files_never_go_into_another_table_of_the_name(bench: Bench, other: Table) -> None:
-    """A table made anew is another one: its own files wait for a word, then they alone go in."""
+    """A recreated table is another table: once old files are skipped, only new files are added."""
     coordinator = bench.coordinator()
     with Running(coordinator):
         old = _announce(bench, other, 7)

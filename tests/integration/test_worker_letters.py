@@ -45,13 +45,13 @@ def answer_once(rig: Rig) -> None:
 
 
 def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
-    """Its dead letters do not fit: the task goes on without starting over."""
+    """Its dead letters do not fit into memory; the task continues without a restart."""
     rig.runner.error = RetriableError("more than can be kept", code=LETTERS_FULL)
     answer_once(rig)
     rig.feed(800)
     with rig.running() as task:
         _, answer = rig.round()
-        # an eighth, then a query that goes on in steps of a quarter
+        # an eighth, then a query in steps of a quarter
         ends = [0, 100, 300, 500, 700, 800]
         assert paths(answer) == [f"0:{a}-{b - 1}" for a, b in itertools.pairwise(ends)]
         assert task.metrics.retries == 0

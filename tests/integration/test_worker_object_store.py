@@ -16,7 +16,7 @@ SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
 
 def test_files_go_to_the_object_store(s3_server: S3Server, tmp_path: Path) -> None:
-    """With a table's io properties files are written there, sizes told rightly, or deleted."""
+    """Table io properties select the store; file sizes are correct; an error returns no files."""
     location = f"{s3_server.warehouse}/{unique_name('t')}"
     table = dataclasses.replace(
         plan(tmp_path, SCHEMA), location=location, io_properties=s3_server.properties

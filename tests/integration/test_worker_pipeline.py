@@ -239,7 +239,7 @@ def test_refused_record_becomes_a_dead_letter(
 
 
 def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:
-    """A table that the configuration names and nobody may create stops the task."""
+    """A configured table that is missing and must not be created stops the task."""
     with sink.running():
         until(lambda: bool(sink.failures))
     (error,) = sink.failures
@@ -249,7 +249,7 @@ def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:
 
 
 def test_group_offsets_are_those_of_the_java_sink(sink: Sink) -> None:
-    """Source offsets lie in the group that the Java sink would go on from."""
+    """Source offsets are in the group from which the Java sink would continue."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, {"id": 2})
     with sink.running():

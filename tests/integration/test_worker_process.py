@@ -39,7 +39,7 @@ from tests.support.stack import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 CANARY = "canary-5e1f"
-ROUNDS = 4  # nobody commits them here, and more would hold the task back
+ROUNDS = 4  # no coordinator commits them, and more rounds would stop the task
 
 
 @dataclass

@@ -37,13 +37,13 @@ def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def weighing(found: list[dict[str, int]]) -> OnBatch:
-    """Adds what ``weighed`` tells of each micro-batch."""
+    """Return a callback that adds the counts of ``weighed`` for each micro-batch."""
 
-    def looks(rows: Any, _: OffsetRanges) -> None:
+    def weigh(rows: Any, _: OffsetRanges) -> None:
         reported = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
         found.extend(reported.to_pylist())
 
-    return looks
+    return weigh
 
 
 def test_large_records_reach_python_a_few_at_a_time(
@@ -57,8 +57,8 @@ def test_large_records_reach_python_a_few_at_a_time(
         reader.session, reader.options | {"includeHeaders": "true"}, columns, "test"
     )
     found: list[dict[str, int]] = []
-    looks = weighing(found)
-    large.read_batch(whole(admin, topic), looks)
+    weigh = weighing(found)
+    large.read_batch(whole(admin, topic), weigh)
     assert sum(each["rows"] for each in found) == 30
     assert max(each["size"] for each in found) < 18 * 2**20
     assert {each["nulls"] for each in found} == {0}
@@ -81,26 +81,26 @@ def test_small_records_reach_python_in_batches_of_rows(
     topics: Topics,
     kafka_properties: dict[str, str],
 ) -> None:
-    """Where records are known to be small, nobody asks for the bytes of a batch."""
+    """If records are known to be small, the reader does not limit a batch in bytes."""
     topic = topics.create("small")
     produce(kafka_properties, topic, 900, value=b"x" * 30_000)
     options = reader.options | {"includeHeaders": "true"}
     found: list[dict[str, int]] = []
-    looks = weighing(found)
+    weigh = weighing(found)
     columns = ("key", "value", "headers")
     if how == "batch":
         SourceReader(reader.session, options, columns, "test", small()).read_batch(
-            whole(admin, topic), looks
+            whole(admin, topic), weigh
         )
     else:
         ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
-        ordered.run_query(whole(admin, topic).starts, looks, is_stopping=never)
+        ordered.run_query(whole(admin, topic).starts, weigh, is_stopping=never)
     assert [each["rows"] for each in found] == [900]
     assert found[0]["size"] > 16 * 2**20
 
 
 @pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
-def test_a_record_that_is_not_small_is_told_and_can_be_read(
+def test_a_record_that_is_not_small_is_reported_and_can_be_read(
     where: str,
     reader: SourceReader,
     admin: KafkaAdmin,

@@ -112,7 +112,7 @@ def test_idle_task_answers_with_its_partitions(rig: Rig) -> None:
 
 
 def test_open_transaction_holds_the_timestamp(rig: Rig) -> None:
-    """A partition whose end nobody may read yet is not idle: it gives no time of a look."""
+    """A partition with an open transaction is not idle: the task reports no poll time for it."""
     writer = Producer({**rig.kafka, "transactional.id": f"open-{rig.topic}", "log_level": 0})
     writer.init_transactions(30)
     writer.begin_transaction()
@@ -147,7 +147,7 @@ def test_restart_goes_on_at_the_committed_offsets(rig: Rig) -> None:
 
 def test_enough_unread_records_are_read_before_the_round(rig: Rig) -> None:
     """A full drain begins without a StartCommit; the round then finds the batch pending."""
-    rig.overrides["icefloe.drain.records"] = "60"  # all: it may look when some are in the log
+    rig.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
     with rig.running() as task:
         rig.feed(60)
         until(lambda: task.metrics.batch.records_read == 60)
@@ -160,7 +160,7 @@ def test_enough_unread_records_are_read_before_the_round(rig: Rig) -> None:
 
 def test_stop_announces_what_is_pending(rig: Rig) -> None:
     """Batches read but not yet asked for go out at the stop, under an id that no round has."""
-    rig.overrides["icefloe.drain.records"] = "60"  # all: it may look when some are in the log
+    rig.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
     with rig.running() as task:
         rig.feed(60)
         until(lambda: task.metrics.batch.records_read == 60)
@@ -169,7 +169,7 @@ def test_stop_announces_what_is_pending(rig: Rig) -> None:
 
 
 def test_backlog_is_answered_at_the_end_of_a_batch(rig: Rig) -> None:
-    """In a backlog the answer carries the batch at hand; the drain then goes on."""
+    """In a backlog the answer contains the current batch; the drain then continues."""
     rig.sizes = {"small_records": 100, "batch_records": 1_000}
     rig.overrides["iceberg.control.commit.interval-ms"] = "10"  # any batch left is far from the end
     rig.feed(3_000)
@@ -203,7 +203,7 @@ def test_first_batch_of_a_runner_that_knows_no_tables_is_small(rig: Rig) -> None
 
 
 def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(rig: Rig) -> None:
-    """Rows move again before the first large batch is read; the drain then goes on."""
+    """Rows are announced before the first large batch is read; the drain then continues."""
     rig.runner.is_primed = False
     rig.sizes = {"small_records": 100, "batch_records": 1_000}
     rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
@@ -241,7 +241,7 @@ POINTS = ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13"]
 
 @pytest.mark.parametrize("point", POINTS)
 def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) -> None:
-    """A task that starts over announces each record once, whatever had happened to the first try.
+    """A restarted task announces each record once, after a failure at any point.
 
     At W10 and W11 the first answer is committed, although the task may not know.
     """
@@ -304,7 +304,7 @@ def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
 
 
 def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that fails for longer than a broker may need to answer says why, then goes on."""
+    """A task that fails for longer than ``FAILING_MS_MAX`` reports why, then continues."""
     monkeypatch.setattr("worker.task.task.FAILING_MS_MAX", 0)
     rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
     rig.feed(3)
@@ -362,7 +362,7 @@ def test_lost_records_are_named(rig: Rig) -> None:
 
 @pytest.mark.parametrize("is_there_again", [True, False])
 def test_a_topic_that_is_another_is_not_announced(rig: Rig, *, is_there_again: bool) -> None:
-    """Deleted, or created anew while it is read: the task stops, and stops again at its start."""
+    """If the topic is deleted or recreated, the task stops, and stops again at its start."""
     rig.topic_ids = rig.admin.topic_ids([rig.topic])
     rig.feed(5)
     with rig.running():
@@ -414,7 +414,7 @@ def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
 def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
     rig: Rig, limits: dict[str, str]
 ) -> None:
-    """The batch is announced to nobody; mended, the task reads it again and writes all of it."""
+    """The batch is not announced; after the fix, the task reads it again and writes every row."""
     rig.overrides.update(limits)
     rig.feed(1_000)
     rig.runner.letters = 501
