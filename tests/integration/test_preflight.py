@@ -191,7 +191,8 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
     assert checked.errors({**upsert, own: "id"}) == {}
     assert "is no top-level column" in checked.error({**upsert, own: "ident"}, own)
     common = "iceberg.tables.default-id-columns"
-    assert "floating numbers are no keys" in checked.error({**upsert, common: "ratio"}, common)
+    refused = checked.error({**upsert, common: "ratio"}, common)
+    assert "floating-point column, which Iceberg does not allow as a key" in refused
     assert checked.errors(upsert) == {}  # keys of JSON have fields
     for table in ({}, {"iceberg.tables": "db.none", **auto}):
         said = checked.error({**upsert, **table, "key.converter": BYTES}, "iceberg.tables")
@@ -341,5 +342,5 @@ def test_other_connectors_groups(checked: Checked) -> None:
     config: dict[str, Any] = {**checked.good, "name": "first"}
     checked.herder.create_connector("first", config)
     found = checked.errors({"iceberg.connect.group-id": "connect-first"})
-    assert "connect-first is connector first's" in found["iceberg.connect.group-id"][0]
+    assert "connect-first belongs to connector first" in found["iceberg.connect.group-id"][0]
     assert checked.errors({"name": "first"}) == {}  # itself
