@@ -99,6 +99,13 @@ def node(
     ] = None,
 ) -> None:
     """Run one node: REST API, worker and coordinator."""
+    from connect.config.node.node_config import ENVIRONMENT_PREFIX  # noqa: PLC0415 - on use
+
+    if properties is None and not any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
+        raise typer.BadParameter(
+            f"name a file, or set environment variables such as {ENVIRONMENT_PREFIX}GROUP_ID",
+            param_hint="'--properties'",
+        )
     from connect.node.main import run_node  # noqa: PLC0415 - on use
 
     _exit_now(ExitStatus.NOT_ASKED if run_node(properties) else ExitStatus.DONE)

@@ -80,7 +80,7 @@ def old_java(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("node",), "Missing option '--properties'"),
+        (("node",), "Invalid value for '--properties': name a file"),
         (("nodee",), "No such command 'nodee'. Did you mean 'node'?"),
         (("node", "--propertys", "x"), "No such option: --propertys"),
         (("node", "-p", "x", "y"), "unexpected extra argument(s) (y)"),
