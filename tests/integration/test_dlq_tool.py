@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,10 @@ class Letters:
         ]
         built = [message(record, error, config, task_id=0) for record in records]
         self.producer.transact([each for each in built if each is not None])
+        topic = [TopicPartition(self.topic, 0)]
+        # the broker writes the markers of a transaction after it has acknowledged the commit
+        while self.admin.ends(topic) != self.admin.high_watermarks(topic):
+            time.sleep(0.01)
         return records
 
     def _command(self, *arguments: str) -> list[str]:

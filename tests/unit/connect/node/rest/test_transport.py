@@ -321,9 +321,12 @@ def test_what_counts_as_one_address(host: str, source: str) -> None:
     ("more", "message"),
     [
         ({"listeners": "http://0.0.0.0:1"}, "icefloe.rest.users.file"),
-        ({"listeners": "http://10.0.0.1:1", "icefloe.rest.users.file": "u"}, "in the clear"),
+        ({"listeners": "http://10.0.0.1:1", "icefloe.rest.users.file": "u"}, "without encryption"),
         ({"listeners": "https://127.0.0.1:1"}, "listeners.https.ssl.keystore.location"),
-        ({"icefloe.rest.node.certificates": "node"}, "listeners.https.ssl.client.auth requested"),
+        (
+            {"icefloe.rest.node.certificates": "node"},
+            "listeners.https.ssl.client.auth is requested",
+        ),
         ({"listeners": "ftp://127.0.0.1:1"}, r"is not http\(s\)://host:port"),
     ],
 )
