@@ -88,18 +88,20 @@ def measure(
     run: int, records: int, kafka: dict[str, str], session: Session, catalog: dict[str, str]
 ) -> None:
     """One connector from start to all files written."""
-    config = parse({
-        "name": f"bench-{run}-{uuid4()}",
-        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-        "topics": "pay",
-        "iceberg.tables": f"db.pay{run}",
-        "iceberg.tables.auto-create-enabled": "true",
-        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
-        "iceberg.control.topic": "control",
-        **{f"iceberg.catalog.{k}": v for k, v in catalog.items()},
-    })  # fmt: skip
+    config = parse(
+        {
+            "name": f"bench-{run}-{uuid4()}",
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": "pay",
+            "iceberg.tables": f"db.pay{run}",
+            "iceberg.tables.auto-create-enabled": "true",
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "iceberg.control.topic": "control",
+            **{f"iceberg.catalog.{k}": v for k, v in catalog.items()},
+        }
+    )
     wiring = TaskContext(
         kafka, "bench", None, session, SystemClock(), make_runner, lambda s, e: print(s, e or "")
     )

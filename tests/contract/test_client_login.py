@@ -17,9 +17,9 @@ CANARY = "canary-of-the-node"
 LOGIN = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanism": "PLAIN",
-    "sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required '
+    "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
     f'username="node" password="{CANARY}";',
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -135,14 +135,17 @@ LAUGHS = [
         {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "R"]}]},
         deep(200),
         deep(20_000),
-        {"type": "record", "name": "All", "fields": [
-            {"name": f"l{i}", "type": kind} for i, kind in enumerate(LAUGHS)]},
+        {
+            "type": "record",
+            "name": "All",
+            "fields": [{"name": f"l{i}", "type": kind} for i, kind in enumerate(LAUGHS)],
+        },
         {"type": "fixed", "name": "F", "size": 2**40},
         {"type": "array"},
         {"type": {"type": {"kind": "int"}}},
     ],
     ids=["recursive", "deep", "very deep", "laughs", "fixed", "no items", "no type"],
-)  # fmt: skip
+)
 def test_schema_bombs(schema: Any) -> None:
     """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
     from connect.records.converters.avro_schema import BadSchema, parse_avro

@@ -114,9 +114,18 @@ def test_every_kind_of_property(server: SchemaRegistryServer) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"id": "1"}, {"id": 1.5}, {"id": None}, {"amount": "x"}, {"small": 300}, {"lines": {}},
-     {"note": 5}, {"tags": {"a": "b"}}, {"either": []}],
-)  # fmt: skip
+    [
+        {"id": "1"},
+        {"id": 1.5},
+        {"id": None},
+        {"amount": "x"},
+        {"small": 300},
+        {"lines": {}},
+        {"note": 5},
+        {"tags": {"a": "b"}},
+        {"either": []},
+    ],
+)
 def test_other_kinds_are_refused(server: SchemaRegistryServer, change: dict[str, Any]) -> None:
     """A value of another kind than the schema's is no record."""
     with pytest.raises(RecordError) as raised:

@@ -175,7 +175,7 @@ def test_bad_messages(server: SchemaRegistryServer, data: bytes, code: str) -> N
         ("message", "not valid Protobuf"),
         ("{}", "not valid Protobuf"),
     ],
-)  # fmt: skip
+)
 def test_bad_schemas(server: SchemaRegistryServer, text: str, why: str) -> None:
     """A schema that cannot be used is about its records, and the message says why."""
     server.knows_formats = False

@@ -31,8 +31,10 @@ SCHEMA = Schema(
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 PLAIN = PartitionSpec()
 FREE = PartitionSpec(spec_id=1)
-KEYED = {"key.converter": "org.apache.kafka.connect.json.JsonConverter",
-         "key.converter.schemas.enable": "false"}  # fmt: skip
+KEYED = {
+    "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "key.converter.schemas.enable": "false",
+}
 CDC = {**KEYED, "iceberg.tables.cdc-field": "_cdc.op"}
 UPSERT = {**KEYED, "iceberg.tables.upsert-mode-enabled": "true"}
 TOLERANT = {"errors.tolerance": "all"}
@@ -210,10 +212,13 @@ def test_counts(tmp_path: Path) -> None:
     assert result.rows.superseded == 8
 
 
-@pytest.mark.parametrize(("names", "what"), [
-    (("nope",), "no top-level column"),
-    (("amount",), "floating"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (("nope",), "no top-level column"),
+        (("amount",), "floating"),
+    ],
+)
 def test_columns_that_cannot_be_keys(names: tuple[str, ...], what: str) -> None:
     """Id columns that are missing or floating are named, with the key to set."""
     from connect.records.row_operations import key_columns

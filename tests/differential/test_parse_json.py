@@ -155,7 +155,7 @@ CHAINS: dict[str, tuple[list[dict[str, str]], Schema, set[str]]] = {
     "and copied": ([PARSE, COPY], TWO, {"p"}),
     "and extracted": ([PARSE, value("ExtractField", field="p")], table(n=LongType()), {"p"}),
     "no struct": ([PARSE], table(id=LongType(), p=StringType()), set()),
-}  # fmt: skip
+}
 
 
 def chained(index: int) -> bytes:

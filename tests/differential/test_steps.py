@@ -176,9 +176,14 @@ def test_flatten(extra: dict[str, str], tmp_path: Path) -> None:
 
 
 EXPLODED = table(
-    id=LongType(), n=LongType(), i=LongType(), b=StringType(), e=LongType(), f=INNER,
+    id=LongType(),
+    n=LongType(),
+    i=LongType(),
+    b=StringType(),
+    e=LongType(),
+    f=INNER,
     l=ListType(60, LongType(), element_required=False),
-)  # fmt: skip
+)
 EXPLODES = {
     "scalars": own("Explode", field="l", element_field="e", key_field="i"),
     "in place": own("Explode", field="e"),
@@ -337,7 +342,7 @@ PLAIN: dict[str, tuple[dict[str, str], Schema, str]] = {
     "explode": (EXPLODES["spread"], EXPLODED, '{"id":1,"m":[{"b":"x","n":1,"new":[]}],"y":{}}'),
     "expressions": (EXPRESSIONS["times"], SOUGHT, '{"n":1700000000,"id":5,"b":"x"}'),
     "json": (own("ParseJson", field="p"), JSON_TABLE, '{"id":1,"p":"{\\"n\\":1}"}'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLAIN)

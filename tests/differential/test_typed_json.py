@@ -81,8 +81,12 @@ def lines(good: str) -> Iterator[bytes]:
 
 
 GOOD = {"string": '"x"', "required": '"x"', "boolean": "true", "bytes": '"AQ=="', "map": "{}"} | {
-    "list": "[1]", "strict list": "[1]", "struct": '{"a":1}', "decimal": "1.25", "double": "1.5",
-}  # fmt: skip
+    "list": "[1]",
+    "strict list": "[1]",
+    "struct": '{"a":1}',
+    "decimal": "1.25",
+    "double": "1.5",
+}
 
 
 @pytest.mark.parametrize("name", FIELDS)

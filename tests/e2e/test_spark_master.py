@@ -80,10 +80,18 @@ class StandaloneCluster:
 
     def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
         command: list[str | Path] = [
-            find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{SPARK_HOME}/jars/*",
-            f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1",
-            "--properties-file", str(self._properties), *arguments,
-        ]  # fmt: skip
+            find_java(),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{SPARK_HOME}/jars/*",
+            f"org.apache.spark.deploy.{kind}",
+            "--host",
+            "127.0.0.1",
+            "--properties-file",
+            str(self._properties),
+            *arguments,
+        ]
         environ = {
             **os.environ,
             "SPARK_HOME": str(SPARK_HOME),

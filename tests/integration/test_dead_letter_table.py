@@ -34,17 +34,19 @@ def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[CatalogGateway]:
 
 def letters_of(catalog: CatalogGateway, **changes: str) -> DeadLetterTable:
     """The dead letter table of a connector."""
-    config = parse({
-        "name": "c",
-        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-        "topics": "t",
-        "iceberg.tables": "db.t",
-        "iceberg.catalog.type": "sql",
-        "iceberg.catalog.uri": "sqlite://",
-        "iceberg.catalog.warehouse": "/nowhere",
-        "errors.deadletterqueue.table": NAME,
-        **changes,
-    })  # fmt: skip
+    config = parse(
+        {
+            "name": "c",
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": "t",
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "sqlite://",
+            "iceberg.catalog.warehouse": "/nowhere",
+            "errors.deadletterqueue.table": NAME,
+            **changes,
+        }
+    )
     return DeadLetterTable(config, catalog, SystemClock(), 4)
 
 

@@ -203,10 +203,13 @@ def test_no_node_answers(tmp_path: Path) -> None:
     ):
         done = subprocess.run(
             [sys.executable, "-m", "connect.cli.main", "status", "--server", server],
-            capture_output=True, text=True, check=False, timeout=150,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=150,
             env={"ICEFLOE_PROFILES": str(tmp_path / "none.yaml"), "PATH": ""},
             cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+        )
         assert done.returncode == status
         assert message in done.stderr
         assert "Traceback" not in done.stderr

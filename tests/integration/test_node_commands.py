@@ -106,9 +106,10 @@ def test_patch_changes_only_its_keys(node: RunningNode, connector: str, tmp_path
     after = node.call("GET", f"/connectors/{connector}/config").json()
     assert after == {**before, "iceberg.catalog.credential": f"{SECRET}2"}
     assert node.icefloe("patch", connector, "--remove", "iceberg.catalog.credential")[0] == 0
-    assert "iceberg.catalog.credential" not in node.call(
-        "GET", f"/connectors/{connector}/config"
-    ).json()  # fmt: skip
+    assert (
+        "iceberg.catalog.credential"
+        not in node.call("GET", f"/connectors/{connector}/config").json()
+    )
     code, text = node.icefloe("patch", connector, "tasks.max=many")
     assert (code, "tasks.max" in text) == (1, True)
 

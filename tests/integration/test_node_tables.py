@@ -15,9 +15,14 @@ from tests.support.stack import Topics
 pytestmark = pytest.mark.kafka
 
 FAILED = {
-    "table": "db.t", "code": "table_missing", "message": "it is gone", "retriable": False,
-    "announcements": 1, "files": 2, "records": 30,
-}  # fmt: skip
+    "table": "db.t",
+    "code": "table_missing",
+    "message": "it is gone",
+    "retriable": False,
+    "announcements": 1,
+    "files": 2,
+    "records": 30,
+}
 
 
 @pytest.fixture

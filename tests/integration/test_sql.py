@@ -184,8 +184,9 @@ def test_both_paths_give_the_same_rows(rig: Rig) -> None:
     assert rows_of(by_columns, "db.t1") == rows_of(one_by_one, "db.t1")
     assert by_columns.progress == one_by_one.progress
     assert counts(by_columns).written == 4
-    letters = [[(d.record.offset, d.error.code) for d in r.dead_letters] for r in
-               (by_columns, one_by_one)]  # fmt: skip
+    letters = [
+        [(d.record.offset, d.error.code) for d in r.dead_letters] for r in (by_columns, one_by_one)
+    ]
     assert letters[0] == letters[1]
     assert [offset for offset, _ in letters[0]] == [1, 2]
 

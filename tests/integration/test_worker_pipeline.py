@@ -67,19 +67,21 @@ class Sink:
     @contextlib.contextmanager
     def running(self, partitions: int = 1) -> Iterator[ConnectorTask]:
         """Both at work; stopped at the end."""
-        config = parse({
-            "name": f"c-{self.topic}",
-            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-            "topics": self.topic,
-            "iceberg.tables": "db.orders",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-            "value.converter.schemas.enable": "false",
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "iceberg.control.topic": self.control,
-            "iceberg.control.commit.interval-ms": "1000",
-            **{f"iceberg.catalog.{k}": v for k, v in self.catalog_properties.items()},
-            **self.keys,
-        })  # fmt: skip
+        config = parse(
+            {
+                "name": f"c-{self.topic}",
+                "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+                "topics": self.topic,
+                "iceberg.tables": "db.orders",
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "value.converter.schemas.enable": "false",
+                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+                "iceberg.control.topic": self.control,
+                "iceberg.control.commit.interval-ms": "1000",
+                **{f"iceberg.catalog.{k}": v for k, v in self.catalog_properties.items()},
+                **self.keys,
+            }
+        )
         tps = tuple(TopicPartition(self.topic, p) for p in range(partitions))
         coordinator = ConnectorCoordinator(
             config,
@@ -219,11 +221,13 @@ def test_refused_record_becomes_a_dead_letter(
 ) -> None:
     """Tolerance all: the bad record is in the dead letter topic, the others in the table."""
     dead = topics.create("dead")
-    sink.keys.update({
-        "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": dead,
-        "errors.deadletterqueue.context.headers.enable": "true",
-    })  # fmt: skip
+    sink.keys.update(
+        {
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": dead,
+            "errors.deadletterqueue.context.headers.enable": "true",
+        }
+    )
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, b"{nonsense", {"id": 3})
     with sink.running():

@@ -143,21 +143,23 @@ class Bench:
         theirs.close()
         worker = Worker(process, Channel(ours), log)
         self.workers.append(worker)
-        worker.channel.send({
-            "op": "configure",
-            "properties": {
-                **self.kafka,
-                "group.id": "g",
-                "config.storage.topic": self.config_topic,
-                "status.storage.topic": "status",
-                "offset.storage.topic": "offsets",
-                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-                "icefloe.state.dir": str(self.folder / "state"),
-                "spark.hadoop.fs.s3a.secret.key": CANARY,
-                "spark.driver.memory": "700m",
-            },
-        })  # fmt: skip
+        worker.channel.send(
+            {
+                "op": "configure",
+                "properties": {
+                    **self.kafka,
+                    "group.id": "g",
+                    "config.storage.topic": self.config_topic,
+                    "status.storage.topic": "status",
+                    "offset.storage.topic": "offsets",
+                    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+                    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                    "icefloe.state.dir": str(self.folder / "state"),
+                    "spark.hadoop.fs.s3a.secret.key": CANARY,
+                    "spark.driver.memory": "700m",
+                },
+            }
+        )
         until(lambda: any(e["event"] == "ready" for e in worker.events) or bool(process.poll()))
         assert process.poll() is None, log.read_text()
         return worker
@@ -178,9 +180,13 @@ class Bench:
         self.store.put_layout(layout, config)
         self.store.put_ready(layout)
         return {
-            "op": "start", "connector": name, "config": config,
-            "layout": layout.to_json(), "task": 0, "generation": next(self.generations),
-        }  # fmt: skip
+            "op": "start",
+            "connector": name,
+            "config": config,
+            "layout": layout.to_json(),
+            "task": 0,
+            "generation": next(self.generations),
+        }
 
     def table(self, name: str) -> None:
         """A table with one column."""

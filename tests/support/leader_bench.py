@@ -53,13 +53,15 @@ class Leader:
         self.store = ConfigStore(settings, self.admin, SystemClock())
         self.store.start()
         self.store.lead("127.0.0.1:1", "http://127.0.0.1:1")
-        node = NodeConfig.from_properties({
-            **self.kafka,
-            "group.id": self.group_id,
-            "config.storage.topic": self.storage,
-            "status.storage.topic": "status",
-            "icefloe.state.dir": "nowhere",
-        })  # fmt: skip
+        node = NodeConfig.from_properties(
+            {
+                **self.kafka,
+                "group.id": self.group_id,
+                "config.storage.topic": self.storage,
+                "status.storage.topic": "status",
+                "icefloe.state.dir": "nowhere",
+            }
+        )
         configs = ConnectorConfigs(node, Providers({}, {}), self.store)
         self.deployer = Deployer(
             configs,

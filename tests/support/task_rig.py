@@ -136,17 +136,19 @@ class Rig:
 
     def task(self) -> ConnectorTask:
         """A task that is not yet running."""
-        config = parse({
-            "name": self.name,
-            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-            "topics": self.topic,
-            "iceberg.tables": "db.t",
-            "iceberg.catalog.type": "sql",
-            "iceberg.catalog.uri": "sqlite://",
-            "iceberg.catalog.warehouse": "/nowhere",
-            "iceberg.control.topic": self.control,
-            **self.overrides,
-        })  # fmt: skip
+        config = parse(
+            {
+                "name": self.name,
+                "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+                "topics": self.topic,
+                "iceberg.tables": "db.t",
+                "iceberg.catalog.type": "sql",
+                "iceberg.catalog.uri": "sqlite://",
+                "iceberg.catalog.warehouse": "/nowhere",
+                "iceberg.control.topic": self.control,
+                **self.overrides,
+            }
+        )
         tps = tuple(TopicPartition(self.topic, p) for p in range(self.partitions))
         context = TaskContext(
             node=self.kafka,

@@ -131,6 +131,18 @@ def count(path: Path) -> int:
     return len(path.read_text("utf-8").splitlines())
 
 
+def test_the_formatter_formats_everything() -> None:
+    """No place asks the formatter to leave it out."""
+    marks = ("# fmt: " + "skip", "# fmt: " + "off")
+    places = [
+        f"{name(path)}:{number}"
+        for path in sources(*PACKAGES, "tests")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if line.rstrip().endswith(marks)
+    ]
+    assert not places
+
+
 def test_functions_are_short() -> None:
     """No function is longer than a screen; the kernel's are shorter still."""
     long = []

@@ -11,10 +11,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/how-to/recovery.md"
 STOPPING = {
-    "CommitConflict", "CommitError", "CommitRefused", "CommitStateUnknown", "ConfigError",
-    "DataLost", "Fenced", "IcefloeError", "InvariantViolation", "LayoutSuperseded",
-    "RetriableError", "_FloorMoved", "mapped",
-}  # fmt: skip
+    "CommitConflict",
+    "CommitError",
+    "CommitRefused",
+    "CommitStateUnknown",
+    "ConfigError",
+    "DataLost",
+    "Fenced",
+    "IcefloeError",
+    "InvariantViolation",
+    "LayoutSuperseded",
+    "RetriableError",
+    "_FloorMoved",
+    "mapped",
+}
 ASIDE = (  # errors of the command line end a command, not a connector
     "connect/cli",
     "connect/embedded",

@@ -72,9 +72,16 @@ def test_a_dead_letter_that_does_not_fit_is_named() -> None:
 def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileContent.DATA) -> Any:
     """A file with a bound on one column."""
     return ContentFile(
-        content, f"s3://bucket/db/t/data/{number:08d}.parquet", "PARQUET", 0, (), 1, 100,
-        lower_bounds={1: bound}, upper_bounds={1: bound},
-    )  # fmt: skip
+        content,
+        f"s3://bucket/db/t/data/{number:08d}.parquet",
+        "PARQUET",
+        0,
+        (),
+        1,
+        100,
+        lower_bounds={1: bound},
+        upper_bounds={1: bound},
+    )
 
 
 def answer(*batches: dict[str, list[ContentFile]]) -> TaskAnnouncement:

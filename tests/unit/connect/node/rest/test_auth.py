@@ -113,9 +113,12 @@ OPERATIONS = [
 def test_every_route_has_its_rule(server: RestServer, method: str, path: str, role: str) -> None:
     """Unknown callers, lower roles and users of other connectors are refused."""
     concrete = (
-        path.replace("{name}", "red-1").replace("{task}", "0").replace("{table}", "db.t")
-        .replace("{plugin}", "IcebergSink").replace("{logger}", "root")
-    )  # fmt: skip
+        path.replace("{name}", "red-1")
+        .replace("{task}", "0")
+        .replace("{table}", "db.t")
+        .replace("{plugin}", "IcebergSink")
+        .replace("{logger}", "root")
+    )
     if path in OPEN_TO_ALL:
         concrete = concrete.replace("{file}", "app.js")
         assert ask(server, None, method, concrete).status == 200

@@ -196,9 +196,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, R
     leaderless = _server(herders["leaderless"])
     with up, untracked, busy, down, guarded, leaderless:
         yield {
-            "up": up, "untracked": untracked, "busy": busy, "down": down, "guarded": guarded,
+            "up": up,
+            "untracked": untracked,
+            "busy": busy,
+            "down": down,
+            "guarded": guarded,
             "leaderless": leaderless,
-        }  # fmt: skip
+        }
 
 
 def _replies(endpoint: Operation, servers: Mapping[str, RestServer]) -> Iterator[Reply]:
