@@ -101,7 +101,7 @@ def test_a_tag_keeps_the_files_that_it_reads(table: Table) -> None:
     append(table, 2)
     append(table, 3)
     before = counts(table)
-    policy = ExpiryPolicy(max_age_ms=-1)
+    policy = ExpiryPolicy(max_age_ms=-1, batch=1)
     removed = due(table.metadata, policy, branch="main", now_ms=2**60)
     assert tagged not in removed
     removed = tuple(id_ for id_ in removed if id_ != table.metadata.current_snapshot_id)
