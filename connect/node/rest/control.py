@@ -21,6 +21,8 @@ router = APIRouter(
 _READ: Final = rule("read", "connector", at="coordinator")
 _DECIDE: Final = rule("operate", "connector", at="coordinator")
 _CONTROL: Final = rule("operate", "connector", at="leader")
+# fields called "name" hold names of tables, which a placeholder may have given a secret
+_KEPT_NAMES: Final = frozenset({"connector", "state"})
 
 
 @router.get("/tables", dependencies=[_READ], responses=errors(404, 503))
@@ -85,4 +87,4 @@ def reset_valid_through(name: ConnectorName, body: m.AskReset, herder: HerderDep
 
 def _view(herder: HerderApi, name: str, view: View) -> Any:
     with not_found(f"Connector {name} not found"):
-        return KNOWN.masked(herder.extension(name, view))
+        return KNOWN.masked(herder.extension(name, view), kept=_KEPT_NAMES)

@@ -43,8 +43,9 @@ BASE = "/icefloe/v1/connectors"
 class Api:
     """An API with users over fake operations."""
 
-    def __init__(self, server: RestServer, operations: FakeOperations) -> None:
+    def __init__(self, server: RestServer, operations: FakeOperations, herder: FakeHerder) -> None:
         self.server = server
+        self.herder = herder
         self.operations = operations
 
     def ask(self, user: str, method: str, path: str, body: Any = None) -> Reply:
@@ -77,7 +78,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
         connector_operations=operations,
     )
     with RestServer(app) as server:
-        yield Api(server, operations)
+        yield Api(server, operations, herder)
 
 
 def test_content_of_a_dead_letter_needs_admin(api: Api) -> None:
@@ -166,3 +167,16 @@ def test_secrets_are_masked_also_in_names(api: Api) -> None:
         assert answer.status == 200
         assert secret.encode() not in answer.content
         assert MASK.encode() in answer.content
+
+
+def test_an_audit_masks_names_of_tables(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is listed under ``name``, which is masked like every other text."""
+    secret = "canary-audit-88"
+    KNOWN.add(secret)
+    counts = dict.fromkeys(("announced", "committed", "waiting", "unproved", "others", "now"), 0)
+    audit = api.herder.extension("red-1", "audit")
+    found = {**audit, "tables": [{"name": f"db.{secret}", **counts}]}
+    monkeypatch.setattr(api.herder, "extension", lambda _name, _what: found)
+    answer = api.ask("reader", "GET", "/red-1/audit")
+    assert answer.status == 200, answer.content
+    assert answer.json()["tables"][0]["name"] == f"db.{MASK}"
