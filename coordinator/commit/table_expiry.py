@@ -108,8 +108,10 @@ class ExpiredFileCleaner:
 
     def add(self, before: TableMetadata, expiry: TableExpiry | None, after: Table) -> None:
         """Delete, some time later, the files of the snapshots that a commit has removed."""
+        if expiry is None or not expiry.removed:
+            return
         left = {snapshot.snapshot_id for snapshot in after.metadata.snapshots}
-        removed = frozenset(expiry.removed - left) if expiry is not None else frozenset()
+        removed = frozenset(expiry.removed - left)
         if not removed:
             return
         name = ".".join(after.name())

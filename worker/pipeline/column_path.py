@@ -22,6 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from connect.config.connector import ConnectorConfig
+from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.converters.compressed import DecompressingConverter
 from connect.records.record_path import ReferencePath
 from worker.batch.blocks import Block
@@ -29,7 +30,6 @@ from worker.batch.pipeline_spec import PipelineSpec, is_plain_json, is_total
 from worker.decode.decoded_rows import Columns
 from worker.decode.json_types import guessed_fields, leaf_count
 from worker.pipeline.key_columns import KeyCheck, KeyReader, uncompressed
-from worker.pipeline.record_fallback import NAME_MAPPING
 from worker.pipeline.transformed_rows import ColumnChain
 from worker.pipeline.value_columns import ValueColumns, inflated, json_values, schema_values
 from worker.transforms.rows import ChainPlan, ColumnStep
@@ -179,6 +179,6 @@ def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
 
 def has_own_names(table: TableWriter) -> bool:
     """Return whether record fields are found by column names, not by a name mapping."""
-    mapping = table.plan.properties.get(NAME_MAPPING)
+    mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
     schema: Schema = table.schema
     return not mapping or parse_mapping_from_json(mapping) == schema.name_mapping

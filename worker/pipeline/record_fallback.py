@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from connect.errors import RecordError, RetriableError
 from connect.model.records import KafkaRecord, SinkRecord
+from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.row_operations import ChangeRules, Operation, key_value
@@ -30,8 +31,6 @@ from worker.convert.table_columns import filled
 from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Changes, Marks
-
-NAME_MAPPING: Final = "schema.name-mapping.default"
 
 
 @dataclass(slots=True)
@@ -180,7 +179,7 @@ class RecordPath:
         return self._row(record, table, operation)
 
     def _row(self, record: SinkRecord, table: TableWriter, operation: Operation) -> dict[str, Any]:
-        mapping = table.plan.properties.get(NAME_MAPPING)
+        mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         try:
             if self._changes is None:
                 return self._reference.row(record, table.schema, mapping)
@@ -226,7 +225,7 @@ class RecordPath:
         """Request columns that the table lacks; return whether there are any."""
         if not self._config.evolve_schema_enabled:
             return False
-        mapping = table.plan.properties.get(NAME_MAPPING)
+        mapping = table.plan.properties.get(NAME_MAPPING_PROPERTY)
         missing = changes(table.schema, record, self._config, mapping)
         if not missing:
             return False

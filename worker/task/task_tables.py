@@ -41,12 +41,12 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.catalog.table_properties import ignored
 from connect.gateways.storage.guarded_io import table_storage
 from connect.gateways.storage.object_store import delete_files
+from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.row_operations import key_columns
 from connect.records.tables.delete_specs import delete_spec, unpartitioned_spec_added
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
 from worker.batch.pipeline_spec import ChangePlan, PipelineSpec, TablePlan, UnusableTable
-from worker.pipeline.record_fallback import NAME_MAPPING
 from worker.task.table_updates import commit_schema, create_table
 from worker.write.table_writer import TableWriter
 
@@ -322,12 +322,12 @@ def check_usable(plan: TablePlan) -> None:
         Exception: one of ``UNSUITABLE``.
     """
     TableWriter(plan, lambda: "")
-    mapping = plan.properties.get(NAME_MAPPING)
+    mapping = plan.properties.get(NAME_MAPPING_PROPERTY)
     try:
         parse_mapping_from_json(mapping) if mapping else None
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"table property {NAME_MAPPING} is not a name mapping", code="table_property"
+            f"table property {NAME_MAPPING_PROPERTY} is not a name mapping", code="table_property"
         ) from error
 
 

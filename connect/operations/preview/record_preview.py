@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError
 from connect.model.records import KafkaRecord, SinkRecord
+from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.row_operations import (
@@ -35,7 +36,6 @@ from connect.records.tables.schema_changes import SchemaChanges, apply_changes, 
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
 
-NAME_MAPPING: Final = "schema.name-mapping.default"
 SCHEMA_ROUNDS_MAX: Final = 10
 _SQL: Final = "Sql"
 
@@ -43,6 +43,9 @@ WRITTEN: Final = "written"
 DROPPED: Final = "dropped"
 DEAD_LETTER: Final = "dead letter"
 TASK_FAILS: Final = "task fails"
+
+
+Place: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,7 @@ class _RecordPreviews:
         self._tables: dict[str, TablePreview] = {}
         self._missing: set[str] = set()
         self._failures: dict[str, RecordError] = {}
+        self._converted: dict[Place, tuple[SinkRecord, ...] | RecordError] = {}
 
     def run(self, records: Sequence[KafkaRecord]) -> Preview:
         for record in records:
@@ -207,7 +211,7 @@ class _RecordPreviews:
     def _find_tables(self, record: KafkaRecord) -> None:
         """Load or create the tables that a record names; its errors are met again later."""
         try:
-            for converted in self._path.read(record):
+            for converted in self._read(record):
                 for name in self._path.route(converted):
                     self._find_table(name, converted)
         except RecordError:
@@ -242,7 +246,7 @@ class _RecordPreviews:
                 for name, converted in self._routed(record):
                     table = self._tables.get(name)
                     if table is not None and self._operation(converted) is not Operation.DELETE:
-                        mapping = table.properties.get(NAME_MAPPING)
+                        mapping = table.properties.get(NAME_MAPPING_PROPERTY)
                         if found := changes(table.schema, converted, self._config, mapping):
                             asked.setdefault(name, []).append(found)
             except RecordError:
@@ -291,11 +295,24 @@ class _RecordPreviews:
 
     def _routed(self, record: KafkaRecord) -> list[tuple[str, SinkRecord]]:
         found = []
-        for converted in self._path.read(record):
+        for converted in self._read(record):
             for name in self._path.route(converted):
                 is_delete_of_nothing = converted.value is None and name not in self._tables
                 if not is_delete_of_nothing:
                     found.append((name, converted))
+        return found
+
+    def _read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
+        """Return the converted record; every pass needs it, and it is converted once."""
+        place = (record.topic, record.partition, record.offset)
+        if place not in self._converted:
+            try:
+                self._converted[place] = self._path.read(record)
+            except RecordError as error:
+                self._converted[place] = error
+        found = self._converted[place]
+        if isinstance(found, RecordError):
+            raise found
         return found
 
     def _operation(self, record: SinkRecord) -> Operation:
@@ -311,7 +328,7 @@ class _RecordPreviews:
             raise failure
         operation = self._operation(record)
         schema = table.schema
-        mapping = table.properties.get(NAME_MAPPING)
+        mapping = table.properties.get(NAME_MAPPING_PROPERTY)
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
             changes(schema, record, self._config, mapping)  # refuses names that no column can have
         if self._config.is_row_level:

@@ -6,34 +6,26 @@ import datetime as dt
 import json
 import uuid
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
+from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
 from connect.model.records import KafkaRecord
 from connect.operations.preview.preview_report import json_value
 from connect.operations.preview.record_preview import preview
-from connect.validation.parse import parse
+from tests.support.tables import connector
 
 RECORD = KafkaRecord("t", 0, 0, None, -1, None, b'{"id": 1}')
 
 
-def config(**keys: str) -> Any:
-    """A connector that reads plain JSON; underscores in names stand for dots."""
-    return parse(
-        {
-            "name": "c",
-            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
-            "topics": "t",
-            "iceberg.tables": "db.t",
-            "iceberg.catalog.type": "rest",
-            "iceberg.catalog.uri": "http://127.0.0.1/",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-            "value.converter.schemas.enable": "false",
-            **{k.replace("_", "."): v for k, v in keys.items()},
-        }
-    )
+def config(**keys: str) -> ConnectorConfig:
+    """A connector that reads plain JSON; ``__`` for a dot, ``_`` for a dash."""
+    json_values = {
+        "value__converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value__converter__schemas__enable": "false",
+    }
+    return connector("c", ["db.t"], **json_values, **keys)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +53,9 @@ def test_a_query_of_spark_is_refused() -> None:
         preview(
             config(
                 transforms="q",
-                transforms_q_type="icefloe.transforms.Sql",
-                transforms_q_query="SELECT id FROM records",
-                transforms_q_columns="id bigint",
+                transforms__q__type="icefloe.transforms.Sql",
+                transforms__q__query="SELECT id FROM records",
+                transforms__q__columns="id bigint",
             ),
             [RECORD],
             lambda _: None,
@@ -79,5 +71,5 @@ def test_without_tolerance_a_rejected_record_stops_the_task() -> None:
         "VALUE_CONVERTER",
         "ROUTE",
     ]
-    found = preview(config(errors_tolerance="all"), [bad], lambda _: None)
+    found = preview(config(errors__tolerance="all"), [bad], lambda _: None)
     assert found.records[0].outcome == "dead letter"
