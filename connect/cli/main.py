@@ -106,7 +106,7 @@ def node(
             f"name a file, or set environment variables such as {ENVIRONMENT_PREFIX}GROUP_ID",
             param_hint="'--properties'",
         )
-    from connect.node.main import run_node  # noqa: PLC0415 - on use
+    from connect.node.node_start import run_node  # noqa: PLC0415 - on use
 
     _exit_now(ExitStatus.NOT_ASKED if run_node(properties) else ExitStatus.DONE)
 

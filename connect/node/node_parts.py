@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -28,20 +27,14 @@ from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
 from connect.node.metrics.statsd_reporter import StatsdReporter
+from connect.node.node_start import NodeStart
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
 from connect.processes.backoff import BackoffPolicy
-from connect.processes.supervisor import ChildSpec, SupervisedChild
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
-
-COMMANDS: Mapping[str, Sequence[str]] = {
-    # -P: Python must not run a file of that name in the working folder instead
-    name: (sys.executable, "-P", "-m", name)
-    for name in ("worker", "coordinator")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +42,28 @@ class NodeSettings:
     """What the parts are made from.
 
     Attributes:
-        config: the node's configuration.
-        environ: the process's environment; children inherit it.
-        commands: how the children are started.
+        started: the node's configuration, socket and child processes.
         worker_id: ``host:port`` of this node.
         url: base URL of its REST API.
-        clock: time and identities.
         providers: resolves placeholders.
         log_levels: levels of the process's loggers.
     """
 
-    config: NodeConfig
-    environ: Mapping[str, str]
-    commands: Mapping[str, Sequence[str]]
+    started: NodeStart
     worker_id: str
     url: str
-    clock: Clock
     providers: Providers
     log_levels: LogLevels
+
+    @property
+    def config(self) -> NodeConfig:
+        """The node's configuration."""
+        return self.started.config
+
+    @property
+    def clock(self) -> Clock:
+        """Time and identities."""
+        return self.started.clock
 
 
 class NodeParts:
@@ -102,7 +99,7 @@ class NodeParts:
         self.admin = KafkaAdmin(client_properties(resolved, prefix="admin."))
         self.store = ConfigStore(stores, self.admin, clock, self._changed, self._set_log_level)
         self.statuses = StatusStore(stores, self.admin, clock)
-        self.children = _children(settings, self._received)
+        self.children = settings.started.children
         self._requests = ChildRequests(self.children, clock)
         configs = ConnectorConfigs(config, settings.providers, self.store)
         leader = _leader(settings, self.admin, self.store, self.statuses)
@@ -153,6 +150,7 @@ class NodeParts:
             on_membership=self.herder.election.received,
             on_refused=on_refused,
         )
+        settings.started.child_events.deliver_to(self._received)
 
     def _api(
         self,
@@ -184,7 +182,9 @@ class NodeParts:
                 configs=configs,
                 admin=self.admin,
                 reader_properties=reader_properties,
-                opened=partial(opened, node=settings.config.properties, environ=settings.environ),
+                opened=partial(
+                    opened, node=settings.config.properties, environ=settings.started.environ
+                ),
                 exposition=exposition,
                 clock=settings.clock,
             ),
@@ -223,29 +223,3 @@ def _leader(
         shrink_delay_ms=settings.config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
-
-
-def _children(
-    settings: NodeSettings, on_event: Callable[[str, Mapping[str, Any]], None]
-) -> dict[str, SupervisedChild]:
-    config = settings.config
-    values = config.values
-    return {
-        name: SupervisedChild(
-            ChildSpec(
-                name=name,
-                command=settings.commands[name],
-                log_file=config.state_dir.resolve() / f"{name}.log",
-                properties=config.properties,
-                environ=settings.environ,
-            ),
-            on_event=on_event,
-            clock=settings.clock,
-            silence_ms_max=values["icefloe.child.silence.max.ms"],
-            policy=BackoffPolicy(
-                first_ms=min(100, values["icefloe.task.restart.backoff.ms"]),
-                longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
-            ),
-        )
-        for name in COMMANDS
-    }

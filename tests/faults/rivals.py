@@ -13,7 +13,7 @@ from typing import Any
 
 from connect.clock import SystemClock
 from connect.model.layout import Layout
-from connect.node.node_parts import COMMANDS
+from connect.node.node_start import COMMANDS
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, SupervisedChild
 from tests.faults.chaos import NAME, Field

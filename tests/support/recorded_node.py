@@ -18,10 +18,10 @@ from connect.config.connector import ConnectorConfig
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.config.node.node_config import NodeConfig
 from connect.model.layout import TopicPartition
-from connect.node import main as node
-from connect.node import node_parts
+from connect.node import node, node_parts
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.layout_planner import LayoutPlanner
+from connect.node.node_start import NodeStart
 from connect.processes.signals import on_signals
 from connect.state.connector_state import StoredConnector
 from connect.validation.plugins import BUILT_IN
@@ -83,7 +83,7 @@ def main() -> None:
         "coordinator": (sys.executable, STUB, "coordinator"),
     }
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
-    made = node.Node(config, dict(os.environ), commands=commands)
+    made = node.Node(NodeStart.of(config, dict(os.environ), commands=commands))
     on_signals({signal.SIGTERM}, made.stop)
     (folder / "port").write_text(str(made.port))
     os._exit(made.run())

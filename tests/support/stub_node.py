@@ -16,7 +16,8 @@ from connect import failpoints, logs
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.node.herder import deployer
-from connect.node.main import Node
+from connect.node.node import Node
+from connect.node.node_start import NodeStart
 from connect.processes.signals import on_signals
 from connect.state.config_store import ConfigStore
 
@@ -49,7 +50,7 @@ def main() -> None:
             failpoints.configure("R1=crash@1")
     logs.configure("node")
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
-    node = Node(config, dict(os.environ), commands=COMMANDS)
+    node = Node(NodeStart.of(config, dict(os.environ), commands=COMMANDS))
     on_signals({signal.SIGTERM}, node.stop)
     (Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
     os._exit(node.run())

@@ -21,7 +21,7 @@ HEAVY = (
 OF_OTHERS = {
     "coordinator.__main__": ("fastapi", "py4j", "pyspark", "uvicorn", "worker"),
     "worker.serving": ("coordinator", "fastapi", "uvicorn"),
-    "connect.node": ("coordinator", "py4j", "pyspark", "worker"),
+    "connect.node.node": ("coordinator", "py4j", "pyspark", "worker"),
 }
 
 

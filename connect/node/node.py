@@ -1,4 +1,4 @@
-"""``python -m connect.node --properties FILE``: one node, the process of ``icefloe node``.
+"""One node: its parts, its REST server, and their start and stop.
 
 Rules of this file:
 - The REST API answers first (503 with a health body), so a probe of a starting node gets an answer
@@ -7,41 +7,27 @@ Rules of this file:
   taken its place, it prints one line and ends with status 1.
 - SIGTERM and SIGINT drain: no new change; the worker first, which announces its files; then the
   coordinator, which commits them; all within the grace period; status 0.
-- The node reads its environment in this file only.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
-import signal
-import socket
-import sys
 import threading
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import uvicorn
 
-from connect import logs
-from connect.clock import Clock, SystemClock
-from connect.config.node.node_config import NodeConfig
-from connect.errors import ConfigError, IcefloeError, RetriableError
-from connect.gateways.reach import Reach, install
-from connect.jvm.java import find_java
+from connect.errors import IcefloeError, RetriableError
 from connect.logs import logger
 from connect.node.herder.stored_connectors import HEALTHY
 from connect.node.herder_api import Health, NodeInfo, ProbeState
-from connect.node.node_parts import COMMANDS, NodeParts, NodeSettings
+from connect.node.node_parts import NodeParts, NodeSettings
+from connect.node.node_start import NodeStart
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users
 from connect.node.rest.connections import GuardedListener
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.transport import http_server, tls, trust_of_peers
 from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
-from connect.processes.child_process import DirLock, writable_dir
-from connect.processes.signals import on_signals
 from connect.validation.providers import Providers
 
 RETRY_PAUSE_S = 1.0
@@ -52,41 +38,27 @@ _log = logger("node")
 
 
 class Node:
-    """One node: its parts, its REST server, and their start and stop.
+    """One node.
 
     Args:
-        config: the node's configuration.
-        environ: the process's environment; children inherit it.
-        commands: how the children are started.
-        clock: time and identities.
+        started: its configuration, socket and child processes.
     """
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        environ: Mapping[str, str],
-        *,
-        commands: Mapping[str, Sequence[str]] = COMMANDS,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, started: NodeStart) -> None:
+        config = started.config
+        self._started = started
         self._config = config
-        self._clock = clock or SystemClock()
-        self._stopping = threading.Event()
+        self._clock = started.clock
+        self._stopping = started.stopping
         self._fatal: BaseException | None = None
-        install(Reach.of(config.properties))
-        self._state_lock = DirLock("a node")
-        self._state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
-        self._listener = GuardedListener.around(listen(config))
+        self._listener = GuardedListener.around(started.listening)
         host, port, _ = config.advertised
         self.worker_id = f"{host}:{port or self.port}"
         settings = NodeSettings(
-            config,
-            environ,
-            commands,
+            started,
             self.worker_id,
             f"{config.listener.scheme}://{self.worker_id}",
-            self._clock,
-            Providers(config.properties, environ),
+            Providers(config.properties, started.environ),
             LogLevels(self._clock),
         )
         self._parts = NodeParts(settings, on_fatal=self._on_fatal, on_refused=self._on_refused)
@@ -105,8 +77,6 @@ class Node:
         _log.info("node starts", worker_id=self.worker_id, group_id=self._config.group_id)
         serving = threading.Thread(target=self._serve, name="rest", daemon=True)
         serving.start()
-        for child in self._parts.children.values():
-            child.start()
         starting = threading.Thread(target=self._start, name="start", daemon=True)
         starting.start()
         self._stopping.wait()
@@ -135,7 +105,7 @@ class Node:
             users=Users(users, self._clock) if users else None,
             peers=trust_of_peers(config),
             connector_operations=ConnectorOperations(
-                config.properties, settings.environ, self._clock, NODE_LIMITS
+                config.properties, self._started.environ, self._clock, NODE_LIMITS
             ),
             probe=self._probe,
         )
@@ -221,55 +191,3 @@ class Node:
         parts.statuses.close()
         parts.store.close()
         parts.admin.close()
-
-
-def listen(config: NodeConfig) -> socket.socket:
-    """Return the listening socket of the first of ``listeners``.
-
-    Raises:
-        ConfigError: ``listener``, the address cannot be used.
-    """
-    host, port, _ = config.listener
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.create_server((host, port), family=family, backlog=512)
-        # accepted connections inherit it; without it each answer waits 40 ms for the client's
-        # ACK, as head and body are two writes
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as e:
-        why = os.strerror(e.errno) if e.errno else str(e)
-        raise ConfigError(
-            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
-            "or end the process that uses it",
-            code="listener",
-        ) from e
-    return made
-
-
-def run_node(properties: Path | None) -> int:
-    """Run a node until SIGTERM or SIGINT; return the exit status.
-
-    Args:
-        properties: file; None takes every property from the environment.
-
-    Raises:
-        ConfigError: properties are missing or wrong, the address or the state folder is in use,
-            or there is no Java for the worker.
-    """
-    logs.configure("node")
-    find_java()  # otherwise the worker would fail repeatedly, and report it in its own log only
-    node = Node(NodeConfig.load(properties, os.environ), dict(os.environ))
-    on_signals({signal.SIGTERM, signal.SIGINT}, node.stop)
-    return node.run()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``python -m connect.node``."""
-    parser = argparse.ArgumentParser(prog="python -m connect.node", description="Run one node.")
-    parser.add_argument("--properties", type=Path, help="node properties file")
-    chosen = parser.parse_args(arguments)
-    try:
-        return run_node(chosen.properties)
-    except IcefloeError as e:
-        print(f"error: {e}", file=sys.stderr)  # noqa: T201 - for the process that started the node
-        return 1

@@ -1,0 +1,193 @@
+"""The start of a node: its configuration, its socket and its child processes.
+
+Rules of this file:
+- The child processes start before the node imports its other modules. The imports take seconds,
+  and so does the start of Spark's JVM. ``tests/unit/connect/node/test_node_start.py`` checks that
+  this module imports little.
+- The state folder is locked and the address is in use before a child starts: a second node with
+  the same configuration ends without side effects.
+- Events of the children wait until the herder exists.
+- The node reads its environment in this file only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from connect import logs
+from connect.clock import Clock, SystemClock
+from connect.config.node.node_config import NodeConfig
+from connect.errors import ConfigError
+from connect.gateways.reach import Reach, install
+from connect.jvm.java import find_java
+from connect.processes.backoff import BackoffPolicy
+from connect.processes.child_process import DirLock, writable_dir
+from connect.processes.signals import on_signals
+from connect.processes.supervisor import ChildSpec, SupervisedChild
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    # -P: Python must not run a file of that name in the working folder instead
+    name: (sys.executable, "-P", "-m", name)
+    for name in ("worker", "coordinator")
+}
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+class ChildEvents:
+    """Passes events of the children on; keeps them, in order, until it knows to whom."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._receiver: OnEvent | None = None
+
+    def __call__(self, child: str, event: dict[str, Any]) -> None:
+        """Pass an event of a child on, or keep it."""
+        with self._lock:
+            if self._receiver is None:
+                self._waiting.append((child, event))
+                return
+        self._receiver(child, event)
+
+    def deliver_to(self, receiver: OnEvent) -> None:
+        """Pass all events that wait to the receiver, and every later event."""
+        with self._lock:
+            for child, event in self._waiting:
+                receiver(child, event)
+            self._waiting.clear()
+            self._receiver = receiver
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStart:
+    """A node whose child processes have been started.
+
+    Attributes:
+        config: the node's configuration.
+        environ: the process's environment; children inherit it.
+        clock: time and identities.
+        state_lock: holds the state folder.
+        listening: the socket of the REST API.
+        children: child processes by name; they have been started.
+        child_events: what they send.
+        stopping: set when the node must drain and end.
+    """
+
+    config: NodeConfig
+    environ: Mapping[str, str]
+    clock: Clock
+    state_lock: DirLock
+    listening: socket.socket
+    children: Mapping[str, SupervisedChild]
+    child_events: ChildEvents
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of(
+        cls,
+        config: NodeConfig,
+        environ: Mapping[str, str],
+        *,
+        commands: Mapping[str, Sequence[str]] = COMMANDS,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Lock the state folder, listen and start the children.
+
+        Args:
+            config: the node's configuration.
+            environ: the process's environment.
+            commands: how the children are started.
+            clock: time and identities; the system's if None.
+
+        Raises:
+            ConfigError: ``state_in_use``, ``dir_unwritable``, ``listener``.
+        """
+        clock = clock or SystemClock()
+        install(Reach.of(config.properties))
+        state_lock = DirLock("a node")
+        state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
+        listening = listen(config)
+        events = ChildEvents()
+        children = {
+            name: SupervisedChild(
+                ChildSpec(
+                    name=name,
+                    command=command,
+                    log_file=config.state_dir.resolve() / f"{name}.log",
+                    properties=config.properties,
+                    environ=environ,
+                ),
+                on_event=events,
+                clock=clock,
+                silence_ms_max=config.values["icefloe.child.silence.max.ms"],
+                policy=_restarts(config),
+            )
+            for name, command in commands.items()
+        }
+        for child in children.values():
+            child.start()
+        return cls(config, environ, clock, state_lock, listening, children, events)
+
+
+def _restarts(config: NodeConfig) -> BackoffPolicy:
+    values = config.values
+    return BackoffPolicy(
+        first_ms=min(100, values["icefloe.task.restart.backoff.ms"]),
+        longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
+    )
+
+
+def listen(config: NodeConfig) -> socket.socket:
+    """Return the listening socket of the first of ``listeners``.
+
+    Raises:
+        ConfigError: ``listener``, the address cannot be used.
+    """
+    host, port, _ = config.listener
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made = socket.create_server((host, port), family=family, backlog=512)
+        # accepted connections inherit it; without it each answer waits 40 ms for the client's
+        # ACK, as head and body are two writes
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as e:
+        why = os.strerror(e.errno) if e.errno else str(e)
+        raise ConfigError(
+            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
+            "or end the process that uses it",
+            code="listener",
+        ) from e
+    return made
+
+
+def run_node(properties: Path | None) -> int:
+    """Run a node until SIGTERM or SIGINT; return the exit status.
+
+    Args:
+        properties: file; None takes every property from the environment.
+
+    Raises:
+        ConfigError: properties are missing or wrong, the address or the state folder is in use,
+            or there is no Java for the worker.
+    """
+    logs.configure("node")
+    find_java()  # otherwise the worker would fail repeatedly, and report it in its own log only
+    started = NodeStart.of(NodeConfig.load(properties, os.environ), dict(os.environ))
+    on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
+    try:
+        node = importlib.import_module("connect.node.node").Node(started)
+    except BaseException:
+        for child in started.children.values():
+            child.shutdown(0)
+        raise
+    status: int = node.run()
+    return status
