@@ -1,8 +1,8 @@
-"""Control events as JSON: ``icefloe control decode FILE``, and the inverse.
+"""The ``icefloe control`` commands: decode control events, rebase offsets, reset the VTTS.
 
-The JSON form is that of the recordings in ``tests/golden/control_events`` (README.md there):
-times are ISO instants with micros, uuids text, bytes hex, map keys field ids, decimals text;
-``null`` is null on the wire, but for ``spec_id``, where Java shows -1.
+The JSON form is the one of ``tests/golden/control_events/README.md``. Times are ISO instants with
+microseconds; bytes are hexadecimal; UUIDs and decimals are text; map keys are field ids. A null of
+the wire is null, except in ``spec_id``: it is -1, as in Java.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def decode_file(path: Path) -> dict[str, Any]:
         The event in the JSON form of the recordings.
 
     Raises:
-        MalformedEvent: no control event.
+        MalformedEvent: the file does not hold a control event.
         OSError: the file cannot be read.
     """
     return event_to_json(decode(path.read_bytes()))
@@ -126,7 +126,7 @@ def rebase_command(
     output: Output = "table",
     yes: Yes = False,
 ) -> None:
-    """Let a stopped connector continue without what its control topic, or a table, has lost."""
+    """Repair a stopped connector's control offsets after loss of control events or snapshots."""
 
     def rebase(*, is_applied: bool) -> None:
         body = {"apply": is_applied, "tables": tables or []}
@@ -147,7 +147,7 @@ def _print_rebase(answer: Mapping[str, Any]) -> None:
         echo(f"- control offset of {topic}-{partition}: {offset}")
     for table in answer["tables"]:
         if table["code"] is not None:
-            repaired = ": the group's control offsets are its floor now" if table["mended"] else ""
+            repaired = ": its floor is now the group's control offsets" if table["mended"] else ""
             echo(f"- table {table['table']}: {table['code']}: {table['message']}{repaired}")
     echo(answer["then"])
 
@@ -170,7 +170,7 @@ def reset_command(
     output: Output = "table",
     yes: Yes = False,
 ) -> None:
-    """Take back a valid-through time that was wrong, such as one of a record dated 2100."""
+    """Remove a wrong valid-through time, for example after a record dated 2100."""
 
     def reset(*, is_applied: bool) -> bool:
         body = {"apply": is_applied, "reason": reason, "tables": tables or []}
@@ -180,9 +180,9 @@ def reset_command(
 
     if not yes:
         reset(is_applied=False)
-        confirm(f"take back the valid-through times of {connector}?", yes=yes)
+        confirm(f"remove the valid-through times of {connector}?", yes=yes)
     if not reset(is_applied=True):
-        echo("not done: repair what is named above, then repeat the command", err=True)
+        echo("not done: fix the errors above, then run the command again", err=True)
         raise typer.Exit(ExitStatus.NO)
     echo(f"done; resume {connector} when you are ready", err=True)
 
@@ -194,7 +194,7 @@ def _print_reset(answer: Mapping[str, Any]) -> None:
         if table["code"] is not None:
             line = f"- table {table['table']}: {table['code']}: {table['message']}"
         elif table["snapshot_id"] is not None:
-            line += f": taken back by snapshot {table['snapshot_id']}"
+            line += f": removed by snapshot {table['snapshot_id']}"
         echo(line)
     if answer["error"] is not None:
         echo(f"- the tables could not be read: {answer['error']}")
@@ -204,7 +204,7 @@ def _print_reset(answer: Mapping[str, Any]) -> None:
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
-    """The JSON form of an event."""
+    """Return the JSON form of an event."""
     return {
         "id": str(event.id),
         "type": event.type.name,
@@ -303,7 +303,7 @@ def event_from_json(document: Mapping[str, Any]) -> Event:
 
     Raises:
         KeyError: a key is missing.
-        ValueError: a value is none of its type.
+        ValueError: a value does not have its type.
     """
     payload = document["payload"]
     return Event(
@@ -408,7 +408,7 @@ def _optional(value: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def value_to_json(type_text: str, value: PartitionValue) -> Any:
-    """A partition value from Iceberg's internal form to its text."""
+    """Convert a partition value from Iceberg's internal form to its JSON form."""
     if isinstance(value, bytes):
         return str(UUID(bytes=value)) if type_text == "uuid" else value.hex()
     if type(value) is not int or type_text in ("int", "long"):
@@ -427,7 +427,7 @@ def value_to_json(type_text: str, value: PartitionValue) -> Any:
 
 
 def value_from_json(type_text: str, value: Any) -> PartitionValue:
-    """A partition value from its text to Iceberg's internal form."""
+    """Convert a partition value from its JSON form to Iceberg's internal form."""
     if value is None or type_text in ("boolean", "int", "long", "float", "double", "string"):
         return value  # type: ignore[no-any-return]  # JSON holds these as they are
     if match := _DECIMAL.fullmatch(type_text):
@@ -443,7 +443,7 @@ def value_from_json(type_text: str, value: Any) -> PartitionValue:
 
 
 def _unscaled(value: Decimal, scale: int) -> int:
-    """The unscaled integer; without a context, whose precision would round it."""
+    """Return the unscaled integer; a decimal context would round it to its precision."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent + scale < 0:
         raise ValueError(f"{value} does not have scale {scale}")

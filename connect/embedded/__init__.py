@@ -1,1 +1,1 @@
-"""A broker, a catalog and a node from one command."""
+"""The embedded stack: a broker, a catalog and a node, started by one command."""

@@ -1,10 +1,10 @@
-"""A real Kafka broker (KRaft, one node) in a child JVM on the loopback interface.
+"""A Kafka broker (KRaft, one node) in a child JVM on the loopback interface.
 
 Rules of this file:
 - A broker with an existing state folder continues with its data.
-- Temporary files of the JVM (its compression libraries) are in a folder of the state folder, which
-  each start empties.
-- One object keeps its port across ``stop``, ``kill`` and ``start``.
+- Temporary files of the JVM (its compression libraries) are in a subfolder of the state folder.
+  Each start empties it.
+- A ``Broker`` keeps its port across ``stop``, ``kill`` and ``start``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "num.partitions": "4",
     "message.max.bytes": "10485760",
-    # one broker, so one replica of everything, and few partitions to open at start
+    # one broker allows one replica; few partitions make the start fast
     "default.replication.factor": "1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -55,13 +55,13 @@ _SETTINGS: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # answer fast: a laptop or a test waits
+    # short delays, for demos and tests
     "group.initial.rebalance.delay.ms": "0",
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "2000",
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "4194304",
-    # after a crash the broker may register again only when its old session has run out
+    # after a crash the broker can register again only when its old session has expired
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "400",
 }
@@ -78,10 +78,10 @@ class Broker:
     """A broker that can be started, stopped, killed and paused.
 
     Args:
-        state_dir: its data, log and settings; created when missing.
-        port: where clients connect; 0 takes a free one at the first start.
-        heap_max_mb: the JVM's heap limit.
-        settings: Kafka broker settings over our own.
+        state_dir: folder of its data, log and settings; created if missing.
+        port: of the client listener; 0 selects a free port at the first start.
+        heap_max_mb: heap limit of the JVM.
+        settings: Kafka broker settings that override the default ones.
         cache: jar cache folder, ``jars.cache_dir()`` if None.
         clock: for waiting and the cluster id.
     """
@@ -109,17 +109,17 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Value for ``bootstrap.servers``; known once started."""
+        """Value for ``bootstrap.servers``; valid after the first start."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def log_file(self) -> Path:
-        """Where the JVM writes."""
+        """The log file of the JVM."""
         return self._state_dir / "broker.log"
 
     @property
     def pid(self) -> int | None:
-        """Process id of the JVM while there is one."""
+        """Process id of the JVM; None if it is stopped."""
         return self._child.pid if self._child else None
 
     @property
@@ -129,7 +129,7 @@ class Broker:
 
     @property
     def returncode(self) -> int | None:
-        """Exit status of a JVM that ended by itself, negative signal number, else None."""
+        """Exit status of a JVM that ended without ``stop``: negative for a signal; else None."""
         return self._child.returncode if self._child else None
 
     def start(self) -> Self:
@@ -138,7 +138,7 @@ class Broker:
         Raises:
             ConfigError: ``java_missing``, ``java_too_old``, ``port_in_use``, ``dir_unwritable``,
                 ``state_in_use`` (another broker runs on the folder), ``jars_*``.
-            RetriableError: the JVM died or stayed silent, with the end of its log.
+            RetriableError: the JVM ended or did not answer; the message has the end of its log.
         """
         if self.is_running:
             return self
@@ -168,21 +168,21 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """End the broker in order; the data stays."""
+        """Stop the broker gracefully; its data is kept."""
         if self._child:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
             self._child = None
         self._lock.release()
 
     def kill(self) -> None:
-        """End the JVM at once, as a crash would."""
+        """Kill the JVM immediately, like a crash."""
         if self._child:
             self._child.kill()
             self._child = None
         self._lock.release()
 
     def pause(self) -> None:
-        """Freeze the JVM: connections stay open and nothing answers."""
+        """Suspend the JVM: connections stay open, requests get no answer."""
         if self._child:
             self._child.signal(signal.SIGSTOP)
 
@@ -251,12 +251,13 @@ class Broker:
         (self._state_dir / "server.properties").write_text(text, "utf-8")
 
     def _format(self, java: list[str | Path]) -> None:
-        """Give an empty data folder its cluster id, once."""
+        """Write a new cluster id into an empty data folder."""
         if (self._state_dir / "data" / "meta.properties").exists():
             return
         cluster_id = cluster_id_text(self._clock.new_uuid())
-        quick = [java[0], "-XX:TieredStopAtLevel=1", *java[1:]]  # it ends before C2 has paid
-        tool = [*quick, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
+        # C1 only: the process is too short for C2 to be of use
+        java_c1 = [java[0], "-XX:TieredStopAtLevel=1", *java[1:]]
+        tool = [*java_c1, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
         done = subprocess.run(
             [*tool, "--config", self._state_dir / "server.properties"],
             capture_output=True,
@@ -267,11 +268,11 @@ class Broker:
         if done.returncode:
             output = (done.stdout + done.stderr)[-2000:]
             raise RetriableError(
-                f"the broker's folder could not be formatted: {output}", code="broker_format"
+                f"the broker's data folder could not be formatted: {output}", code="broker_format"
             )
 
     def _answers(self) -> bool:
-        """Whether a metadata request is answered with this broker in the list."""
+        """Return whether the broker answers a Metadata request and lists itself."""
         try:
             with socket.create_connection(("127.0.0.1", self._port), 0.5) as connection:
                 connection.settimeout(2)
@@ -287,6 +288,6 @@ class Broker:
 
 
 def cluster_id_text(identity: UUID) -> str:
-    """A cluster id as Kafka writes it; never one that its tools would take for an option."""
+    """Return a cluster id in Kafka's form; it never begins with a dash, like an option."""
     text = base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
     return f"A{text[1:]}" if text.startswith("-") else text

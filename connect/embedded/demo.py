@@ -1,8 +1,8 @@
-"""``icefloe demo``: payments through broker, Spark and catalog into tables that are then checked.
+"""``icefloe demo``: produces payments, writes them to tables and verifies the tables.
 
 Rules of this file:
-- The verdict comes from the tables alone; the node's figures are only shown during the run.
-- A second run on the same folder adds payments and checks all payments of all runs.
+- The verdict uses only the tables; the node's metrics are only displayed during the run.
+- A second run on the same folder adds payments and verifies the payments of all runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from connect.model.layout import TopicPartition
 
 CONNECTOR_FILE = "payments-fanout.json"
 PARTITIONS = 4
-STALL_TIMEOUT_MS = 300_000  # Spark's first start is the longest time in which nothing moves
+STALL_TIMEOUT_MS = 300_000  # the longest period without progress is Spark's first start
 POLL_INTERVAL_S = 0.5
 REQUEST_TIMEOUT_S = 30
 LEADER_TRIES = 50
@@ -52,13 +52,13 @@ _METRICS = {
 }
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no error
+class Interrupted(Exception):  # noqa: N818 - not an error
     """The user asked to stop."""
 
 
 @dataclass(slots=True)
 class DemoMeasurements:
-    """What is shown while the demo runs; counts of records, rate in records per second."""
+    """Figures displayed during the demo: counts of records, and records per second."""
 
     produced: int = 0
     read: int = 0
@@ -71,17 +71,17 @@ class DemoMeasurements:
 
     @property
     def is_running(self) -> bool:
-        """Connector and tasks, all of them."""
+        """Return whether the connector and all its tasks are RUNNING."""
         states = set(self.state.split())
         return states == {"RUNNING"} and self.state != "RUNNING"
 
     @property
     def lag(self) -> int:
-        """Produced and not yet read."""
+        """Records produced and not yet read."""
         return max(self.produced - max(self.read, self.committed), 0)
 
     def table(self) -> Table:
-        """As a table for the terminal."""
+        """Return the figures as a table for the terminal."""
         displayed = Table.grid(padding=(0, 2))
         rows = [
             ("produced", f"{self.produced:,}"),
@@ -98,7 +98,7 @@ class DemoMeasurements:
         return displayed
 
     def line(self) -> str:
-        """The same on one line, for logs."""
+        """Return the figures as one line, for logs."""
         return (
             f"produced {self.produced:,}  read {self.read:,}  written {self.written:,}  "
             f"committed {self.committed:,}/{self.expected:,}  lag {self.lag:,}  "
@@ -108,7 +108,13 @@ class DemoMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """From the demo's start to a running task, from there to the last row, and all in all."""
+    """Durations of a demo.
+
+    Attributes:
+        starting_ms: from its start until the task runs.
+        moving_ms: from then until the last row is committed.
+        all_ms: of the whole demo.
+    """
 
     starting_ms: int
     moving_ms: int
@@ -116,7 +122,7 @@ class Durations:
 
 
 def demo_connector() -> dict[str, Any]:
-    """The example connector; ``examples/`` in the repository links to it."""
+    """Return the example connector; ``examples/`` in the repository links to it."""
     content: dict[str, Any] = json.loads(
         Path(__file__).with_name(CONNECTOR_FILE).read_text("utf-8")
     )
@@ -132,26 +138,26 @@ def run_demo(
     rest_port: int = 0,
     console: Console | None = None,
 ) -> int:
-    """Run the demo; return 0 when every record is in its table exactly once, else another status.
+    """Run the demo; return 0 if every record is in its table exactly once, else another status.
 
     Args:
         records: how many payments to produce.
-        keep: leave the stack running afterwards, until SIGINT or SIGTERM.
-        state_dir: where everything lies; a temporary folder, removed on success, if None.
-        broker_port: where Kafka clients connect; 0 takes a free port.
-        rest_port: where the REST API listens; 0 takes a free port.
-        console: where to show what happens.
+        keep: whether the stack keeps running afterwards, until SIGINT or SIGTERM.
+        state_dir: folder of all data; if None, a temporary folder that is removed on success.
+        broker_port: of the Kafka listener; 0 selects a free port.
+        rest_port: of the REST API; 0 selects a free port.
+        console: for the output.
     """
     console = console or Console()
     folder = state_dir or Path(tempfile.mkdtemp(prefix="icefloe-demo-"))
-    status = int(ExitStatus.NOT_ASKED)  # until the demo has an answer
+    status = int(ExitStatus.NOT_ASKED)  # until the demo has a result
     with stop_signals() as stopping:
         stack = Stack(folder, broker_port=broker_port, rest_port=rest_port, stopping=stopping)
         try:
             status = Demo(stack, records, console, stopping).run()
             if keep and status == 0:
                 console.print(f"kafka {stack.bootstrap_servers}  rest {stack.rest_url}")
-                console.print("left running; Ctrl-C ends it")
+                console.print("still running; stop with Ctrl-C")
                 watch(stack, stopping)
         except Interrupted:
             console.print("interrupted")
@@ -171,9 +177,9 @@ class Demo:
     """One run on a stack.
 
     Args:
-        stack: not started.
+        stack: must not be started.
         records: how many payments to produce.
-        console: where to show what happens.
+        console: for the output.
         stopping: set when the user asks to stop.
         clock: for durations.
     """
@@ -197,13 +203,13 @@ class Demo:
         self._measurements = DemoMeasurements()
 
     def run(self) -> int:
-        """Start, produce, follow, check, tell; return the exit status."""
+        """Run the demo and print the result; return the exit status."""
         started_ms = self._clock.monotonic_ms()
         with self._console.status("starting broker and node"):
             self._stack.start_broker()
             admin = KafkaAdmin({"bootstrap.servers": self._stack.bootstrap_servers})
             catalog = open_catalog("demo", self._stack.catalog_properties)
-            catalog.exists(("bank", "payments"))  # makes the catalog's own tables
+            catalog.exists(("bank", "payments"))  # creates the catalog's own tables
             admin.ensure_topic(self._topic, PARTITIONS, {})
             wanted = payments.ranges(self._records, self._first_ends(admin))
             self._stack.start_node()
@@ -225,22 +231,22 @@ class Demo:
             running_ms = self._follow(admin, catalog, producing, expected, before)
             done_ms = self._clock.monotonic_ms()
             producing.result()
-        with self._console.status("reading every table back"):
+        with self._console.status("verifying the tables"):
             verdict = verify(catalog, TABLES, expected)
         admin.close()
         all_ms = self._clock.monotonic_ms() - started_ms
         durations = Durations(running_ms - started_ms, done_ms - running_ms, all_ms)
-        self._tell(verdict, durations, sum(expected) - before)
+        self._print_result(verdict, durations, sum(expected) - before)
         return 0 if verdict.is_good else 1
 
     def _ends(self, admin: KafkaAdmin) -> list[int]:
-        """Records that each partition of the topic holds."""
+        """Return the log end offset of each partition of the topic."""
         partitions = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
         marks = admin.watermarks(partitions)
         return [marks[partition][1] for partition in partitions]
 
     def _first_ends(self, admin: KafkaAdmin) -> list[int]:
-        """As ``_ends``, of a topic that may be new: its partitions have no leader for a moment."""
+        """Return ``_ends`` of a topic that may be new: its partitions may not have a leader yet."""
         for _ in range(LEADER_TRIES):
             with contextlib.suppress(RetriableError):
                 return self._ends(admin)
@@ -248,7 +254,7 @@ class Demo:
         return self._ends(admin)
 
     def _create_connector(self) -> None:
-        """Create the connector, or bring it up to date, through the REST API."""
+        """Create or update the connector through the REST API."""
         name = self._connector["name"]
         answer = httpx.put(
             f"{self._stack.rest_url}/connectors/{name}/config",
@@ -269,10 +275,10 @@ class Demo:
         expected: Sequence[int],
         before: int,
     ) -> int:
-        """Show figures until the tables count as many rows as there are records.
+        """Display the figures until the tables contain as many rows as there are records.
 
         Returns:
-            When the task was first seen running, on the monotonic clock in milliseconds.
+            When the task was first running: monotonic clock, milliseconds.
         """
         measurements = self._measurements
         measurements.expected = sum(expected)
@@ -285,7 +291,7 @@ class Demo:
                     raise Interrupted
                 self._stack.check()
                 if producing.done():
-                    producing.result()  # raises what went wrong
+                    producing.result()  # raises the producer's error, if any
                 was = (
                     measurements.produced,
                     measurements.read,
@@ -311,7 +317,7 @@ class Demo:
                         self._console.print(measurements.line(), highlight=False, soft_wrap=True)
                 if now_ms - moved_ms > STALL_TIMEOUT_MS:
                     raise RetriableError(
-                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; "
+                        f"no progress for {STALL_TIMEOUT_MS // 1000} s; "
                         f"{measurements.line()}\n"
                         f"{self._stack.last_output()}",
                         code="stalled",
@@ -320,7 +326,7 @@ class Demo:
         return running_ms or moved_ms
 
     def _inspect(self, admin: KafkaAdmin, catalog: CatalogGateway) -> None:
-        """Bring the figures up to date."""
+        """Update the figures."""
         measurements = self._measurements
         tables = list(TABLES.values())
         measurements.produced = sum(self._ends(admin))
@@ -332,7 +338,7 @@ class Demo:
         measurements.state = self._state()
 
     def _metrics(self) -> dict[str, int]:
-        """The node's counters that are shown; none while it does not answer."""
+        """Return the displayed counters of the node; none if it does not answer."""
         try:
             answer = httpx.get(f"{self._stack.rest_url}/metrics", timeout=REQUEST_TIMEOUT_S)
         except httpx.TransportError:
@@ -363,8 +369,8 @@ class Demo:
         traces = [str(part["trace"]).partition("\n")[0] for part in parts if part.get("trace")]
         return " ".join([*states, *traces[:1]])
 
-    def _tell(self, verdict: Verdict, durations: Durations, moved: int) -> None:
-        displayed = Table(title=f"{self._topic}, read back with PyIceberg", box=box.SIMPLE_HEAD)
+    def _print_result(self, verdict: Verdict, durations: Durations, moved: int) -> None:
+        displayed = Table(title=f"{self._topic}, read with PyIceberg", box=box.SIMPLE_HEAD)
         displayed.add_column("table")
         for column in ("rows", "expected", "files", "snapshots"):
             displayed.add_column(column, justify="right")
@@ -381,8 +387,8 @@ class Demo:
                 "from running task to last row readable"
             ),
             (
-                f"seconds         {durations.all_ms / 1000:.1f} in all, "
-                f"{durations.starting_ms / 1000:.1f} of them until the task ran"
+                f"seconds         {durations.all_ms / 1000:.1f} in total, "
+                f"{durations.starting_ms / 1000:.1f} until the task was running"
             ),
         ]
         for line in lines:

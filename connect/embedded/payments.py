@@ -1,10 +1,10 @@
-"""Payments to try Icefloe with: numbered, deterministic, fast to make.
+"""Generates numbered, deterministic payments for demos and benchmarks.
 
 Rules of this file:
-- A record's content follows from its partition and sequence number alone, its time aside. So
-  anybody can say later which records a table must hold, and how often.
-- Sequence numbers of a partition go up by one from 0: topic, partition and sequence are the
-  record's identity.
+- The content of a record, except its time, depends only on its partition and sequence number. So
+  a check can compute which records a table must contain.
+- The sequence numbers of a partition start at 0 without gaps. Topic, partition and sequence number
+  identify a record.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ KINDS = ("payment", "refund", "chargeback")
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "SEK", "NOK", "PLN", "JPY")
 COUNTRIES = ("DE", "FR", "US", "GB", "CH", "SE", "NO", "PL", "JP", "ES", "IT", "NL")
 CHUNK_RECORDS = 2_000
-# A prime, so that neighbours in a partition walk through all variants.
+# A prime, so that consecutive records of a partition use all variants.
 VARIANTS = 8_191
 _STEP = 1_237
 _MASK = (1 << 64) - 1
 
 
 def kind_codes(partition: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Index into ``KINDS`` of each of these records."""
+    """Return the index into ``KINDS`` of each record."""
     table = np.array([_kind_code(_mix(variant)) for variant in range(VARIANTS)], dtype=np.int64)
     codes: npt.NDArray[np.int64] = table[(sequences * _STEP + partition) % VARIANTS]
     return codes
 
 
 def variant_tails() -> list[bytes]:
-    """The part of a record after its number and time, one per variant."""
+    """Return the end of a record, after its number and time, for each variant."""
     return [_tail(_mix(variant)) for variant in range(VARIANTS)]
 
 
 def chunk(partition: int, start: int, end: int, at: str, tails: Sequence[bytes]) -> list[bytes]:
-    """The records ``start`` to ``end`` (exclusive) of a partition, about 190 bytes each.
+    """Return the records ``start`` to ``end`` (exclusive) of a partition, about 190 bytes each.
 
     Args:
         partition: of the topic.
         start: first sequence number.
-        end: the one after the last.
-        at: their time as they tell it, ISO 8601.
+        end: sequence number after the last record.
+        at: value of their time field, ISO 8601.
         tails: ``variant_tails()``.
     """
     head = b'{"partition":%d,"sequence":' % partition
@@ -69,7 +69,7 @@ class Range:
 
 
 def ranges(records: int, starts: Sequence[int]) -> list[Range]:
-    """Spread so many records evenly over partitions that hold ``starts[partition]`` already."""
+    """Distribute records evenly over partitions that contain ``starts[partition]`` records."""
     share, rest = divmod(records, len(starts))
     return [
         Range(partition, start, start + share + (partition < rest))
@@ -84,16 +84,16 @@ def produce(
     *,
     clock: SystemClock | None = None,
 ) -> None:
-    """Produce these records, partition by partition in turn, and wait for all.
+    """Produce records in chunks, alternating between partitions, and wait for acknowledgement.
 
     Args:
         properties: Java-named Kafka client properties.
-        topic: where to; it exists.
+        topic: an existing topic.
         wanted: at most one range per partition.
-        clock: gives the records' time.
+        clock: for the time of the records.
 
     Raises:
-        RetriableError: the broker did not take all of them.
+        RetriableError: the broker did not accept all records.
     """
     clock = clock or SystemClock()
     producer = BulkProducer(properties)
@@ -110,7 +110,7 @@ def produce(
 
 
 def _mix(number: int) -> int:
-    """Splitmix64: the same bits everywhere for the same number."""
+    """Hash a number with splitmix64; the result is the same on every platform."""
     x = (number * 0x2545F4914F6CDD1D + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -118,7 +118,7 @@ def _mix(number: int) -> int:
 
 
 def _kind_code(bits: int) -> int:
-    """Of a hundred: 90 payments, 8 refunds, 2 chargebacks."""
+    """Select a kind: 90 % payments, 8 % refunds, 2 % chargebacks."""
     percent = bits % 100
     return 0 if percent < 90 else 1 if percent < 98 else 2
 

@@ -1,9 +1,9 @@
 """``icefloe up``: broker, catalog, warehouse and one node on this machine, from one folder.
 
 Rules of this file:
-- Components start in the order of their dependencies and stop in reverse order; the node drains
-  before the broker stops.
-- All durable data is in the state folder; a second start with it continues.
+- Components start in dependency order and stop in reverse order; the node drains before the
+  broker stops.
+- All durable data is in the state folder; another start with the same folder continues with it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from connect.processes.child_process import (
 NODE_START_TIMEOUT_MS = 90_000
 DRAIN_GRACE_MS = 30_000
 WATCH_INTERVAL_S = 0.5
-LAST_WORDS_BYTES = 2_000
+LOG_TAIL_BYTES = 2_000
 
 
 class Stack:
     """The embedded stack.
 
     Args:
-        state_dir: everything of it; created when missing.
-        broker_port: where Kafka clients connect; 0 takes a free port.
-        rest_port: where the REST API listens; 0 takes a free port.
-        node_properties: over those that the stack gives its node, e.g. ``spark.master``.
+        state_dir: folder of all data; created if missing.
+        broker_port: of the Kafka listener; 0 selects a free port.
+        rest_port: of the REST API; 0 selects a free port.
+        node_properties: override the stack's properties of the node, e.g. ``spark.master``.
         stopping: ends a wait for the node early; the caller that sets it stops the stack.
         clock: for waiting.
     """
@@ -73,18 +73,18 @@ class Stack:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where Kafka clients connect; known once started."""
+        """Value for ``bootstrap.servers``; valid after the start."""
         assert self.broker is not None
         return self.broker.bootstrap_servers
 
     @property
     def rest_url(self) -> str:
-        """Base of the REST API; known once started."""
+        """Base URL of the REST API; valid after the start."""
         return f"http://127.0.0.1:{self._rest_port}"
 
     @property
     def catalog_properties(self) -> dict[str, str]:
-        """The catalog as a connector names it after ``iceberg.catalog.``; known once started."""
+        """The catalog's ``iceberg.catalog.*`` keys without the prefix; valid after the start."""
         return {
             "type": "sql",
             "uri": f"sqlite:///{self.state_dir / 'catalog.db'}",
@@ -93,12 +93,12 @@ class Stack:
 
     @property
     def node_log_file(self) -> Path:
-        """Where the node writes."""
+        """The log file of the node."""
         return self.state_dir / "node.log"
 
     @property
     def node_environ(self) -> dict[str, str]:
-        """Environment of a node of this stack; known once started."""
+        """Environment of the stack's node; valid after the start."""
         catalog = self.catalog_properties
         return {
             **{k: v for k, v in os.environ.items() if not k.startswith("CONNECT_")},
@@ -107,11 +107,11 @@ class Stack:
         }
 
     def start(self) -> Self:
-        """Start everything and return when the REST API answers.
+        """Start broker and node; return when the node is healthy.
 
         Raises:
-            ConfigError: a port is taken, the folder cannot be written or is in use, no Java.
-            RetriableError: a process died or stayed silent, with the end of its log.
+            ConfigError: a port is in use, the folder is not writable or in use, or Java is missing.
+            RetriableError: a process ended or did not answer; the message has the end of its log.
         """
         self.start_broker()
         try:
@@ -123,7 +123,7 @@ class Stack:
         return self
 
     def start_broker(self) -> None:
-        """First half of ``start``: folder, broker, warehouse."""
+        """Create the state folder and warehouse, and start the broker: first half of ``start``."""
         self.state_dir = writable_dir(self.state_dir, name="the embedded stack")
         self._lock.acquire(self.state_dir)
         try:
@@ -140,7 +140,7 @@ class Stack:
             raise
 
     def start_node(self) -> None:
-        """Second half of ``start``, without waiting: the node begins to start."""
+        """Start the process of the node without waiting for it: second half of ``start``."""
         properties_file = self.state_dir / "node.properties"
         text = "".join(f"{key}={value}\n" for key, value in self._properties().items())
         properties_file.write_text(text, "utf-8")
@@ -160,12 +160,12 @@ class Stack:
         )
 
     def wait_for_node(self) -> None:
-        """Return when the REST API answers and the node says that it is healthy."""
+        """Return when the node's health endpoint answers 200."""
         assert self._node is not None
         self._node.wait_until(self._is_healthy, timeout_ms=NODE_START_TIMEOUT_MS)
 
     def check(self) -> None:
-        """Raise ``RetriableError`` ``child_died`` when the broker or the node has ended."""
+        """Raise ``RetriableError`` ``child_died`` if the broker or the node has ended."""
         if self.broker is not None and not self.broker.is_running:
             raise RetriableError(
                 f"the embedded broker ended with status {self.broker.returncode}; "
@@ -180,16 +180,16 @@ class Stack:
             )
 
     def last_output(self) -> str:
-        """The ends of the logs of node, worker and coordinator, each under its file's name."""
+        """Return the ends of the logs of node, worker and coordinator, with the file names."""
         parts = []
         for file in (self.node_log_file, *sorted((self.state_dir / "node").glob("*.log"))):
             if file.is_file():
-                text = file.read_bytes()[-LAST_WORDS_BYTES:].decode("utf-8", "replace").strip()
+                text = file.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
                 parts.append(f"--- {file}\n{text}")
         return "\n".join(parts)
 
     def stop(self) -> None:
-        """Drain and end the node, then the broker; everything that must last stays."""
+        """Drain and stop the node, then stop the broker; durable data is kept."""
         if self._node is not None:
             self._node.stop(timeout_ms=DRAIN_GRACE_MS + 10_000)
             self._node = None
@@ -245,7 +245,7 @@ class Stack:
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set while the block runs; main thread only."""
+    """Yield an event that SIGINT and SIGTERM set during the block; main thread only."""
     stopping = threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
@@ -260,10 +260,10 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 def watch(stack: Stack, stopping: threading.Event) -> None:
-    """Return when asked to stop.
+    """Check the stack's processes until ``stopping`` is set.
 
     Raises:
-        RetriableError: a part of the stack has ended by itself.
+        RetriableError: the broker or the node has ended.
     """
     while not stopping.wait(WATCH_INTERVAL_S):
         stack.check()
@@ -281,12 +281,12 @@ def run_up(
     """Run the embedded stack until SIGINT or SIGTERM; return the exit status.
 
     Args:
-        state_dir: all durable data; a second run with it continues.
-        broker_port: where Kafka clients connect; 0 takes a free port.
-        rest_port: where the REST API listens; 0 takes a free port.
-        node_properties: over those that the stack gives its node, e.g. ``spark.master``.
+        state_dir: folder of all durable data; another run with it continues.
+        broker_port: of the Kafka listener; 0 selects a free port.
+        rest_port: of the REST API; 0 selects a free port.
+        node_properties: override the stack's properties of the node, e.g. ``spark.master``.
         console: for messages to the user.
-        on_ready: called once when everything answers.
+        on_ready: called once when the node is healthy.
     """
     console = console or Console(stderr=True)
     with stop_signals() as stopping:
@@ -306,7 +306,7 @@ def run_up(
             console.print(f"catalog    {stack.catalog_properties['uri']}")
             console.print(f"warehouse  {stack.catalog_properties['warehouse']}")
             console.print(f"logs       {stack.node_log_file}")
-            console.print("Ctrl-C drains and ends everything; the data stays.")
+            console.print("Stop with Ctrl-C; the data is kept.")
             if not stopping.is_set():
                 on_ready(stack)
             watch(stack, stopping)

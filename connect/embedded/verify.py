@@ -1,4 +1,4 @@
-"""Are the payments in their tables, each once? Read back with PyIceberg, record by record."""
+"""Verifies with PyIceberg that each payment is in its table exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """One table as an independent reader finds it; ``valid_through`` as the snapshot has it."""
+    """Figures of one table, from a scan and from the properties of its snapshots."""
 
     name: str
     rows: int
@@ -30,14 +30,14 @@ class TableCounts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
         tables: figures per table.
-        missing: records that no table holds.
-        twice: rows beyond the first of a record.
+        missing: produced records that are in no table.
+        twice: duplicate rows: all but the first row of each record.
         misrouted: rows of a kind that belongs to another table.
-        unknown: rows that were never produced.
+        unknown: rows that match no produced record.
     """
 
     tables: tuple[TableCounts, ...]
@@ -48,12 +48,12 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Every record is there, once, where it belongs."""
+        """Return whether every record is in its table exactly once."""
         return not (self.missing or self.twice or self.misrouted or self.unknown)
 
 
 def committed_records(catalog: CatalogGateway, tables: Sequence[str]) -> int:
-    """Rows that the current snapshots of these tables count; absent tables have none."""
+    """Return the sum of ``total-records`` of the tables' current snapshots."""
     total = 0
     for name in tables:
         table = _load(catalog, name)
@@ -64,22 +64,22 @@ def committed_records(catalog: CatalogGateway, tables: Sequence[str]) -> int:
 
 
 def newest_valid_through(catalog: CatalogGateway, tables: Sequence[str]) -> str | None:
-    """The valid-through time that holds for all of these tables, as their snapshots have it."""
+    """Return the newest valid-through time in the snapshots of these tables."""
     found = []
     for name in tables:
         table = _load(catalog, name)
         if table is not None and (text := _valid_through(table)):
             found.append(text)
-    return max(found, default=None)  # one round gives all tables the same, or does not touch them
+    return max(found, default=None)  # a round gives all its tables the same valid-through time
 
 
 def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence[int]) -> Verdict:
-    """Read every table and compare with what was produced.
+    """Read every table and compare it with the produced records.
 
     Args:
-        catalog: where the tables are.
+        catalog: of the tables.
         tables: kind of payment -> table.
-        records: how many records each partition holds; sequence numbers are 0 to that.
+        records: number of records of each partition; sequence numbers start at 0.
     """
     starts = np.concatenate(([0], np.cumsum(np.asarray(records, dtype=np.int64))))
     seen = np.zeros(int(starts[-1]), dtype=np.int32)
@@ -110,7 +110,7 @@ def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence
 
 
 def _codes(records: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The kind of every produced record, partition after partition."""
+    """Return the kind of every produced record, ordered by partition and sequence number."""
     parts = [
         kind_codes(partition, np.arange(count, dtype=np.int64))
         for partition, count in enumerate(records)
@@ -119,7 +119,7 @@ def _codes(records: Sequence[int]) -> npt.NDArray[np.int64]:
 
 
 def _identities(table: Any) -> Any:
-    """Partition and sequence arrays of a table's rows, block by block."""
+    """Yield partition and sequence arrays of a table's rows, batch by batch."""
     reader = table.scan(selected_fields=("partition", "sequence")).to_arrow_batch_reader()
     for batch in reader:
         yield (
@@ -129,7 +129,7 @@ def _identities(table: Any) -> Any:
 
 
 def _load(catalog: CatalogGateway, name: str) -> Any:
-    """The table, or None while it does not exist."""
+    """Return the table, or None if it does not exist."""
     try:
         return catalog.load(tuple(name.split(".")))
     except CommitRefused as error:

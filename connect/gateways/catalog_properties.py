@@ -1,11 +1,11 @@
-"""The Java sink's ``iceberg.catalog.*`` keys (prefix removed) as PyIceberg understands them.
+"""Translates the Java sink's ``iceberg.catalog.*`` keys (prefix removed) for PyIceberg.
 
 Rules of this file:
-- Functions map text to text; no client is opened.
-- A property that names a Python module is refused wherever it comes from: importing what a
-  table owner or a catalog answer names would run their code.
-- Keys that name Java classes of parts which PyIceberg has built in are dropped; an unknown
-  key is passed on unchanged, as the Java client does.
+- Functions only convert properties; they open no client.
+- A property that names a Python module is always refused: its import would run the code of a
+  table owner or of the catalog's operator.
+- Keys that name Java classes are dropped, because PyIceberg has built-in equivalents. Unknown
+  keys are passed on unchanged, as the Java client does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _JAVA_ONLY = frozenset(
         "jdbc.user",
         "jdbc.password",
         "jdbc.schema-version",
-        "snapshot-loading-mode",  # the ancestry must be whole: floors are read from it
+        "snapshot-loading-mode",  # floors are read from the complete snapshot ancestry
         "rest.auth.type",
         "rest.auth.basic.username",
         "rest.auth.basic.password",
@@ -77,22 +77,22 @@ _JAVA_ONLY = frozenset(
         "rest.client.socket-timeout-ms",
     }
 )
-_ITS_OWN_CLIENTS = "object stores are reached through PyIceberg's own clients"
+_ITS_OWN_CLIENTS = "PyIceberg uses its own object store clients"
 WITHOUT_EFFECT: Mapping[str, str] = {
     "io-impl": _ITS_OWN_CLIENTS,
     "client.factory": _ITS_OWN_CLIENTS,
     "client.credentials-provider": _ITS_OWN_CLIENTS,
     "s3.client-factory-impl": _ITS_OWN_CLIENTS,
     "http-client.type": _ITS_OWN_CLIENTS,
-    "metrics-reporter-impl": "commits are counted in the node's own metrics",
-    "cache-enabled": "tables are not cached in the catalog's client",
-    "cache.expiration-interval-ms": "tables are not cached in the catalog's client",
-    "lock-impl": "commits rest on the catalog's own conditions",
-    "hadoop-conf-dir": "no Hadoop client takes part",
-    "jdbc.schema-version": "PyIceberg knows one schema of the catalog's tables",
-    "snapshot-loading-mode": "the whole ancestry is always loaded",
+    "metrics-reporter-impl": "the node's own metrics count commits",
+    "cache-enabled": "the catalog client does not cache tables",
+    "cache.expiration-interval-ms": "the catalog client does not cache tables",
+    "lock-impl": "commits use the catalog's own atomic operations",
+    "hadoop-conf-dir": "no Hadoop client is used",
+    "jdbc.schema-version": "PyIceberg supports one schema of the catalog's tables",
+    "snapshot-loading-mode": "all snapshots are always loaded",
 }
-"""Keys that only a Java client knows, and why they have no effect."""
+"""Keys that only the Java client uses, and why they have no effect."""
 _RENAMED = {
     "rest.access-key-id": ("client.access-key-id",),
     "rest.secret-access-key": ("client.secret-access-key",),
@@ -120,13 +120,13 @@ _SERVER_SIDE_ENCRYPTION = {"kms": "aws:kms", "s3": "AES256", "dsse-kms": "aws:km
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What a PyIceberg client is opened with.
+    """The configuration of a PyIceberg catalog client.
 
     Attributes:
-        kind: which client.
+        kind: of the catalog.
         properties: PyIceberg's properties; values are text except ``auth`` and ``ssl``.
-        connect_timeout_ms: to open a connection to a REST catalog.
-        read_timeout_ms: between two bytes of its answer.
+        connect_timeout_ms: for a connection to a REST catalog.
+        read_timeout_ms: between two reads of its response.
     """
 
     kind: CatalogKind
@@ -136,7 +136,7 @@ class ClientConfig:
 
 
 def python_modules_in(properties: Mapping[str, Any]) -> list[str]:
-    """Names of the properties that would make PyIceberg import a Python module."""
+    """Return the names of properties for which PyIceberg would import a Python module."""
     return sorted(key for key in PYTHON_MODULE_PROPERTIES if properties.get(key))
 
 
@@ -150,7 +150,8 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
         The client's kind, properties and timeouts.
 
     Raises:
-        ConfigError: unknown or unsafe type, a Python module named, or a value that cannot be read.
+        ConfigError: the type is unknown or unsafe, a property names a Python module, or a value
+            is invalid.
 
     Source:
         Iceberg 1.12.0 ``CatalogProperties``, ``S3FileIOProperties``, ``AwsProperties``,
@@ -158,7 +159,8 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
     """
     if named := python_modules_in(properties):
         raise ConfigError(
-            f"iceberg.catalog.{named[0]} would import a Python module and is refused",
+            f"iceberg.catalog.{named[0]} would import a Python module, which is not allowed; "
+            "remove the property",
             code="python_module_refused",
         )
     kind = catalog_kind(properties)
@@ -172,17 +174,17 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
         out["warehouse"] = _warehouse(_required(properties, "warehouse"))
         out.setdefault("pool_pre_ping", "true")
     elif kind == "glue":
-        # botocore repeats a request on its own; a commit is one attempt.
+        # botocore would retry requests; a commit must be sent only once
         out.setdefault("glue.max-retries", "0")
     return ClientConfig(kind, out, connect_ms, read_ms)
 
 
 def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> None:
-    """Refuse a catalog whose warehouse or own file lies where the operator does not let it.
+    """Refuse a catalog if the operator does not allow its warehouse or SQLite file.
 
     Args:
-        properties: of a client that writes metadata files, as ``client_config`` gives them.
-        locations: what the operator allows.
+        properties: of a client that writes metadata files, as ``client_config`` returns them.
+        locations: the locations that the operator allows.
 
     Raises:
         ConfigError: ``location_not_granted``.
@@ -208,10 +210,10 @@ def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> N
 
 
 def sqlite_file(uri: str) -> str | None:
-    """The file of an SQLite database; None for other databases, and for one in memory.
+    """Return the file of an SQLite database; None for other databases and in-memory ones.
 
     Args:
-        uri: SQLAlchemy's form, as ``client_config`` gives it.
+        uri: in SQLAlchemy's form, as ``client_config`` returns it.
     """
     if not uri.startswith("sqlite://"):
         return None
@@ -222,7 +224,7 @@ def sqlite_file(uri: str) -> str | None:
 
 
 def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Keys that have another name, unit or polarity in PyIceberg, and all others as they are."""
+    """Convert keys that have another name, unit or polarity in PyIceberg; keep all others."""
     out: dict[str, Any] = {}
     for key, value in properties.items():
         if key in _JAVA_ONLY or key.startswith("ssl."):
@@ -244,10 +246,10 @@ def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
-    """The kind of client that the properties ask for.
+    """Return the kind of client that the properties select.
 
     Raises:
-        ConfigError: unknown, or one that cannot be used safely; says why.
+        ConfigError: the type is unknown, or unsafe; the message has the reason.
     """
     named = properties.get("catalog-impl") or properties.get("type") or ""
     if named in _REFUSED_KINDS:
@@ -270,12 +272,12 @@ def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
 
 
 def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
-    """Authentication and TLS, which PyIceberg takes as nested values."""
+    """Add authentication and TLS, which PyIceberg expects as nested values."""
     uri = _required(properties, "uri").rstrip("/")
     if _NO_BASE.search(uri):
         raise ConfigError(
-            "iceberg.catalog.uri is the address that the catalog's paths are put behind: it has "
-            "no ?, no # and no blanks",
+            "iceberg.catalog.uri is the base of the catalog's paths: it must not contain ?, # or "
+            "white space",
             code="catalog_uri",
         )
     if ("credential" in out or "token" in out) and "oauth2-server-uri" not in out:
@@ -299,12 +301,12 @@ def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
 
 
 def _database_uri(properties: Mapping[str, str], connect_ms: int, read_ms: int) -> str:
-    """An SQLAlchemy URL with time limits, from that or from a JDBC URL."""
+    """Convert an SQLAlchemy or JDBC URL to an SQLAlchemy URL with timeouts."""
     uri = _required(properties, "uri").removeprefix("jdbc:")
     if uri.startswith("sqlite:"):
         path = uri.removeprefix("sqlite:")
         path = path if path.startswith("//") else f"///{path}"
-        # seconds that a writer waits for the file's lock
+        # the time in seconds for which a writer waits for the lock of the file
         return _with_query(f"sqlite:{path}", timeout=f"{connect_ms / 1000:g}")
     if uri.startswith(("postgresql:", "postgres:", "postgresql+psycopg2:")):
         _, _, rest = uri.partition("://")
@@ -330,7 +332,7 @@ def _with_query(uri: str, **defaults: str) -> str:
 
 
 def _warehouse(location: str) -> str:
-    """A warehouse with a scheme: tables in a folder get ``file://`` and an absolute path."""
+    """Return a warehouse with a scheme; a local folder becomes a ``file://`` URI."""
     if "://" in location:
         return location.rstrip("/")
     return f"file://{Path(location.removeprefix('file:')).absolute()}"
@@ -339,7 +341,7 @@ def _warehouse(location: str) -> str:
 def _required(properties: Mapping[str, str], key: str) -> str:
     value = properties.get(key)
     if not value:
-        raise ConfigError(f"iceberg.catalog.{key} is missing", code="catalog_property")
+        raise ConfigError(f"set iceberg.catalog.{key}: it is required", code="catalog_property")
     return value
 
 

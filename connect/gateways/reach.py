@@ -1,11 +1,11 @@
-"""What the clients of connectors may reach from this process: hosts, local paths, credentials.
+"""Policy of this process: the hosts, local paths and credentials that connectors may use.
 
 Rules of this file:
-- The node's properties decide. Where the API has users, connectors are written by tenants: they
-  reach no loopback, link-local and metadata address, no local path and no credentials of the
-  node's own, unless a property allows it. Where it has none, everything is open.
-- A name is judged by every address that it resolves to, and a connection by the address it has.
-- An address counts in any notation: decimal, octal, hexadecimal, mapped into IPv6.
+- The node's properties set the policy. If the REST API has users, tenants write connectors. Their
+  connectors may use no loopback, link-local or metadata address, no local path and none of the
+  node's own credentials, unless a property allows it. Without users, there is no restriction.
+- A host name is checked by all addresses that it resolves to; a connection, by its peer address.
+- Addresses are recognized in every notation: decimal, octal, hexadecimal, mapped into IPv6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from connect.redaction.foreign_text import hide_foreign_texts
 HOSTS_ALLOWED: Final = "icefloe.hosts.allowed"
 AMBIENT_ALLOWED: Final = "icefloe.ambient.credentials.allowed"
 REACH_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED})
-"""Properties of the node that decide."""
+"""Node properties that set the policy."""
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
@@ -46,7 +46,7 @@ _METADATA: Final = tuple(
 )
 _EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96")))
 _NOT_LISTED: Final = "it is not allowed"
-_SURROUNDINGS: Final = "it is an address of this machine or of its surroundings"
+_SPECIAL_ADDRESS: Final = "it is a loopback, link-local, metadata or other special address"
 _LOCAL_NAMES: Final = frozenset({"localhost", "metadata.google.internal", "metadata"})
 _HOST: Final = re.compile(r"[A-Za-z0-9_.-]{1,255}|[0-9A-Fa-f:.]{2,64}")
 _ADDRESS_KEY: Final = re.compile(
@@ -59,15 +59,16 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]{0,40})://([^/?#\s;]*)")
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What connectors may reach.
+    """The hosts, local paths and credentials that connectors may use.
 
     Attributes:
         is_guarded: whether tenants write connectors.
-        names: hosts by name, ``*.`` before a domain; None for every host that is not guarded.
-        networks: addresses and networks among the allowed hosts.
-        roots: local paths that clients may use, with all below them; None for every one.
-        has_ambient: whether clients may use what the node's machine and environment offer:
-            credentials, profiles, logins of ``.netrc``, proxies.
+        names: allowed host names; ``*.`` before a domain allows its subdomains. If None, all
+            hosts are allowed, except special addresses while ``is_guarded``.
+        networks: allowed addresses and networks.
+        roots: local folders and files that clients may use; None for no restriction.
+        has_ambient: whether clients may use credentials, profiles, ``.netrc`` logins and proxies
+            of the node's machine and environment.
     """
 
     is_guarded: bool = False
@@ -78,7 +79,7 @@ class Reach:
 
     @classmethod
     def of(cls, node: Mapping[str, str]) -> Reach:
-        """What the node's properties allow."""
+        """Return the policy that the node's properties set."""
         is_guarded = bool(node.get(USERS_FILE))
         hosts = _listed(node.get(HOSTS_ALLOWED))
         names, networks = set(), []
@@ -103,7 +104,7 @@ class Reach:
 
         Args:
             host: name or address, in any notation.
-            resolves: resolve the name; else only an address is checked.
+            resolves: whether to resolve a name; otherwise only addresses are checked.
 
         Raises:
             ConfigError: ``host_refused``.
@@ -112,13 +113,13 @@ class Reach:
             return
         name = host.strip("[]").partition("%")[0].rstrip(".").lower()
         if not _HOST.fullmatch(name):
-            raise _refused(host, "it is no host's name or address")
+            raise _refused(host, "it is neither a host name nor an address")
         if self._is_named(name):
             return
         if self.names is not None and not self.networks:
             raise _refused(host, _NOT_LISTED)
         if self.names is None and (name in _LOCAL_NAMES or name.endswith(".localhost")):
-            raise _refused(host, _SURROUNDINGS)
+            raise _refused(host, _SPECIAL_ADDRESS)
         found = _addresses(name) if resolves else _literal(name)
         if resolves and not found:
             raise _refused(host, "its name cannot be resolved")
@@ -126,7 +127,7 @@ class Reach:
             self._check_address(host, address)
 
     def check_peer(self, host: str, address: str) -> None:
-        """Judge the address that a connection has, before anything is sent over it.
+        """Check the peer address of a connection, before the first byte is sent.
 
         Raises:
             ConfigError: ``host_refused``.
@@ -136,10 +137,10 @@ class Reach:
         self._check_address(host, ipaddress.ip_address(address.partition("%")[0]))
 
     def check_addresses(self, properties: Mapping[str, Any], *, resolves: bool = True) -> None:
-        """Judge every address among a client's properties.
+        """Check every address in a client's properties.
 
         Raises:
-            ConfigError: ``host_refused``, with the property.
+            ConfigError: ``host_refused``, with the name of the property.
         """
         if self.names is None and not self.is_guarded:
             return
@@ -168,12 +169,12 @@ class Reach:
         if self.names is not None:
             raise _refused(host, _NOT_LISTED)
         if _is_special(plain):
-            raise _refused(host, _SURROUNDINGS)
+            raise _refused(host, _SPECIAL_ADDRESS)
 
     # ------------------------------------------------------------ paths
 
     def check_path(self, path: str | Path) -> None:
-        """Judge a local path, links followed.
+        """Check a local path after symbolic links are resolved.
 
         Raises:
             ConfigError: ``path_refused``.
@@ -181,7 +182,7 @@ class Reach:
         self._check_local(str(Path(path).absolute()), str(path))
 
     def check_location(self, location: str, *, resolves: bool = True) -> None:
-        """Judge where a table or file lies.
+        """Check the location of a table or file.
 
         Raises:
             ConfigError: ``path_refused``, ``host_refused``.
@@ -196,7 +197,7 @@ class Reach:
     def _check_local(self, location: str, given: str) -> None:
         if (why := refusal(location, self.roots)) is not None:
             raise ConfigError(
-                f"the local path {given!r} {why}; use another place, or ask the node's operator",
+                f"the local path {given!r} {why}; use another path, or ask the node's operator",
                 code="path_refused",
             )
 
@@ -205,19 +206,19 @@ _current = Reach()
 
 
 def install(reach: Reach) -> None:
-    """Let a policy hold for this process; texts of other systems stay in it where it is guarded."""
-    global _current  # noqa: PLW0603 - one policy for a process, whichever client it opens
+    """Set the policy of this process; a guarded process also hides error texts of other systems."""
+    global _current  # noqa: PLW0603 - one policy per process, for all its clients
     _current = reach
     hide_foreign_texts(are_hidden=reach.is_guarded)
 
 
 def reach() -> Reach:
-    """The policy of this process."""
+    """Return the policy of this process."""
     return _current
 
 
 def hosts_in(value: str) -> Iterator[str]:
-    """Hosts that an address, or a list of some, names; buckets are none."""
+    """Yield the hosts in an address or in a list of addresses; buckets are not hosts."""
     for piece in dict.fromkeys(value.split(",")):
         found = _SCHEME.findall(piece)
         for scheme, authority in found:
@@ -242,14 +243,14 @@ def _listed(text: str | None) -> list[str] | None:
 
 def _refused(host: str, why: str) -> ConfigError:
     return ConfigError(
-        f"host {host!r} may not be reached by connectors: {why}; the node's property "
-        f"{HOSTS_ALLOWED} lists those that may be reached",
+        f"connectors may not use the host {host!r}: {why}; the node property {HOSTS_ALLOWED} "
+        "lists the allowed hosts",
         code="host_refused",
     )
 
 
 def _literal(name: str) -> list[Address]:
-    """The address that a text is, in any notation; none for a name."""
+    """Parse an address in any notation; return an empty list for a name."""
     try:
         return [ipaddress.ip_address(name)]
     except ValueError:
@@ -271,7 +272,7 @@ def _addresses(name: str) -> list[Address]:
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, or the address itself."""
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]

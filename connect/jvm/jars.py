@@ -1,14 +1,14 @@
-"""Named groups of jars, resolved once, checked against ``jars.lock``, kept in a per-user cache.
+"""Resolves groups of jars into a per-user cache and verifies them against ``jars.lock``.
 
 Rules of this file:
-- Ivy, which pyspark ships, resolves the artifacts. Its Maven 2 resolver knows the central
-  repository, so no repository address is configured. ``ICEFLOE_MAVEN_REPOSITORY`` names a mirror.
-- No jar is used whose SHA-256 is not in ``jars.lock``.
-- A group's folder appears complete, by one rename, or not at all. Its name holds the hash of its
-  lock entry, so a changed lock never meets an old folder.
+- Ivy, a part of pyspark, resolves the artifacts. Its Maven 2 resolver has the central repository
+  as default, so no repository is configured. ``ICEFLOE_MAVEN_REPOSITORY`` sets a mirror.
+- A jar is used only if its SHA-256 is in ``jars.lock``.
+- The folder of a group is created by one rename, so it is always complete. Its name contains the
+  hash of its lock entry, so a changed lock file never uses an old folder.
 
-``python -m connect.jvm.jars resolve [GROUP...]`` fills the cache,
-``python -m connect.jvm.jars lock [GROUP...]`` writes the lock file again.
+``python -m connect.jvm.jars resolve [GROUP...]`` fills the cache;
+``python -m connect.jvm.jars lock [GROUP...]`` updates the lock file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from connect.jvm.java import find_java
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 RESOLVE_TIMEOUT_S = 900
-_CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # a name, never fetched
+_CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # an XML namespace, never requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ GROUPS: Mapping[str, JarGroup] = {
     "kafka": JarGroup(
         (
             "org.apache.kafka:kafka_2.13:4.3.1",
-            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # else the broker logs nothing
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # required for the broker's log
         )
     ),
     "spark-kafka": JarGroup(
         ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
-        # 4.1.3 of the token provider was never published; nothing of it runs without delegation
+        # version 4.1.3 of the token provider was never published; Icefloe uses no delegation tokens
         overrides=("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",),
         without_pyspark_jars=True,
     ),
     "iceberg-spark": JarGroup(
         ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), without_pyspark_jars=True
     ),
-    # what follows is for tests only
+    # the groups below are for tests only
     "iceberg-rest": JarGroup(
         (
             "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
@@ -90,7 +90,7 @@ GROUPS: Mapping[str, JarGroup] = {
             "org.slf4j:slf4j-simple:2.0.16",
         )
     ),
-    # for measuring against the Java sink
+    # for benchmarks against the Java sink
     "java-connect": JarGroup(
         (
             "org.apache.kafka:connect-runtime:4.3.1",
@@ -127,11 +127,11 @@ GROUPS: Mapping[str, JarGroup] = {
     ),
 }
 ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro"})
-"""Groups that nothing but their user resolves: large, and of no use without the Java sink."""
+"""Large groups for the Java sink; ``resolve`` without arguments skips them."""
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """The per-user cache: ``ICEFLOE_CACHE_DIR``, else ``icefloe`` in the user's cache folder."""
+    """Return the cache folder: ``ICEFLOE_CACHE_DIR``, or ``icefloe`` in the user's cache folder."""
     env = os.environ if environ is None else environ
     own = env.get("ICEFLOE_CACHE_DIR")
     if own:
@@ -140,7 +140,7 @@ def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def pyspark_jars_dir() -> Path:
-    """The jars folder of the installed pyspark, found without importing it.
+    """Return the jars folder of the installed pyspark, without importing pyspark.
 
     Raises:
         ConfigError: ``pyspark_missing``.
@@ -152,7 +152,7 @@ def pyspark_jars_dir() -> Path:
 
 
 def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
-    """Return the jars of a group, downloading what the cache lacks; a no-op when complete.
+    """Return the jars of a group; jars that are not in the cache are downloaded.
 
     Safe to call from several processes at once.
 
@@ -162,8 +162,8 @@ def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
 
     Raises:
         ConfigError: ``jars_unknown`` (no such group or no lock entry), ``jars_mismatch`` (a jar
-            is not what the lock says), ``java_missing``, ``java_too_old``.
-        RetriableError: ``jars_unavailable``: Ivy could not get them; its output is in the message.
+            differs from the lock file), ``java_missing``, ``java_too_old``.
+        RetriableError: ``jars_unavailable``: a download failed; the message has Ivy's output.
     """
     locked = read_lock().get(name)
     if locked is None:
@@ -174,18 +174,18 @@ def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
     paths = [folder / jar for jar in sorted(locked)]
     if not _is_complete(paths):
         with _exclusive(cache):
-            if not _is_complete(paths):  # another process may have been faster
+            if not _is_complete(paths):  # another process may have resolved the group meanwhile
                 _install(name, locked, folder, cache)
     return paths
 
 
 def class_path(name: str, *, cache: Path | None = None) -> str:
-    """The group as the value of ``java -cp``; errors as ``resolve``."""
+    """Return the group as a value for ``java -cp``; raises the errors of ``resolve``."""
     return os.pathsep.join(str(jar) for jar in resolve(name, cache=cache))
 
 
 def read_lock(path: Path = LOCK_FILE) -> dict[str, dict[str, str]]:
-    """The lock file: group name -> jar name -> SHA-256 in hex."""
+    """Return the lock file: group name -> jar name -> SHA-256 in hexadecimal."""
     if not path.exists():
         return {}
     content: dict[str, dict[str, str]] = json.loads(path.read_text("utf-8"))
@@ -193,7 +193,7 @@ def read_lock(path: Path = LOCK_FILE) -> dict[str, dict[str, str]]:
 
 
 def write_lock(names: Sequence[str], *, cache: Path | None = None, path: Path = LOCK_FILE) -> None:
-    """Resolve groups and write what came into the lock file, keeping other groups' entries."""
+    """Resolve groups and update their entries in the lock file; other groups are kept."""
     cache = cache or cache_dir()
     locks = {name: jars for name, jars in read_lock(path).items() if name in GROUPS}
     for name in names:
@@ -208,22 +208,22 @@ def _is_complete(paths: Sequence[Path]) -> bool:
 
 
 def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) -> None:
-    """Resolve into a scratch folder next to the target, check every jar, rename."""
+    """Resolve into a temporary folder, verify every jar, and rename the folder to the target."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as scratch:
         found = _retrieve(GROUPS[name], Path(scratch), cache)
         actual = {jar.name: _sha256(jar) for jar in found}
         if actual != locked:
             wrong = sorted(jar for jar in {*actual, *locked} if actual.get(jar) != locked.get(jar))
             raise ConfigError(
-                f"jar group {name!r} is not what {LOCK_FILE.name} says: {', '.join(wrong)}; "
-                "do not use it; if the change is intended, write the lock file again",
+                f"jars of the group {name!r} differ from {LOCK_FILE.name}: {', '.join(wrong)}; "
+                "they are not used; if the change is intended, update the lock file",
                 code="jars_mismatch",
             )
         complete = Path(scratch, "complete")
         complete.mkdir()
         for jar in found:
             jar.rename(complete / jar.name)
-        if folder.exists():  # jars were removed manually: a rename cannot replace a full folder
+        if folder.exists():  # incomplete; a rename cannot replace a folder that is not empty
             shutil.rmtree(folder)
         complete.rename(folder)
 
@@ -252,7 +252,8 @@ def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
     if done.returncode or not out.is_dir():
         output = (done.stdout[-3000:] + done.stderr[-1000:]).strip()
         raise RetriableError(
-            f"Ivy could not get {', '.join(group.coordinates)}: {output}", code="jars_unavailable"
+            f"Ivy could not resolve {', '.join(group.coordinates)}: {output}",
+            code="jars_unavailable",
         )
     found = sorted(out.iterdir())
     if group.without_pyspark_jars:
@@ -262,14 +263,14 @@ def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
 
 
 def _artifact(file_name: str) -> str:
-    """``commons-pool2-2.12.1.jar`` -> ``commons-pool2``: pyspark's version wins over ours."""
+    """Return the artifact of a jar: ``commons-pool2-2.12.1.jar`` -> ``commons-pool2``."""
     parts = file_name.removesuffix(".jar").split("-")
     named = [part for i, part in enumerate(parts) if i == 0 or not part[:1].isdigit()]
     return "-".join(named)
 
 
 def _module_xml(group: JarGroup) -> str:
-    """The Ivy module that depends on the group's coordinates."""
+    """Return an Ivy module that depends on the group's coordinates."""
     lines = [
         f'<ivy-module version="2.0" xmlns:m={quoteattr(_CLASSIFIER_NAMESPACE)}>',
         '<info organisation="local" module="resolve"/>',
@@ -304,7 +305,7 @@ def _module_xml(group: JarGroup) -> str:
 
 
 def _settings_xml(ivy_cache: Path) -> str:
-    """Ivy's settings; without a root its Maven 2 resolver uses the central repository."""
+    """Return Ivy's settings; without a root, the resolver uses the central repository."""
     mirror = os.environ.get("ICEFLOE_MAVEN_REPOSITORY")
     root = f"root={quoteattr(mirror)} " if mirror else ""
     return (
@@ -322,14 +323,14 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def _exclusive(cache: Path) -> Iterator[None]:
-    """One resolving process per cache: Ivy's cache is not safe for two."""
+    """Lock the cache: Ivy's cache does not support concurrent processes."""
     try:
         (cache / "jars").mkdir(parents=True, exist_ok=True)
         file = (cache / "jars" / ".lock").open("w")
     except OSError as error:
         raise ConfigError(
             f"the cache folder {cache} cannot be written ({error.strerror}); "
-            "set ICEFLOE_CACHE_DIR to one that can",
+            "set ICEFLOE_CACHE_DIR to a writable folder",
             code="cache_unwritable",
         ) from error
     with file:
@@ -340,7 +341,7 @@ def _exclusive(cache: Path) -> Iterator[None]:
 def main(arguments: Sequence[str]) -> int:
     """``resolve [GROUP...]`` or ``lock [GROUP...]``.
 
-    When none is named, ``lock`` takes all groups and ``resolve`` all but those on demand.
+    Without a group, ``lock`` uses all groups, and ``resolve`` all except ``ON_DEMAND``.
     """
     if not arguments or arguments[0] not in {"resolve", "lock"}:
         print(__doc__)  # noqa: T201 - a command line

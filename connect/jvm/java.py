@@ -1,4 +1,4 @@
-"""Find a Java that can run the broker, Spark and Iceberg: 17 or newer."""
+"""Finds a Java runtime for the broker, Spark and Iceberg: version 17 or newer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ADVICE = f"install a Java {JAVA_VERSION_MIN} or newer runtime and set JAVA_HOME
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the path of the ``java`` program to start child JVMs with.
+    """Return the path of the ``java`` program for child JVMs.
 
     Args:
-        environ: where ``JAVA_HOME`` and ``PATH`` are read; the process environment if None.
+        environ: contains ``JAVA_HOME`` and ``PATH``; the process environment if None.
 
     Raises:
-        ConfigError: ``java_missing`` or ``java_too_old``; the message says what to do.
+        ConfigError: ``java_missing`` or ``java_too_old``.
     """
     env = os.environ if environ is None else environ
     home = env.get("JAVA_HOME")
@@ -31,13 +31,13 @@ def find_java(environ: Mapping[str, str] | None = None) -> Path:
         program = Path(home, "bin", "java")
         if not os.access(program, os.X_OK):
             raise ConfigError(
-                f"JAVA_HOME is {home}, but there is no bin/java in it: {_ADVICE}",
+                f"JAVA_HOME is {home}, but it contains no bin/java: {_ADVICE}",
                 code="java_missing",
             )
     else:
         found = shutil.which("java", path=env.get("PATH"))
         if found is None:
-            raise ConfigError(f"no java found: {_ADVICE}", code="java_missing")
+            raise ConfigError(f"Java was not found: {_ADVICE}", code="java_missing")
         program = Path(found)
     version = _major_version(program)
     if version < JAVA_VERSION_MIN:
@@ -47,7 +47,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Path:
 
 @functools.cache
 def _major_version(program: Path) -> int:
-    """Ask the JVM itself: folder names and ``release`` files lie too often."""
+    """Return the version that ``java -version`` prints; folder names are not reliable."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -58,6 +58,6 @@ def _major_version(program: Path) -> int:
         ) from error
     match = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
     if match is None:
-        raise ConfigError(f"{program} does not say its version: {_ADVICE}", code="java_missing")
+        raise ConfigError(f"{program} prints no version: {_ADVICE}", code="java_missing")
     first, second = match.groups()
     return int(second) if first == "1" and second else int(first)

@@ -182,7 +182,7 @@ def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
     said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="/nonexistent"))
     assert f"JAVA_HOME is /nonexistent, but there is no bin/java in it: {advice}" in said
     said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=str(tmp_path)))
-    assert f"no java found: {advice}" in said
+    assert f"Java was not found: {advice}" in said
 
 
 def test_a_node_without_broker_says_which_it_waits_for(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
     asked = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
     assert running.icefloe(*asked)[0] == 2
     status, said = running.icefloe(*asked, "--yes")
-    assert (status, "taken back by snapshot" in said) == (0, True), said
+    assert (status, "removed by snapshot" in said) == (0, True), said
     running.request_state(three.name, "resume")
     three.produce(*KINDS)
     three.arrived(*KINDS)

@@ -128,7 +128,7 @@ def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
     assert code == 1
     assert "one: iceberg.catalog.uri: Asked the rest catalog at http://127.0.0.1:1" in text
     assert SECRET not in text
-    assert cli.files("validate", "--no-remote") == (0, "1 connector(s) are right\n")
+    assert cli.files("validate", "--no-remote") == (0, "1 connector(s) are valid\n")
     assert cli.files("apply")[0] == 0
     assert cli.names() == {"one"}
 

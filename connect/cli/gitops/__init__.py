@@ -1,1 +1,1 @@
-"""Connectors kept in files, and compared with what a node runs."""
+"""Commands that manage connectors on a node, including connectors defined in files."""

@@ -1,9 +1,9 @@
-"""Plans carried out on a node, and waited for.
+"""Applies a plan to a node and waits until its connectors run.
 
 Rules of this file:
-- Everything is validated by the node first; nothing is applied when anything is wrong. Brokers
-  and catalogs are not asked: an outage of theirs holds up no change.
-- Applying the same files again changes nothing. After an interruption, apply them again.
+- The node validates every configuration first. If one is invalid, nothing is applied. This
+  validation contacts no broker and no catalog, so that their outage does not block a change.
+- Applying is idempotent: after an interruption, apply the same files again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from connect.cli.gitops.connector_files import Desired
+from connect.cli.gitops.connector_files import DesiredConnector
 from connect.cli.gitops.plan import Action, ApplyPlan, config_to_send, make_plan
 from connect.cli.rest_client import NodeClient, RefusedError
 from connect.clock import SystemClock
@@ -19,43 +19,45 @@ from connect.errors import ExitStatus, IcefloeError, RetriableError
 
 TRIES_MAX = 10
 TRY_PAUSE_MS = 1_000
-LOOK_MS = 500
+POLL_MS = 500
 _CONFLICT = 409
 _NOT_FOUND = 404
 _NOT_VALID = frozenset({400, _NOT_FOUND})
-"""What a node answers to a configuration that it cannot check."""
+"""HTTP statuses of a configuration that the node cannot validate at all."""
 
 
 class NotReadyError(IcefloeError):
-    """Connectors that do not run as they should."""
+    """Some connectors have not reached their target state."""
 
     default_code = "not_ready"
     exit_status = ExitStatus.NO
 
 
 def actual(client: NodeClient) -> dict[str, Mapping[str, str]]:
-    """Configurations of all connectors of a node, by name."""
+    """Return the configurations of all connectors of a node, by name."""
     listed = client.ask("GET", "connectors", expand="info")
     return {name: entry["info"]["config"] for name, entry in listed.items()}
 
 
 def compare(
-    client: NodeClient, desired: Sequence[Desired], *, owner: str, prune: bool
+    client: NodeClient, desired: Sequence[DesiredConnector], *, owner: str, prune: bool
 ) -> ApplyPlan:
-    """What must change; errors as ``make_plan``."""
+    """Return the changes that the files require; raises the errors of ``make_plan``."""
     return make_plan(desired, actual(client), owner=owner, prune=prune)
 
 
-def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool) -> list[str]:
-    """What the node finds wrong, a sentence each, with file and key.
+def validation_errors(
+    client: NodeClient, desired: Iterable[DesiredConnector], *, is_remote: bool
+) -> list[str]:
+    """Return the node's validation errors, each with its file and key.
 
     Args:
         client: of the node.
         desired: connectors.
-        is_remote: whether it asks brokers and catalogs, too.
+        is_remote: whether the node also checks brokers and catalogs.
 
     Raises:
-        RefusedError: the node does not check configurations for this caller, or not now.
+        RefusedError: the node does not validate for this caller, or cannot at present.
     """
     found = []
     query = {"icefloe.remote": str(is_remote).lower()}
@@ -78,7 +80,7 @@ def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool)
     return found
 
 
-def carry_out(
+def apply_plan(
     client: NodeClient,
     plan: ApplyPlan,
     clock: SystemClock,
@@ -86,33 +88,34 @@ def carry_out(
     owner: str,
     on_progress: Callable[[int], None],
 ) -> None:
-    """Do what a plan says, in its order.
+    """Apply the actions of a plan, in order.
 
     Args:
         client: of the node.
-        plan: what to do.
-        clock: to wait while the node is busy.
-        owner: written into what is applied.
-        on_progress: receives how many actions are done.
+        plan: the actions.
+        clock: for pauses between attempts.
+        owner: value of ``icefloe.owner`` in each applied configuration.
+        on_progress: receives the number of applied actions.
 
     Raises:
-        RefusedError: the node refuses one; those before it are done, those after it are not.
+        RefusedError: the node refuses an action. The actions before it stay applied; the
+            later ones are not applied.
     """
     for number, action in enumerate(plan.pending, 1):
         for attempt in range(TRIES_MAX):
             try:
-                _do(client, action, owner)
+                _apply_action(client, action, owner)
             except RefusedError as e:
                 if e.status != _CONFLICT or attempt == TRIES_MAX - 1:
                     e.message = f"{action.kind} {action.name}: {e.message}"
                     raise
-                clock.sleep_ms(TRY_PAUSE_MS)  # another change of it is under way
+                clock.sleep_ms(TRY_PAUSE_MS)  # another change of this connector is in progress
             else:
                 break
         on_progress(number)
 
 
-def _do(client: NodeClient, action: Action, owner: str) -> None:
+def _apply_action(client: NodeClient, action: Action, owner: str) -> None:
     if action.kind == "prune":
         try:
             client.ask("DELETE", "connectors", action.name)
@@ -137,17 +140,17 @@ def wait_until_running(
     timeout_ms: int,
     on_progress: Callable[[int], None],
 ) -> None:
-    """Wait until connectors and all their tasks are in their state.
+    """Wait until connectors and all their tasks are in their target state.
 
     Args:
         client: of the node.
-        names: connectors with the state they were created in, None for running.
-        clock: to wait.
-        timeout_ms: for all of them together.
-        on_progress: receives how many are running.
+        names: connectors with their initial state; None stands for RUNNING.
+        clock: for the pauses between polls.
+        timeout_ms: limit for all connectors together.
+        on_progress: receives the number of connectors in their target state.
 
     Raises:
-        NotReadyError: one failed, or the time is over; names each with its cause.
+        NotReadyError: the timeout has passed; the message has the state of each other connector.
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while True:
@@ -159,11 +162,11 @@ def wait_until_running(
         if clock.monotonic_ms() >= deadline_ms:
             lines = "; ".join(f"{name}: {state}" for name, state in sorted(waiting.items()))
             raise NotReadyError(f"after {timeout_ms / 1000:.0f} s: {lines}")
-        clock.sleep_ms(LOOK_MS)
+        clock.sleep_ms(POLL_MS)
 
 
 def _state(client: NodeClient, name: str, target: str | None) -> str | None:
-    """None when the connector is where it should be; else where it is."""
+    """Return None if a connector is in its target state, else a description of its state."""
     try:
         status = client.ask("GET", "connectors", name, "status")
     except (RefusedError, RetriableError) as e:
@@ -174,7 +177,7 @@ def _state(client: NodeClient, name: str, target: str | None) -> str | None:
         return f"FAILED: {cause(failed[0])}"
     wanted = target or "RUNNING"
     if connector["state"] != wanted:
-        # one that was paused or stopped before stays so: apply does not resume
+        # apply does not resume a connector that an operator has paused or stopped
         return None if connector["state"] in ("PAUSED", "STOPPED") else str(connector["state"])
     late = [task for task in tasks if task["state"] != wanted]
     if late or (wanted == "RUNNING" and not tasks):
@@ -183,6 +186,6 @@ def _state(client: NodeClient, name: str, target: str | None) -> str | None:
 
 
 def cause(part: Mapping[str, Any]) -> str:
-    """The first line of a trace."""
+    """Return the first line of the trace of a connector or task."""
     lines = str(part.get("trace") or "").splitlines()
     return lines[0] if lines else "no trace"

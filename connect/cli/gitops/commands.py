@@ -1,4 +1,4 @@
-"""``icefloe diff``, ``apply`` and ``validate``: connectors kept in files."""
+"""``icefloe diff``, ``apply`` and ``validate`` for connectors defined in files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from connect.cli.gitops.apply import carry_out, compare, problems, wait_until_running
-from connect.cli.gitops.connector_files import Desired, read
+from connect.cli.gitops.apply import apply_plan, compare, validation_errors, wait_until_running
+from connect.cli.gitops.connector_files import DesiredConnector, read
 from connect.cli.gitops.output import Output, emit
 from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
@@ -25,20 +25,20 @@ _MARKS = {"create": ("+", "green"), "update": ("~", "yellow"), "prune": ("-", "r
 
 Files = Annotated[
     list[Path],
-    typer.Option("--file", "-f", help="File or folder of connectors; may be repeated."),
+    typer.Option("--file", "-f", help="File or folder with connectors; may be repeated."),
 ]
 Owner = Annotated[
-    str, typer.Option(help="Written into applied connectors; --prune deletes only those of it.")
+    str, typer.Option(help="Owner of the applied connectors; --prune deletes only this owner's.")
 ]
 Prune = Annotated[
-    bool, typer.Option("--prune", help="Delete connectors of this owner that no file has.")
+    bool, typer.Option("--prune", help="Delete connectors of this owner that are in no file.")
 ]
 DEFAULT_OWNER = "apply"
 
 
 @contextlib.contextmanager
 def node(server: str) -> Iterator[NodeClient]:
-    """A client, closed at the end."""
+    """Open a client of a node; it is closed at the end of the block."""
     client = NodeClient(Server.named(server))
     try:
         yield client
@@ -53,7 +53,7 @@ def diff(
     prune: Prune = False,
     output: Output = "table",
 ) -> None:
-    """Show what apply would change: status 0 nothing, 1 something, 2 a file is wrong."""
+    """Show what apply would change. Exit status: 0 no change, 1 changes, 2 a file is invalid."""
     with node(server) as client:
         plan = _checked(client, read(files), owner, output, prune=prune)
         _show(plan, output)
@@ -71,14 +71,14 @@ def apply(  # noqa: PLR0917 - the options of a command
     wait_s: Annotated[
         int,
         typer.Option(
-            "--wait", min=0, help="Seconds to wait until all of them run; 0: do not wait."
+            "--wait", min=0, help="Seconds to wait until all connectors run; 0: do not wait."
         ),
     ] = 0,
     output: Output = "table",
 ) -> None:
-    """Create, change and prune connectors so that a node runs what the files say.
+    """Create, update and prune connectors so that the node matches the files.
 
-    All files are validated first: status 2 when one is wrong, and nothing is changed.
+    All files are validated first. If one is invalid, nothing changes and the exit status is 2.
     """
     desired = read(files)
     with node(server) as client:
@@ -88,7 +88,7 @@ def apply(  # noqa: PLR0917 - the options of a command
             raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
         clock = SystemClock()
         with _progress("applied", len(plan.pending), output) as step:
-            carry_out(client, plan, clock, owner=owner, on_progress=step)
+            apply_plan(client, plan, clock, owner=owner, on_progress=step)
         if wait_s:
             with _progress("running", len(desired), output) as step:
                 wait_until_running(
@@ -105,35 +105,35 @@ def validate(
     server: Annotated[
         str | None,
         typer.Option(
-            envvar="ICEFLOE_SERVER", help="Node that checks; without a node no network is used."
+            envvar="ICEFLOE_SERVER", help="Node that validates; without it, validation is offline."
         ),
     ] = None,
     remote: Annotated[
         bool,
-        typer.Option(help="The node also asks brokers, catalog and registries, within seconds."),
+        typer.Option(help="The node also checks brokers, catalogs and schema registries."),
     ] = True,
     output: Output = "table",
 ) -> None:
-    """Check connectors in files: status 0 all are right, 1 something is wrong."""
+    """Validate connectors in files. Exit status: 0 all are valid, 1 some are invalid."""
     desired = read(files)
     if server is None:
         found = [sentence for item in desired for sentence in _offline(item)]
     else:
         with node(server) as client:
-            found = problems(client, desired, is_remote=remote)
+            found = validation_errors(client, desired, is_remote=remote)
     emit(
         output,
         {"valid": not found, "connectors": [item.name for item in desired], "errors": found},
         names=[item.name for item in desired],
-        as_table=lambda: None if found else echo(f"{len(desired)} connector(s) are right"),
+        as_table=lambda: None if found else echo(f"{len(desired)} connector(s) are valid"),
     )
     if found:
         _print_errors(found)
         raise typer.Exit(ExitStatus.NO)
 
 
-def _offline(item: Desired) -> list[str]:
-    # with every converter and transformation: the commands that ask a node need none of it
+def _offline(item: DesiredConnector) -> list[str]:
+    # imports all converters and transformations: commands that use a node do not need them
     from connect.config.invalid_config import InvalidConfigError  # noqa: PLC0415 - on use
     from connect.validation.cross_key_rules import check_sink  # noqa: PLC0415 - on use
     from connect.validation.parse import parse  # noqa: PLC0415 - on use
@@ -156,10 +156,10 @@ def _offline(item: Desired) -> list[str]:
 
 
 def _checked(
-    client: NodeClient, desired: Sequence[Desired], owner: str, output: str, *, prune: bool
+    client: NodeClient, desired: Sequence[DesiredConnector], owner: str, output: str, *, prune: bool
 ) -> ApplyPlan:
-    """The plan, after every file was found right; else the command ends with status 2."""
-    found = problems(client, desired, is_remote=False)
+    """Return the plan if every file is valid; else end the command with status 2."""
+    found = validation_errors(client, desired, is_remote=False)
     if found:
         if output in {"json", "yaml"}:
             emit(output, {"errors": found}, names=(), as_table=lambda: None)
@@ -198,7 +198,7 @@ def _lines(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
-    """A styled line for each key that changes, values that may be secrets masked."""
+    """Yield a styled line for each changed key; possible secrets are masked."""
     for change in changes:
         before, after = displayed(change.key, change.before), displayed(change.key, change.after)
         if change.before is None:
@@ -212,7 +212,7 @@ def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _progress(what: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal; gives the function that takes the count so far."""
+    """Show a progress bar on a terminal; yields a function that sets the completed count."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn(what),

@@ -1,4 +1,4 @@
-"""Commands about connectors of a node: ``get``, ``status``, ``lag``, ``patch``, states."""
+"""Commands for the connectors of a node, such as ``get``, ``status``, ``lag`` and ``pause``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from connect.errors import ConfigError, ExitStatus, IcefloeError
 from connect.java_compat.iso_time import instant_text
 
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
-AnyNames = Annotated[
-    list[str] | None, typer.Argument(help="Names of connectors; without a name: all.")
-]
+AnyNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
 COLORS: Final = {"RUNNING": "green", "FAILED": "red", "PAUSED": "yellow", "STOPPED": "yellow"}
 _NOT_FOUND: Final = 404
 _KINDS: Final = frozenset({"connector", "connectors"})
@@ -32,9 +30,7 @@ def get(
     names: AnyNames = None,
     server: Url = DEFAULT_URL,
     output: Output = "table",
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Do not mask values that may be secrets.")
-    ] = False,
+    reveal: Annotated[bool, typer.Option("--reveal", help="Do not mask possible secrets.")] = False,
 ) -> None:
     """List connectors, or print their configuration; apply accepts the json and yaml forms.
 
@@ -82,7 +78,7 @@ def status(
         float, typer.Option("--interval", min=0.1, help="Seconds between requests of --watch.")
     ] = 2.0,
 ) -> None:
-    """Show states of connectors and tasks; status 1 when one has failed."""
+    """Show the states of connectors and tasks. Exit status 1 if one has failed."""
     with node(server) as client:
 
         def read() -> dict[str, Any]:
@@ -98,7 +94,7 @@ def status(
 
 
 def _watch(read: Callable[[], dict[str, Any]], output: str, interval_s: float) -> None:
-    """Print states again and again: all of them on a terminal, else what has changed."""
+    """Print states repeatedly: all of them on a terminal, else only the changed ones."""
     clock = SystemClock()
     before: dict[str, Any] | None = None
     problem = ""
@@ -152,7 +148,7 @@ def lag(
         bool, typer.Option("--partitions", help="A line for each source partition.")
     ] = False,
 ) -> None:
-    """Show records not yet in files, those in files but in no table, and the valid-through time."""
+    """Show records not yet in files, records in uncommitted files, and the valid-through time."""
     with node(server) as client:
         chosen = _chosen(dict.fromkeys(client.ask("GET", "connectors")), names)
         found = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
@@ -176,19 +172,19 @@ def lag(
 
 
 def lag_partitions(listed: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """Print the lag of source partitions, each with its connector."""
+    """Print the lag of source partitions with their connectors."""
     fields = ("topic", "partition", "committed_offset", "end_offset", "lag")
     rows = [(name, *(cell(p[field]) for field in fields)) for name, p in listed]
     table(("connector", "topic", "partition", "next offset", "end", "lag"), rows)
 
 
 def cell(value: object) -> str:
-    """A value in a table; a dash for an unknown one."""
+    """Format a table cell; None becomes a dash."""
     return "-" if value is None else str(value)
 
 
 def instant(at_ms: int | None) -> str:
-    """An instant in a table; a dash for an unknown one."""
+    """Format an instant for a table cell; None becomes a dash."""
     return "-" if at_ms is None else instant_text(at_ms * 1_000_000)
 
 
@@ -213,7 +209,7 @@ def patch(
 ) -> None:
     """Change keys of a connector's configuration; the other keys stay.
 
-    Secrets belong into references or into a file: other users can read the arguments of a command.
+    Pass secrets as references or in a file: other users can read the arguments of a command.
     """
     wanted = _wanted(pairs or (), file, removed or ())
     with node(server) as client:
@@ -240,10 +236,11 @@ def patch(
 def _wanted(
     pairs: Sequence[str], file: Path | None, removed: Sequence[str]
 ) -> dict[str, str | None]:
-    """Keys with their new values; None removes one.
+    """Return the keys with their new values; None stands for a removed key.
 
     Raises:
-        ConfigError: nothing to change, a key twice, an argument that is no pair or is a secret.
+        ConfigError: there is no key, a key is duplicate, or an argument is not KEY=VALUE or may
+            contain a secret.
     """
     given: list[tuple[str, str | None]] = [] if file is None else list(read_keys(file).items())
     for pair in pairs:
@@ -277,7 +274,7 @@ def delete(
         typer.Option("--ignore-not-found", help="Skip connectors that do not exist."),
     ] = False,
 ) -> None:
-    """Delete connectors; their consumer groups keep the offsets, tables and topics stay."""
+    """Delete connectors; offsets in their consumer groups, tables and topics are kept."""
 
     def request(client: NodeClient, name: str) -> str:
         try:
@@ -292,7 +289,7 @@ def delete(
 
 
 def pause(names: Names, server: Url = DEFAULT_URL, output: Output = "table") -> None:
-    """Pause connectors; their tasks stay and read nothing."""
+    """Pause connectors; their tasks stay allocated but do not read."""
     _each(server, names, output, _request("PUT", "pause", "paused"))
 
 
@@ -302,7 +299,7 @@ def resume(names: Names, server: Url = DEFAULT_URL, output: Output = "table") ->
 
 
 def stop(names: Names, server: Url = DEFAULT_URL, output: Output = "table") -> None:
-    """Stop connectors and end their tasks; configuration and offsets stay."""
+    """Stop connectors and their tasks; configuration and offsets are kept."""
     _each(server, names, output, _request("PUT", "stop", "stopped"))
 
 
@@ -311,17 +308,19 @@ def restart(
     server: Url = DEFAULT_URL,
     *,
     output: Output = "table",
-    tasks: Annotated[bool, typer.Option("--include-tasks", help="Restart tasks, too.")] = False,
+    tasks: Annotated[bool, typer.Option("--include-tasks", help="Also restart the tasks.")] = False,
     only_failed: Annotated[
-        bool, typer.Option("--only-failed", help="Restart only what has failed.")
+        bool, typer.Option("--only-failed", help="Restart only failed connectors and tasks.")
     ] = False,
     task: Annotated[
-        int | None, typer.Option(min=0, help="Restart this task only, of one connector.")
+        int | None, typer.Option(min=0, help="Restart only this task; needs exactly one name.")
     ] = None,
 ) -> None:
     """Restart connectors or their tasks."""
     if task is not None and (len(names) != 1 or tasks or only_failed):
-        raise ConfigError("--task goes with one connector and no other option", code="usage")
+        raise ConfigError(
+            "--task needs exactly one connector and no other restart option", code="usage"
+        )
     if task is not None:
         what = f"task {task} restarts"
         _each(server, names, output, _request("POST", ("tasks", str(task), "restart"), what))
@@ -345,7 +344,7 @@ def _request(
 def _each(
     server: str, names: list[str], output: str, request: Callable[[NodeClient, str], str]
 ) -> None:
-    """Request the same of each connector; print what is done, also when one is refused."""
+    """Send a request for each connector; print the completed ones even after an error."""
     done: dict[str, str] = {}
 
     def as_table() -> None:
@@ -366,10 +365,10 @@ def _each(
 
 
 def _chosen(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
-    """The connectors with these names; all of them without a name.
+    """Return the connectors with these names; without names, all connectors.
 
     Raises:
-        RefusedError: there is no connector of a name.
+        RefusedError: there is no connector with one of the names.
     """
     if names and names[0] in _KINDS and names[0] not in listed:
         names = names[1:]
@@ -377,6 +376,6 @@ def _chosen(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
         if name not in listed:
             known = ", ".join(sorted(listed)) or "none"
             raise RefusedError(
-                f"there is no connector {name!r}; there are: {known}", status=_NOT_FOUND
+                f"there is no connector {name!r}; existing connectors: {known}", status=_NOT_FOUND
             )
     return list(names or sorted(listed))

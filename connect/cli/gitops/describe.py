@@ -1,4 +1,4 @@
-"""``icefloe describe``: all that a node knows about one connector."""
+"""``icefloe describe``: all information of a node about one connector."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def describe(
 ) -> None:
     """Show states, tasks, tables, last commit, lag and configuration of one connector.
 
-    Values that may be secrets are masked. What the node cannot answer is null, with the reason
-    under "missing".
+    Possible secrets are masked. A value that the node cannot provide is null; the reason is in
+    "missing".
     """
     with node(server) as client:
         found = _described(client, name)
@@ -100,7 +100,7 @@ def _table_row(found: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _commit(last: Mapping[str, Any] | None) -> str:
-    """One line about the last commit round."""
+    """Format the last commit round as one line."""
     if last is None:
         return "none since the node started"
     claimed_us = last.get("valid_through_us")

@@ -1,4 +1,4 @@
-"""Commands about a node and its cluster: ``cluster``, ``plugins``, ``loggers``, ``logs``."""
+"""Commands for a node and its cluster: ``cluster``, ``plugins``, ``loggers``, ``logs``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from connect.errors import ConfigError
 _LOG_NAMES: Final = ("node", "worker", "coordinator")
 _POLL_MS: Final = 500
 _LINE_BYTES: Final = 1024
-"""How much is read from the end of a file for each line that is asked for, to begin with."""
+"""Bytes that are first read from the end of a log file, for each requested line."""
 
 
 def cluster(
     server: Url = DEFAULT_URL,
     output: Output = "table",
     placements: Annotated[
-        bool, typer.Option("--placements", help="A line for each connector, in place of nodes.")
+        bool, typer.Option("--placements", help="List connectors instead of nodes.")
     ] = False,
 ) -> None:
     """Show the nodes, the leader, versions and the placement of connectors."""
@@ -75,7 +75,7 @@ def plugins(
     server: Url = DEFAULT_URL,
     output: Output = "table",
 ) -> None:
-    """List connectors, converters, transformations and predicates, or the keys of one of them."""
+    """List the plugins (connectors, converters, transformations, predicates) or one's keys."""
     with node(server) as client:
         if name is None:
             found = client.ask("GET", "connector-plugins", connectorsOnly="false")
@@ -91,9 +91,9 @@ def plugins(
 
 
 def loggers(
-    name: Annotated[str | None, typer.Argument(help="Logger; without one: all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a logger; default: all.")] = None,
     level: Annotated[
-        str | None, typer.Argument(help="Set it and those below to this level, such as DEBUG.")
+        str | None, typer.Argument(help="New level of this logger and its children, e.g. DEBUG.")
     ] = None,
     server: Url = DEFAULT_URL,
     output: Output = "table",
@@ -102,7 +102,7 @@ def loggers(
         typer.Option(help="Set the level on this node (worker), or on every node (cluster)."),
     ] = "worker",
 ) -> None:
-    """Show or set log levels of a node; worker and coordinator processes follow with cluster."""
+    """Show or set log levels of a node; scope cluster includes its child processes."""
     entries: dict[str, dict[str, Any]]
     with node(server) as client:
         if name is None:
@@ -112,7 +112,7 @@ def loggers(
         else:
             body = {"level": level}
             changed = client.ask("PUT", "admin", "loggers", name, json=body, scope=scope)
-            # a change of the whole cluster comes back through Kafka: the answer names no logger
+            # scope cluster is applied through the config topic: the answer names no logger
             entry = {"level": level.upper(), "last_modified": None}
             entries = dict.fromkeys(changed or (), entry)
 
@@ -129,7 +129,7 @@ def loggers(
 def logs(
     process: Annotated[
         Literal["node", "worker", "coordinator"] | None,
-        typer.Argument(help="Only this process; without one: all that have a file."),
+        typer.Argument(help="Process; default: all that have a log file."),
     ] = None,
     state_dir: Annotated[
         Path, typer.Option("--state-dir", help="The node's icefloe.state.dir, or that of `up`.")
@@ -141,15 +141,15 @@ def logs(
 ) -> None:
     """Print log files of a node on this machine: JSON lines, secrets masked.
 
-    A node writes its own log to standard error: in a container `docker logs` or `kubectl logs` has
-    it. Its worker and coordinator processes write to files in the state folder.
+    A node writes its own log to standard error: in a container, use `docker logs` or `kubectl
+    logs`. Its worker and coordinator processes write to files in the state folder.
     """
     wanted = _LOG_NAMES if process is None else (process,)
     files = [file for name in wanted for file in sorted(state_dir.rglob(f"{name}.log"))]
     if not files:
         raise ConfigError(
-            f"no {' or '.join(f'{name}.log' for name in wanted)} in {state_dir}: name the node's "
-            "icefloe.state.dir with --state-dir, on the machine of the node",
+            f"no {' or '.join(f'{name}.log' for name in wanted)} in {state_dir}: run the command "
+            "on the node's machine and set --state-dir to the node's icefloe.state.dir",
             code="logs_missing",
         )
     read: dict[Path, int] = {}
@@ -165,7 +165,7 @@ def logs(
 
 
 def _last_lines(file: Path, count: int) -> tuple[str, int]:
-    """The last lines of a file, and the position behind them."""
+    """Return the last lines of a file, and the position after them."""
     with _opened(file) as content:
         end = content.seek(0, 2)
         size = min(end, max(1, count) * _LINE_BYTES)
@@ -179,7 +179,7 @@ def _last_lines(file: Path, count: int) -> tuple[str, int]:
 
 
 def _new_lines(file: Path, read: dict[Path, int]) -> Iterator[str]:
-    """Whole lines behind the position; a file that became shorter is read from its start."""
+    """Yield complete lines after the position; a truncated file is read from its start."""
     with _opened(file) as content:
         if content.seek(0, 2) < read[file]:
             read[file] = 0

@@ -71,7 +71,7 @@ def alter(
 def reset(
     name: Name, server: Url = DEFAULT_URL, output: Output = "table", yes: Yes = False
 ) -> None:
-    """Delete the source offsets of a stopped connector: it starts as a new connector does."""
+    """Delete the source offsets of a stopped connector; it then starts like a new connector."""
     with node(server) as client:
 
         def request() -> Any:
@@ -89,9 +89,9 @@ def _change(
     output: str,
     yes: bool,
 ) -> None:
-    """Show which offsets change, have it confirmed, and send the request.
+    """Show which offsets change, ask for confirmation, and send the request.
 
-    ``after`` is None where all offsets are deleted.
+    ``after`` is None if all offsets are deleted.
     """
     before = _offsets(client.ask("GET", "connectors", name, "offsets"))
     if after is None:
@@ -125,7 +125,7 @@ def _table(changes: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _offsets(body: Mapping[str, Any]) -> _Offsets:
-    """Next offset of each partition in Kafka Connect's form; None where there is none."""
+    """Parse Kafka Connect's offsets body: next source offset by partition, None if unset."""
     found: _Offsets = {}
     for entry in body["offsets"]:
         at, offset = entry["partition"], entry["offset"]

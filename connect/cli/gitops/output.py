@@ -1,10 +1,11 @@
-"""What every command shares: the form of its output, and the confirmation of a change.
+"""Output formats of commands, and the confirmation of changes.
 
 Rules of this file:
-- One option ``-o``, with the same four forms, on every command that prints data (held by a test).
+- Every command that prints data has the option ``-o`` with the same four formats. A test holds
+  this.
 - Data goes to standard output; questions, warnings and progress go to standard error.
-- A change that needs a confirmation happens after ``--yes``, or after a yes on a terminal. Without
-  either the command changes nothing and ends with status 2.
+- A change that needs confirmation requires ``--yes``, or a yes on a terminal. Otherwise the
+  command changes nothing and ends with status 2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OLD_FORMS: Final = {"text": "table"}
 
 
 def _form(value: str) -> str:
-    """A value of ``-o``; an old spelling is accepted with a warning."""
+    """Parse a value of ``-o``; a deprecated name is accepted with a warning."""
     if value in _OLD_FORMS:
         echo(f"warning: -o {value} is deprecated, use -o {_OLD_FORMS[value]}", err=True)
         return _OLD_FORMS[value]
@@ -41,21 +42,21 @@ Output = Annotated[
         "-o",
         parser=_form,
         metavar=f"[{'|'.join(FORMS)}]",
-        help="table for people; json and yaml for programs; name for names alone.",
+        help="Output format: table, json, yaml, or name for names only.",
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Change it; without this option: show the plan.")
+    bool, typer.Option("--yes", "-y", help="Apply the change; without it, show the plan.")
 ]
 
 
 def emit(output: str, data: Any, *, names: Iterable[str], as_table: Callable[[], None]) -> None:
-    """Print data in the form that ``-o`` names.
+    """Print data in the format of ``-o``.
 
     Args:
         output: one of ``FORMS``.
         data: JSON value, for ``json`` and ``yaml``.
-        names: for ``name``, one on each line.
+        names: for ``name``, printed one per line.
         as_table: prints the table.
     """
     if output == "table":
@@ -66,20 +67,20 @@ def emit(output: str, data: Any, *, names: Iterable[str], as_table: Callable[[],
     elif output == "json":
         echo(json.dumps(data, ensure_ascii=False, indent=2))
     else:
-        plain = json.loads(json.dumps(data))  # YAML would write tuples and numbers of enums as tags
+        plain = json.loads(json.dumps(data))  # YAML would write tuples and enum members as tags
         dump = yaml.safe_dump_all if isinstance(plain, list) else yaml.safe_dump
         echo(dump(plain, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return when the change is confirmed; the plan has been printed before.
+    """Return if the change is confirmed; the caller has printed the plan.
 
     Args:
-        question: what would be done, for a terminal.
+        question: asked on a terminal.
         yes: whether ``--yes`` was given.
 
     Raises:
-        Exit: 1 when the answer is no; 2 when there is no terminal to ask.
+        Exit: status 1 if the answer is no; 2 if there is no terminal.
     """
     if yes:
         return
@@ -88,5 +89,5 @@ def confirm(question: str, *, yes: bool) -> None:
             return
         echo("nothing was changed", err=True)
         raise typer.Exit(ExitStatus.NO)
-    echo("nothing was changed; repeat the command with --yes to do it", err=True)
+    echo("nothing was changed; run the command with --yes to apply the change", err=True)
     raise typer.Exit(ExitStatus.USAGE)

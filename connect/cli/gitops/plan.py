@@ -1,9 +1,9 @@
-"""What must change so that a node runs what the files say: plain comparison, no client.
+"""Compares the connectors of files with those of a node, without a client.
 
 Rules of this file:
-- A connector that ``apply`` made or changed carries its owner in ``icefloe.owner``. Only what
-  carries the owner is pruned, and what carries another's is not touched.
-- Values of keys that may hold secrets are masked wherever a plan is shown.
+- A connector that ``apply`` has created or updated has its owner in ``icefloe.owner``. Only
+  connectors of the same owner are pruned; those of another owner are never changed.
+- A displayed plan masks the values of keys that may contain secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from connect.cli.gitops.connector_files import Desired
+from connect.cli.gitops.connector_files import DesiredConnector
 from connect.config.masking import may_be_secret, without_logins
 from connect.errors import ConfigError, ExitStatus
 from connect.redaction.secret_values import MASK
@@ -23,8 +23,8 @@ Kind = Literal["create", "update", "unchanged", "prune"]
 _REFERENCE = re.compile(r"(?:\$\{[^}]*\})+")
 
 
-class OwnedError(ConfigError):
-    """A connector that another owner applies."""
+class OtherOwnerError(ConfigError):
+    """A connector of the files belongs to another owner."""
 
     default_code = "owned"
     exit_status = ExitStatus.NO
@@ -32,14 +32,14 @@ class OwnedError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A key with its values before and after; None where it is not there."""
+    """A key with its values before and after; None if the key is absent."""
 
     key: str
     before: str | None
     after: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """With masked values."""
+        """Return a JSON object; secrets are masked."""
         return {
             "key": self.key,
             "before": displayed(self.key, self.before),
@@ -49,15 +49,15 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens to one connector."""
+    """The change of one connector."""
 
     kind: Kind
     name: str
     changes: tuple[KeyChange, ...] = ()
-    desired: Desired | None = None
+    desired: DesiredConnector | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For scripts, with masked values."""
+        """Return a JSON object; secrets are masked."""
         return {
             "action": self.kind,
             "connector": self.name,
@@ -68,29 +68,33 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ApplyPlan:
-    """Actions in the order in which they are done: names, then what is pruned."""
+    """Actions in the order of their execution: by name, pruned connectors last."""
 
     actions: tuple[Action, ...]
 
     @property
     def pending(self) -> tuple[Action, ...]:
-        """Those that change something."""
+        """Return the actions that change the node."""
         return tuple(action for action in self.actions if action.kind != "unchanged")
 
 
 def make_plan(
-    desired: Iterable[Desired], actual: Mapping[str, Mapping[str, str]], *, owner: str, prune: bool
+    desired: Iterable[DesiredConnector],
+    actual: Mapping[str, Mapping[str, str]],
+    *,
+    owner: str,
+    prune: bool,
 ) -> ApplyPlan:
-    """Compare.
+    """Compare the connectors of files with those of a node.
 
     Args:
-        desired: from files.
-        actual: configurations by name, as the node has them.
-        owner: written into what is applied.
-        prune: whether to delete what the owner applied and no file has.
+        desired: connectors of files.
+        actual: configurations of the node by name.
+        owner: value of ``icefloe.owner`` in each applied configuration.
+        prune: whether to delete connectors of this owner that are in no file.
 
     Raises:
-        OwnedError: a connector of another owner.
+        OtherOwnerError: a connector belongs to another owner.
     """
     actions = []
     names = set()
@@ -104,9 +108,9 @@ def make_plan(
             continue
         other = there.get(OWNER, owner)
         if other != owner:
-            raise OwnedError(
-                f"{item.name!r} in {item.source} is applied by {other!r}, not by {owner!r}: "
-                f"remove it from the files of one of them, or use --owner {other}",
+            raise OtherOwnerError(
+                f"the connector {item.name!r} in {item.source} belongs to the owner {other!r}, "
+                f"not {owner!r}: remove it from the files, or use --owner {other}",
             )
         changes = tuple(
             KeyChange(key, there.get(key), wanted.get(key))
@@ -121,13 +125,13 @@ def make_plan(
 
 
 def config_to_send(action: Action, owner: str) -> dict[str, str]:
-    """The configuration that an action creates or updates."""
-    assert action.desired is not None, "what is pruned has no configuration"
+    """Return the configuration that an action creates or updates."""
+    assert action.desired is not None, "an action that prunes has no configuration"
     return {**action.desired.config, OWNER: owner}
 
 
 def displayed(key: str, value: str | None) -> str | None:
-    """A value as people may see it: references stay, what may be a secret does not."""
+    """Return a value for display: possible secrets are masked, references are not."""
     if value is None or _REFERENCE.fullmatch(value):
         return value
     return MASK if may_be_secret(key) else without_logins(value)

@@ -1,1 +1,1 @@
-"""The schema registry's client, its options and its tokens."""
+"""Schema registry client, its options and its tokens."""

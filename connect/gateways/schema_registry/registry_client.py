@@ -1,12 +1,12 @@
-"""Client of a schema registry that speaks Confluent's API.
+"""Client of a schema registry with Confluent's API.
 
 Rules of this file:
-- An outage is never about a record: what may pass is a RetriableError after bounded back-off,
-  what the configuration must fix is a ConfigError. Only an answer that a schema does not exist
-  (404 with 40401, 40402 or 40403) is about the record.
-- Schemas never change under their id, so they are kept; "not found" and "latest" are believed for
-  a bounded time. Everything kept is bounded.
-- Answers are bounded in size; credentials are in no message.
+- An outage is never a record error. A transient failure is a RetriableError after bounded
+  back-off; an error of the configuration is a ConfigError. Only the answer that a schema does not
+  exist (404 with code 40401, 40402 or 40403) is a record error.
+- A schema never changes under its id, so it is cached without expiry. "Not found" and "latest" are
+  cached for a bounded time. The cache is bounded.
+- Answers are bounded in size. Messages never contain credentials.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Answer = TypeVar("Answer")
 
 
 class SchemaNotFound(LookupError):  # noqa: N818 - a verdict about a record's schema id
-    """The registry answers, and has no such schema; the message tells which."""
+    """The registry has answered that a schema does not exist; the message names the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one names: ``name`` as it is written there."""
+    """A schema reference: ``name`` is the name that the referring schema uses."""
 
     name: str
     subject: str
@@ -65,9 +65,9 @@ class RegisteredSchema:
     Attributes:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
         text: the schema.
-        references: what it names.
-        id: its id, if the request returned it.
-        version: version within the subject, if the request returned it.
+        references: the schemas it refers to.
+        id: its id, if the response contains it.
+        version: its version within the subject, if the response contains it.
     """
 
     kind: str
@@ -78,16 +78,14 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """A registry, and what it was asked.
-
-    Safe for several threads.
+    """A client of one registry, with a cache; thread-safe.
 
     Args:
-        options: a converter's options.
-        clock: waits and ages.
+        options: of a converter.
+        clock: for back-off and cache expiry.
 
     Raises:
-        ConfigError: an address, credential or certificate is not usable.
+        ConfigError: an address, credential or certificate is invalid.
     """
 
     def __init__(self, options: Mapping[str, str], clock: SystemClock | None = None) -> None:
@@ -101,7 +99,7 @@ class SchemaRegistry:
         self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
         self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
         self._lock = threading.Lock()
-        limits = httpx.Limits(max_keepalive_connections=0)  # schemas are asked for rarely
+        limits = httpx.Limits(max_keepalive_connections=0)  # requests are rare
         self._client = httpx.Client(
             auth=self._auth,
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
@@ -114,33 +112,33 @@ class SchemaRegistry:
         )
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close all connections."""
         self._client.close()
 
     def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
-        """The schema of an id.
+        """Return the schema with an id.
 
         Args:
-            schema_id: as records carry it.
-            serialized: ask for a Protobuf schema as a file descriptor; registries that do not
-                know this send the text.
+            schema_id: from a record.
+            serialized: request a Protobuf schema as a file descriptor; registries without this
+                feature send the text.
 
         Raises:
-            SchemaNotFound: no such id.
+            SchemaNotFound: there is no schema with this id.
             RetriableError, ConfigError: as ``ask``.
         """
         path = f"/schemas/ids/{schema_id}" + ("?format=serialized" if serialized else "")
         return self._kept_or(path, lambda: _schema(self.ask(path), schema_id), ttl_ms=None)
 
     def by_guid(self, guid: str, *, serialized: bool = False) -> RegisteredSchema:
-        """The schema of a GUID; else as ``by_id``."""
+        """Return the schema with a GUID; otherwise like ``by_id``."""
         path = f"/schemas/guids/{guid}" + ("?format=serialized" if serialized else "")
         return self._kept_or(path, lambda: _schema(self.ask(path)), ttl_ms=None)
 
     def version(
         self, subject: str, version: int | None, *, serialized: bool = False
     ) -> RegisteredSchema:
-        """A version of a subject, the latest for None; else as ``by_id``."""
+        """Return a version of a subject, None for the latest; otherwise like ``by_id``."""
         which = "latest" if version is None else str(version)
         path = f"/subjects/{quote(subject, safe='')}/versions/{which}"
         path += "?format=serialized" if serialized else ""
@@ -150,13 +148,13 @@ class SchemaRegistry:
     def referenced(
         self, schema: RegisteredSchema, *, serialized: bool = False
     ) -> dict[str, RegisteredSchema]:
-        """Everything a schema names, directly or not, by the name it is written with.
+        """Return all direct and transitive references of a schema, by reference name.
 
         Returns:
-            Those without references first.
+            Schemas in dependency order: a schema comes after its own references.
 
         Raises:
-            SchemaNotFound: one is gone, or there are too many.
+            SchemaNotFound: a referenced schema does not exist, or there are too many.
         """
         found: dict[str, RegisteredSchema] = {}
         asked = 0
@@ -201,14 +199,14 @@ class SchemaRegistry:
             while len(self._kept) > self._kept_max:
                 self._kept.popitem(last=False)
 
-    # -------------------------------------------------------------- asking
+    # -------------------------------------------------------------- requests
 
     def ask(self, path: str) -> Any:
-        """GET a path of the API, at each address, with back-off.
+        """GET a path of the API from the first address that answers, with back-off.
 
         Raises:
-            SchemaNotFound: the registry says it has no such thing.
-            RetriableError: ``registry_unavailable``: no address answered.
+            SchemaNotFound: the registry answers that the schema or subject does not exist.
+            RetriableError: ``registry_unavailable``: no address answers.
             ConfigError: ``registry_denied`` or ``registry_address``.
         """
         wait_ms = self._wait_ms
@@ -226,7 +224,7 @@ class SchemaRegistry:
         )
 
     def _attempt(self, url: str, path: str) -> tuple[tuple[Any] | None, str]:
-        """One request; the answer in a tuple, or None and what may pass."""
+        """Send one request; return the answer in a tuple, or None and the transient problem."""
         displayed = without_credentials(url)
         reach().check_host(urlsplit(url).hostname or "")
         try:
@@ -236,7 +234,8 @@ class SchemaRegistry:
             return None, f"{displayed}: {type(error).__name__}"
         except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(
-                f"schema.registry.url {displayed} cannot be asked: {type(error).__name__}",
+                f"a request to schema.registry.url {displayed} is not possible: "
+                f"{type(error).__name__}",
                 code="registry_address",
             ) from None
         if status in (408, 429) or status >= 500:
@@ -254,12 +253,12 @@ class SchemaRegistry:
                 return (json.loads(body),), ""
             except (ValueError, RecursionError):
                 raise _no_registry(displayed, "its answer is not JSON") from None
-        code, said = _refusal(body)
+        code, message = _refusal(body)
         if status == 404 and code in _NOT_FOUND:
-            raise SchemaNotFound(f"{path.partition('?')[0]}: {shown_answer(said)} ({code})")
+            raise SchemaNotFound(f"{path.partition('?')[0]}: {shown_answer(message)} ({code})")
         if status in (400, 422) and code:
             raise SchemaNotFound(
-                f"{path.partition('?')[0]} is refused: {shown_answer(said)} ({code})"
+                f"{path.partition('?')[0]} is refused: {shown_answer(message)} ({code})"
             )
         raise _no_registry(displayed, f"{path.partition('?')[0]} answers {status}")
 
@@ -275,7 +274,7 @@ class SchemaRegistry:
 
 def _no_registry(displayed: str, why: str) -> ConfigError:
     return ConfigError(
-        f"schema.registry.url {displayed} is no schema registry with Confluent's API: {why}",
+        f"schema.registry.url {displayed} is not a schema registry with Confluent's API: {why}",
         code="registry_address",
     )
 
@@ -289,7 +288,7 @@ def _refusal(body: bytes) -> tuple[int, str]:
 
 
 def _schema(answer: Any, schema_id: int | None = None) -> RegisteredSchema:
-    """Read an answer; a strange one is the registry's fault, not the record's."""
+    """Parse a response; an invalid one is an error of the registry, not of the record."""
     try:
         kind = answer.get("schemaType") or "AVRO"
         references = tuple(
@@ -318,7 +317,7 @@ def _shared(options: tuple[tuple[str, str], ...]) -> SchemaRegistry:
 
 
 def schema_registry(options: Mapping[str, str]) -> SchemaRegistry:
-    """The registry of a converter's options; one per process for equal options.
+    """Return the client for a converter's options; equal options share one client per process.
 
     Raises:
         ConfigError: as ``SchemaRegistry``.

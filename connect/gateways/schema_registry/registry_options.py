@@ -1,4 +1,4 @@
-"""A converter's options as the schema registry's client needs them."""
+"""Parses a converter's options for the schema registry client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from connect.gateways.reach import reach
 
 
 def number(options: Mapping[str, str], key: str, default: int, low: int, high: int) -> int:
-    """A whole number within bounds.
+    """Return an option as a whole number.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it is not a whole number, or out of bounds.
     """
     text = options.get(key)
     if text is None:
@@ -32,7 +32,7 @@ def number(options: Mapping[str, str], key: str, default: int, low: int, high: i
 def addresses(
     options: Mapping[str, str],
 ) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-    """The addresses without credentials, and the credentials.
+    """Return the addresses without credentials, and the credentials.
 
     Raises:
         ConfigError: an address or credential is missing or malformed.
@@ -41,7 +41,7 @@ def addresses(
     urls = [url for url in given if url]
     if not urls:
         raise ConfigError(
-            "schema.registry.url is missing: name the schema registry of the converter",
+            "schema.registry.url is missing: set it to the converter's schema registry",
             code="converter_option",
         )
     in_url: tuple[str, str] | None = None
@@ -75,23 +75,23 @@ def addresses(
 
 
 def without_credentials(url: str) -> str:
-    """An address as it may be shown."""
+    """Return an address without its credentials, for display."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def proxy(options: Mapping[str, str]) -> str | None:
-    """The HTTP proxy's address."""
+    """Return the URL of the HTTP proxy, None without one."""
     host, port = options.get("proxy.host"), options.get("proxy.port")
     return f"http://{host}:{port}" if host and port else None
 
 
 def tls(options: Mapping[str, str]) -> ssl.SSLContext | bool:
-    """TLS as Java's ``schema.registry.ssl.*`` options say, from PEM.
+    """Return the TLS context of Java's ``schema.registry.ssl.*`` options; stores are PEM files.
 
     Raises:
-        ConfigError: a store of another kind, or one that cannot be read.
+        ConfigError: a store is not PEM, or cannot be read.
     """
     own = {
         key.removeprefix("schema.registry."): value
@@ -104,8 +104,8 @@ def tls(options: Mapping[str, str]) -> ssl.SSLContext | bool:
         kind = own.get(f"ssl.{store}.type", "JKS").upper()
         if f"ssl.{store}.location" in own and kind != "PEM":
             raise ConfigError(
-                f"schema.registry.ssl.{store}.type {kind} cannot be read outside Java; give a "
-                f"PEM file and set schema.registry.ssl.{store}.type=PEM",
+                f"schema.registry.ssl.{store}.type {kind} is not supported: convert the store to "
+                f"a PEM file and set schema.registry.ssl.{store}.type=PEM",
                 code="converter_option",
             )
     for store in ("truststore", "keystore"):
@@ -122,7 +122,7 @@ def tls(options: Mapping[str, str]) -> ssl.SSLContext | bool:
         places = [own.get(f"ssl.{store}.location", "") for store in ("truststore", "keystore")]
         raise ConfigError(
             f"schema.registry.ssl.*: certificates cannot be read from "
-            f"{' and '.join(str(Path(p)) for p in places if p) or 'the text given'}: "
+            f"{' and '.join(str(Path(p)) for p in places if p) or 'the option value'}: "
             f"{type(error).__name__}",
             code="converter_option",
         ) from None

@@ -1,4 +1,4 @@
-"""Bearer tokens for the schema registry: a fixed one, or from an OAuth token endpoint."""
+"""Bearer tokens for the schema registry: static, or from an OAuth token endpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LIFE_S_DEFAULT: Final = 300
 
 @dataclass(slots=True)
 class TokenSource:
-    """Where tokens come from.
+    """Source of bearer tokens.
 
     Attributes:
-        token: a fixed token, or the last one got.
-        endpoint: the token endpoint; None for a fixed token.
-        form: what the endpoint is sent.
-        extra: further headers of the registry's own.
+        token: a static token, or the current token from the endpoint.
+        endpoint: URL of the token endpoint; None for a static token.
+        form: form fields of the token request.
+        extra: additional headers for the registry.
     """
 
     token: str
@@ -36,10 +36,10 @@ class TokenSource:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TokenSource | None:
-        """Return the source that the options name; None without one.
+        """Return the source that the options configure; None without one.
 
         Raises:
-            ConfigError: it is incomplete, or its kind is not supported.
+            ConfigError: an option is missing, or the source is not supported.
         """
         source = options.get("bearer.auth.credentials.source", "").strip().upper()
         if not source and options.get("bearer.auth.token"):
@@ -72,11 +72,11 @@ class TokenSource:
         return cls("", _needed(options, "bearer.auth.issuer.endpoint.url"), form, extra)
 
     def headers(self, client: httpx.Client, clock: SystemClock) -> dict[str, str]:
-        """Headers of a request; asks for a new token when the last one is old.
+        """Return the headers of a request; requests a new token before the current one expires.
 
         Raises:
-            ConfigError: the endpoint refuses the client.
-            httpx.HTTPError: it does not answer.
+            ConfigError: the token endpoint refuses the client.
+            httpx.HTTPError: the token endpoint does not answer.
         """
         now_ms = clock.monotonic_ms()
         if self.endpoint is not None and (not self.token or now_ms >= self._until_ms):
@@ -98,12 +98,12 @@ class TokenSource:
         return {"Authorization": f"Bearer {self.token}", **self.extra}
 
     def forget(self) -> None:
-        """Ask for a new token next time."""
+        """Request a new token for the next request."""
         self._until_ms = 0
 
 
 def _needed(options: Mapping[str, str], key: str) -> str:
     value = options.get(key)
     if not value:
-        raise ConfigError(f"{key} is missing", code="converter_option")
+        raise ConfigError(f"{key} is missing: set it", code="converter_option")
     return value

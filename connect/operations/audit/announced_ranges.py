@@ -1,11 +1,11 @@
-"""What a connector's tasks announced, as far as the control topic still holds it.
+"""Sums of the announcements that the control topic still contains.
 
 Rules of this file:
-- Announcements are kept as sums, not as files: a week of them fits into memory.
-- A round's rows are held against the counts that its tasks announced. Where a task announced none
-  (an older version), rows are held against records, and what that cannot prove is noted.
-- Only what carries ranges can be proved. Announcements of the Java sink carry none; they count
-  for tables, and their source partitions are taken up again at the next range.
+- Announcements are summed, not stored by file, so that a week of them fits into memory.
+- The rows of a round are compared with the row counts of its tasks. If a task of an older version
+  announced no counts, rows are compared with records; a note names the rounds not provable so.
+- Only announcements with source ranges are checked for completeness. The Java sink announces
+  none: its files count for tables, and checks of a partition resume at its next range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from control_schemas.events import (
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Rows announced for one table by one event; files announced before count no more."""
+    """Rows that one event announces for one table; files announced before are not counted."""
 
     partition: int
     offset: int
@@ -43,7 +43,7 @@ class Announcement:
 @dataclass(slots=True)
 class _Round:
     rows: int = 0
-    letters: int = 0
+    dead_letter_rows: int = 0
     deletes: int = 0
     ranges: list[SourceRange] = field(default_factory=list)
     counted: RowCounts | None = field(default_factory=RowCounts)
@@ -51,15 +51,15 @@ class _Round:
 
 
 class AnnouncedSums:
-    """Sums over the control topic; ``take`` every record in order, then ask.
+    """Sums over the control topic; call ``take`` with all records before any other method.
 
     Args:
-        audit: gets the source sums and what does not add up.
+        audit: receives the source sums and the mismatches.
         group_id: of the connector.
         log_starts: control partition -> first retained control offset.
-        is_one_row: whether each written record makes exactly one row.
-        is_row_level: whether a record may replace or delete rows of others.
-        dead_letter_table: where each dead letter leaves one row, when there is such a table.
+        is_one_row: whether each written record becomes exactly one row.
+        is_row_level: whether a record may replace or delete rows of other records.
+        dead_letter_table: table with one row for each dead letter, if configured.
     """
 
     def __init__(
@@ -79,39 +79,39 @@ class AnnouncedSums:
         self._is_row_level = is_row_level
         self._dead_letter_table = dead_letter_table
         self._rounds: dict[UUID, _Round] = {}
-        self._begun: set[int] = set()
-        self._free: set[TopicPartition] = set()
+        self._completed_partitions: set[int] = set()  # control partitions with a DataComplete
+        self._resumable: set[TopicPartition] = set()  # source partitions: any next range is valid
         self._paths: defaultdict[str, set[int]] = defaultdict(set)
         self.tables: defaultdict[str, list[Announcement]] = defaultdict(list)
 
     def take(self, records: Iterable[ControlRecord]) -> None:
-        """Take every record, each partition's in order.
+        """Add all records; the records of each control partition are in order.
 
-        What says how far sources were read is put in order over all partitions afterwards: the
-        Java sink spreads its events over them.
+        DataComplete and CommitComplete events of all partitions are then sorted by time, because
+        the Java sink distributes its events over the partitions.
         """
         malformed = 0
-        said: defaultdict[int, list[ControlRecord]] = defaultdict(list)
+        progress_records: defaultdict[int, list[ControlRecord]] = defaultdict(list)
         for record in records:
             malformed += record.error is not None
             event = record.event
             if event is None or event.group_id != self._group_id:
                 continue
             if isinstance(event.payload, DataWritten):
-                self._written(record, event.payload)
+                self._add_written(record, event.payload)
             elif isinstance(event.payload, DataComplete | CommitComplete):
-                said[record.partition].append(record)
-        for record in heapq.merge(*said.values(), key=_time):
+                progress_records[record.partition].append(record)
+        for record in heapq.merge(*progress_records.values(), key=_time_us):
             assert record.event is not None
             if isinstance(record.event.payload, DataComplete):
-                self._complete(record, record.event.payload)
+                self._add_complete(record, record.event.payload)
             elif record.headers.moved is not None:
-                self._moved(record.headers)
+                self._mark_resumable(record.headers)
         if malformed:
             self._audit.notes.append(f"{malformed} control events cannot be read")
 
     def check_rounds(self) -> None:
-        """Each commit id must have announced the rows that its tasks counted."""
+        """Check that each round's announced files contain the rows that its tasks counted."""
         unproved = 0
         for commit_id, found in self._rounds.items():
             if not found.ranges or not found.is_whole:
@@ -123,18 +123,18 @@ class AnnouncedSums:
             else:
                 self._check_records(commit_id, found)
             refused = sum(r.records_dead_lettered for r in found.ranges)
-            if found.letters and found.letters != refused:
+            if found.dead_letter_rows and found.dead_letter_rows != refused:
                 self._audit.differs(
                     "round_differs",
-                    f"{refused} records were counted as dead letters, the files announced for "
-                    f"their table hold {found.letters} rows",
+                    f"{refused} records were counted as dead letters, but the files "
+                    f"announced for the dead letter table contain {found.dead_letter_rows} rows",
                     commit_id=str(commit_id),
-                    **_place(found.ranges[0]),
+                    **_range_coordinates(found.ranges[0]),
                 )
         if unproved:
             self._audit.notes.append(
                 f"{unproved} rounds of row-level changes were announced by an older version, which "
-                "did not count superseded rows: their rows are not proved"
+                "did not count superseded rows: their rows are not verified"
             )
 
     def _check_counted(self, commit_id: UUID, found: _Round, counted: RowCounts) -> None:
@@ -144,15 +144,15 @@ class AnnouncedSums:
             self._differs(
                 commit_id,
                 found,
-                f"{written} records were counted as written, they made {counted.made} rows",
+                f"{written} records were counted as written, but they became {counted.made} rows",
             )
         if found.rows != counted.kept:
             self._differs(
                 commit_id,
                 found,
-                f"{counted.made} rows were made, {counted.superseded} of them superseded and "
-                f"{counted.deleted} only deletes; the announced files hold {found.rows} rows "
-                f"instead of {counted.kept}",
+                f"of {counted.made} rows, {counted.superseded} were superseded and "
+                f"{counted.deleted} were only deletes; the announced files contain {found.rows} "
+                f"rows instead of {counted.kept}",
             )
 
     def _check_records(self, commit_id: UUID, found: _Round) -> None:
@@ -161,21 +161,23 @@ class AnnouncedSums:
             self._differs(
                 commit_id,
                 found,
-                f"{written} records were counted as written, the announced files hold "
+                f"{written} records were counted as written, but the announced files contain "
                 f"{found.rows} rows",
             )
 
     def _differs(self, commit_id: UUID, found: _Round, text: str) -> None:
         first = next((r for r in found.ranges if r.records_written), found.ranges[0])
-        self._audit.differs("round_differs", text, commit_id=str(commit_id), **_place(first))
+        self._audit.differs(
+            "round_differs", text, commit_id=str(commit_id), **_range_coordinates(first)
+        )
 
     def ranges_of(self, commit_ids: Iterable[UUID]) -> list[SourceRange]:
-        """Source ranges that were announced under these commit ids."""
+        """Return the source ranges announced with these commit ids."""
         return [r for i in commit_ids if i in self._rounds for r in self._rounds[i].ranges]
 
     # ------------------------------------------------------------ one record
 
-    def _written(self, record: ControlRecord, written: DataWritten) -> None:
+    def _add_written(self, record: ControlRecord, written: DataWritten) -> None:
         known = self._paths[str(written.table)]
         rows = 0
         for file in written.data_files or ():
@@ -185,7 +187,7 @@ class AnnouncedSums:
                 rows += file.record_count
         one = self._round(written.commit_id)
         if str(written.table) == self._dead_letter_table:
-            one.letters += rows
+            one.dead_letter_rows += rows
         else:
             one.rows += rows
         one.deletes += sum(file.record_count for file in written.delete_files or ())
@@ -199,14 +201,18 @@ class AnnouncedSums:
             )
         )
 
-    def _complete(self, record: ControlRecord, complete: DataComplete) -> None:
+    def _add_complete(self, record: ControlRecord, complete: DataComplete) -> None:
         one = self._round(complete.commit_id)
-        if record.partition not in self._begun and self._log_starts.get(record.partition):
-            one.is_whole = False  # retention may have taken the files that were announced with it
-        self._begun.add(record.partition)
+        if record.partition not in self._completed_partitions and self._log_starts.get(
+            record.partition
+        ):
+            one.is_whole = False  # retention may have removed DataWritten events of this round
+        self._completed_partitions.add(record.partition)
         ranges = record.headers.ranges
         if ranges is None:
-            self._free |= {TopicPartition(a.topic, a.partition) for a in complete.assignments or ()}
+            self._resumable |= {
+                TopicPartition(a.topic, a.partition) for a in complete.assignments or ()
+            }
             return
         one.ranges += ranges
         rows = record.headers.rows
@@ -215,27 +221,27 @@ class AnnouncedSums:
         else:
             one.counted = one.counted.plus(rows)
         for r in ranges:
-            self._range(record, r)
+            self._add_range(record, r)
 
-    def _moved(self, headers: EventHeaders) -> None:
+    def _mark_resumable(self, headers: EventHeaders) -> None:
         moved = headers.moved or ()
-        everywhere = set(self._audit.sources)
-        self._free |= {TopicPartition(*at) for at in moved} or everywhere
+        all_partitions = set(self._audit.sources)
+        self._resumable |= {TopicPartition(*at) for at in moved} or all_partitions
 
-    def _range(self, record: ControlRecord, r: SourceRange) -> None:
+    def _add_range(self, record: ControlRecord, r: SourceRange) -> None:
         tp = TopicPartition(r.topic, r.partition)
         known = self._audit.sources.get(tp)
         control = {"control_partition": record.partition, "control_offset": record.offset}
-        if known is None or tp in self._free:
+        if known is None or tp in self._resumable:
             if known is None:
                 known = SourceSum(r.topic, r.partition, r.start_offset, r.start_offset)
                 self._audit.sources[tp] = known
             elif r.start_offset != known.to_offset:
                 self._audit.notes.append(
-                    f"{r.topic}-{r.partition} was read on from {r.start_offset} instead of "
-                    f"{known.to_offset}: by another sink, or because its offsets were set"
+                    f"{r.topic}-{r.partition} was read from {r.start_offset} instead of "
+                    f"{known.to_offset}: another sink read it, or its offsets were altered"
                 )
-            self._free.discard(tp)
+            self._resumable.discard(tp)
         elif r.start_offset != known.to_offset:
             is_gap = r.start_offset > known.to_offset
             first, last = sorted((r.start_offset, known.to_offset))
@@ -253,8 +259,9 @@ class AnnouncedSums:
         if parts != r.records_read:
             self._audit.differs(
                 "range_differs",
-                f"{r.records_read} records were read, {parts} accounted for",
-                **_place(r),
+                f"{r.records_read} records were read, but {parts} were counted as written, dead "
+                "letters or dropped",
+                **_range_coordinates(r),
                 **control,
             )
         known.to_offset = max(known.to_offset, r.end_offset)
@@ -267,11 +274,11 @@ class AnnouncedSums:
         return self._rounds.setdefault(commit_id, _Round())
 
 
-def _time(record: ControlRecord) -> int:
+def _time_us(record: ControlRecord) -> int:
     return record.event.timestamp_us if record.event is not None else 0
 
 
-def _place(r: SourceRange) -> dict[str, object]:
+def _range_coordinates(r: SourceRange) -> dict[str, object]:
     return {
         "topic": r.topic,
         "partition": r.partition,

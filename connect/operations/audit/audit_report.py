@@ -1,4 +1,4 @@
-"""What an audit found: sums, and the places that do not add up."""
+"""The result of an audit: sums and mismatches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from control_schemas.events import RowCounts
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One place that does not add up.
+    """Two figures that must be equal and are not.
 
     Attributes:
-        code: bounded.
-        text: what is wrong, in numbers.
+        code: one of a bounded set.
+        text: description with the figures.
         where: coordinates: topic, partition and offsets, or table and snapshot.
     """
 
@@ -26,7 +26,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class SourceSum:
-    """One source partition: its records from ``from_offset`` to ``to_offset``."""
+    """Counts of one source partition, for records from ``from_offset`` to ``to_offset``."""
 
     topic: str
     partition: int
@@ -41,17 +41,17 @@ class SourceSum:
 
 @dataclass(slots=True)
 class TableSum:
-    """One table, in rows of data files.
+    """Rows of one table, counted in data files.
 
     Attributes:
         name: of the table.
-        announced: in announcements that the audited snapshots should hold.
-        committed: added by those snapshots.
-        waiting: announced, and not yet committed.
-        unproved: added by snapshots of ours whose announcements are no longer retained, or came
-            while the audit ran.
-        others: added less removed by everybody else, compaction included.
-        now: in the newest snapshot.
+        announced: rows that the audited snapshots should contain.
+        committed: rows that those snapshots added.
+        waiting: rows announced and not yet committed.
+        unproved: rows of this connector's snapshots whose announcements are no longer retained, or
+            arrived during the audit.
+        others: rows that other writers added, less those they removed, compaction included.
+        now: rows in the newest snapshot.
     """
 
     name: str
@@ -65,16 +65,16 @@ class TableSum:
 
 @dataclass(slots=True)
 class AuditReport:
-    """One connector.
+    """The audit of one connector.
 
     Attributes:
         connector: its name.
-        sources: by topic and partition.
-        tables: by name.
-        rows: what became of the rows that records made, as far as tasks counted them.
-        mismatches: in the order of the source, then by table; begin with the first.
-        notes: what an operator should know and what is no mismatch.
-        changed_by_others: whether others added or removed rows.
+        sources: sums by topic and partition.
+        tables: sums, sorted by table name.
+        rows: the tasks' counts of kept, superseded and deleted rows.
+        mismatches: in source order, then by table; the first is the most likely cause.
+        notes: information for operators that is not a mismatch.
+        changed_by_others: whether other writers added or removed rows.
     """
 
     connector: str
@@ -87,7 +87,7 @@ class AuditReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether everything that can be proved adds up."""
+        """Return whether there is no mismatch."""
         return not self.mismatches
 
     def differs(self, code: str, text: str, **where: Any) -> None:
@@ -95,7 +95,7 @@ class AuditReport:
         self.mismatches.append(Mismatch(code, text, where))
 
     def as_json(self) -> dict[str, Any]:
-        """The audit as a JSON object."""
+        """Return the audit as a JSON object."""
         return {
             "connector": self.connector,
             "sound": self.is_sound,

@@ -1,4 +1,4 @@
-"""Reads offsets, control topic and tables of a connector, and compares them."""
+"""Compares the offsets, the control topic and the tables of a connector."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from connect.protocol.control_topic import read_to_end
 
 
 def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
-    """Prove that every record is in a table, a dead letter or dropped.
+    """Verify that every record is in a table, a dead letter or counted as dropped.
 
-    The audit covers the records that the control topic still has announcements for. The connector
-    may keep running: offsets are read first, then the control topic and the tables, so that
-    later records are not judged.
+    The audit covers records whose announcements are still in the control topic. The connector may
+    run during the audit: offsets are read before the control topic and the tables, so that newer
+    records are not checked.
 
     Args:
         direct: the connector, its cluster and its catalog.
         clock: for bounded waits.
 
     Raises:
-        IcefloeError: something cannot be read.
+        IcefloeError: offsets, control topic or a table cannot be read.
     """
     config, admin = direct.config, direct.admin
     out = AuditReport(config.name)
@@ -41,7 +41,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     passed = admin.committed(config.control_group_id, control)
     marks = admin.watermarks(control)
     log_starts = {tp.partition: first for tp, (first, _) in marks.items()}
-    # a record that is exploded, or goes to several tables, leaves more rows than one
+    # transformations that split records and routes to several tables make several rows of a record
     is_one_row = not config.raw.get("transforms") and (
         len(config.tables) == 1 or config.dynamic_enabled
     )
@@ -82,15 +82,15 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
             if rows:
                 out.differs(
                     "table_missing",
-                    f"{rows} rows were announced for it, it is not there",
+                    f"{rows} rows were announced for the table, but it does not exist",
                     table=name,
                 )
             continue
         out.tables.append(one.check(name, table, announced.tables[name]))
     if any(log_starts.values()):
         out.notes.append(
-            "the control topic's beginning is gone by retention: what was announced before is not "
-            "proved"
+            "retention has removed the beginning of the control topic: older announcements are not "
+            "verified"
         )
     return out
 
@@ -98,7 +98,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
 def _check_sources(
     out: AuditReport, admin: KafkaAdmin, committed: dict[TopicPartition, int | None]
 ) -> None:
-    """Where each partition's ranges end, the group must stand."""
+    """Check that the group's committed offset of a partition is not above its last range."""
     marks = admin.watermarks(list(committed))
     for tp, at in sorted(committed.items()):
         known = out.sources.get(tp)
@@ -106,16 +106,16 @@ def _check_sources(
         if known is None:
             if at is not None and at > marks[tp][0]:
                 out.notes.append(
-                    f"{tp.topic}-{tp.partition}: nothing that is retained says what became of the "
-                    f"records before {at}"
+                    f"{tp.topic}-{tp.partition}: no retained announcement covers the records "
+                    f"before {at}"
                 )
             continue
         known.unread = max(0, end - known.to_offset)
         if at is not None and at > known.to_offset:
             out.differs(
                 "source_gap",
-                f"the group is at {at}, but source offsets [{known.to_offset}, {at}) were "
-                "announced by no task",
+                f"the group's committed offset is {at}, but no task announced source offsets "
+                f"[{known.to_offset}, {at})",
                 topic=tp.topic,
                 partition=tp.partition,
                 start_offset=known.to_offset,

@@ -1,10 +1,10 @@
-"""One table against what was announced for it.
+"""Compares one table with its announcements.
 
 Rules of this file:
-- The snapshots of the branch's ancestry are the truth about the table, the control offsets in
-  them say which announcements each must hold.
-- What others did to the table is counted and named, and is no mismatch; a file that is listed
-  twice is.
+- The control offsets in each snapshot of the branch's ancestry determine the announcements that
+  the snapshot must contain.
+- Changes by other writers are counted and noted; they are not a mismatch. A data file that is
+  listed twice is a mismatch.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
 from control_schemas.events import SourceRange
 
-EXAMPLES = 3
-Places = Callable[[Iterable[UUID]], Sequence[SourceRange]]
+EXAMPLE_FILES_MAX = 3
+RangesOf = Callable[[Iterable[UUID]], Sequence[SourceRange]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableAudit:
-    """What a table is audited with.
+    """The audit of one table.
 
     Attributes:
-        audit: gets what does not add up.
-        offsets_key: snapshot property of the connector's control offsets.
-        branch: the branch that is committed to.
+        audit: receives the mismatches.
+        offsets_key: snapshot property with the connector's control offsets.
+        branch: to which the connector commits.
         log_starts: control partition -> first retained control offset.
         log_ends: control partition -> control offset up to which announcements were read.
-        passed: control partition -> control offset that the coordinator's group has passed.
-        ranges_of: source ranges announced under commit ids.
+        passed: control partition -> committed control offset of the coordinator's group.
+        ranges_of: returns the source ranges announced with commit ids.
     """
 
     audit: AuditReport
@@ -48,10 +48,10 @@ class TableAudit:
     log_starts: Mapping[int, int]
     log_ends: Mapping[int, int]
     passed: Mapping[int, int]
-    ranges_of: Places
+    ranges_of: RangesOf
 
     def check(self, name: str, table: Table, announced: Sequence[Announcement]) -> TableSum:
-        """Compare; return the table's sums."""
+        """Compare the table with its announcements; return its sums."""
         metadata = table.metadata
         chain = list(ancestry(metadata, self.branch))
         out = TableSum(name)
@@ -59,26 +59,26 @@ class TableAudit:
         other = sum(a.rows for a in announced) - sum(a.rows for a in own)
         if other:
             self.audit.notes.append(
-                f"{name}: {other} rows were announced for a table of that name that is gone"
+                f"{name}: {other} rows were announced for a dropped table of the same name"
             )
         floor: Mapping[int, int] | None = {}
         if chain and is_cut_off(chain[-1], metadata):
-            floor = None  # what the expired snapshots held is not known
+            floor = None  # the control offsets of expired snapshots are unknown
         for snapshot in reversed(chain):
             text = summary(snapshot).get(self.offsets_key)
             if text is None:
-                self._by_others(out, snapshot)
+                self._count_foreign_snapshot(out, snapshot)
                 continue
             offsets = merged(floor or {}, parse_offsets(text))
-            self._by_us(out, snapshot, own, floor, offsets)
+            self._check_own_snapshot(out, snapshot, own, floor, offsets)
             floor = offsets
-        self._after(out, own, floor or {}, has_snapshots=bool(chain))
+        self._check_uncommitted(out, own, floor or {}, has_snapshots=bool(chain))
         if chain:
             out.now = _count(chain[0], "total-records")
             self._check_files(out, table, chain)
         return out
 
-    def _by_us(
+    def _check_own_snapshot(
         self,
         out: TableSum,
         snapshot: Snapshot,
@@ -105,28 +105,28 @@ class TableAudit:
         if rows != added:
             self._differs(
                 "snapshot_differs",
-                f"snapshot {snapshot.snapshot_id} added {added} rows, {rows} were announced",
+                f"snapshot {snapshot.snapshot_id} added {added} rows, but {rows} were announced",
                 held,
                 table=out.name,
                 snapshot_id=snapshot.snapshot_id,
             )
 
-    def _by_others(self, out: TableSum, snapshot: Snapshot) -> None:
+    def _count_foreign_snapshot(self, out: TableSum, snapshot: Snapshot) -> None:
         added, deleted = _count(snapshot, "added-records"), _count(snapshot, "deleted-records")
-        marks = summary(snapshot)
+        properties = summary(snapshot)
         operation = snapshot.summary.operation.value if snapshot.summary else "unknown"
         positions = _count(snapshot, "added-position-deletes")
-        if added == deleted and not positions and "added-equality-deletes" not in marks:
+        if added == deleted and not positions and "added-equality-deletes" not in properties:
             return
         out.others += added - deleted
         self.audit.changed_by_others = True
         self.audit.notes.append(
-            f"{out.name}: snapshot {snapshot.snapshot_id} by {engine(marks)} "
+            f"{out.name}: snapshot {snapshot.snapshot_id} by {engine(properties)} "
             f"({operation}) added {added} and removed {deleted} rows"
             + (f", and marked {positions} as deleted" if positions else "")
         )
 
-    def _after(
+    def _check_uncommitted(
         self,
         out: TableSum,
         announced: Sequence[Announcement],
@@ -134,22 +134,24 @@ class TableAudit:
         *,
         has_snapshots: bool,
     ) -> None:
-        """Announcements that no snapshot holds: they wait, or the coordinator has passed them."""
+        """Check announcements in no snapshot: they wait, or are lost if the group passed them."""
         left = [a for a in announced if a.offset >= floor.get(a.partition, 0) and a.rows]
         passed = [a for a in left if a.offset < self.passed.get(a.partition, 0)]
         out.waiting = sum(a.rows for a in left) - sum(a.rows for a in passed)
         if passed:
-            what = "no snapshot of the branch holds them" if has_snapshots else "there is none"
+            what = (
+                "no snapshot of the branch contains them" if has_snapshots else "it has no snapshot"
+            )
             self._differs(
                 "announcement_lost",
-                f"{sum(a.rows for a in passed)} announced rows were committed, and {what}: rolled "
-                "back, skipped by an operator, or removed",
+                f"the coordinator has passed {sum(a.rows for a in passed)} announced rows, but "
+                f"{what}: they were rolled back, skipped by an operator, or removed",
                 passed,
                 table=out.name,
             )
 
     def _check_files(self, out: TableSum, table: Table, chain: Sequence[Snapshot]) -> None:
-        """The files that are there: none listed twice, their rows the snapshot's total."""
+        """Check that no file is listed twice and that the files contain the snapshot's total."""
         paths: Counter[str] = Counter()
         rows = 0
         for manifest in chain[0].manifests(table.io):
@@ -161,15 +163,15 @@ class TableAudit:
         if twice:
             self.audit.differs(
                 "file_twice",
-                f"{len(twice)} files are listed twice: their rows are there twice",
+                f"{len(twice)} files are listed twice: their rows are duplicates",
                 table=out.name,
                 snapshot_id=chain[0].snapshot_id,
-                files=twice[:EXAMPLES],
+                files=twice[:EXAMPLE_FILES_MAX],
             )
         if rows != out.now:
             self.audit.differs(
                 "total_differs",
-                f"the files hold {rows} rows, the newest snapshot claims {out.now}",
+                f"the files contain {rows} rows, but the newest snapshot's total is {out.now}",
                 table=out.name,
                 snapshot_id=chain[0].snapshot_id,
             )

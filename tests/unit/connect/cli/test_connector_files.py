@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.cli.gitops.connector_files import FileError, read, read_one
+from connect.cli.gitops.connector_files import ConnectorFileError, read, read_one
 
 FLAT = 'name: b\nconnector.class: IcebergSink\ntasks.max: 2\nflag: yes\nnumber: 1e3\nempty: ""\n'
 
@@ -54,16 +54,16 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        ("a.json", "{", "is no JSON"),
-        ("a.yaml", "a: [", "is no YAML"),
-        ("a.yaml", "a: 1\na: 2", "'a' is there twice"),
-        ("a.json", '{"name":"a","name":"b"}', "'name' is there twice"),
+        ("a.json", "{", "is not valid JSON"),
+        ("a.yaml", "a: [", "is not valid YAML"),
+        ("a.yaml", "a: 1\na: 2", "'a' is duplicate"),
+        ("a.json", '{"name":"a","name":"b"}', "'name' is duplicate"),
         ("a.json", '"text"', "an object with keys"),
         ("a.json", "[1]", "an object with keys"),
         ("a.json", '{"config":{}}', 'needs a "name"'),
         ("a.json", '{"name":"a","config":{}}', "no connector.class"),
-        ("a.json", '{"name":"a","config":{"name":"b"}}', "its config 'b'"),
-        ("a.json", '{"name":"a","config":{},"tasks":[]}', "'tasks' is next to config"),
+        ("a.json", '{"name":"a","config":{"name":"b"}}', "its config has the name 'b'"),
+        ("a.json", '{"name":"a","config":{},"tasks":[]}', "move 'tasks' into config"),
         ("a.json", '{"name":"a","config":{},"initial_state":"ON"}', "initial_state is 'ON'"),
         ("a.json", '{"name":"a","connector.class":null}', "connector.class is a null"),
         ("a.json", '{"name":"a","connector.class":["x"]}', "connector.class is a list"),
@@ -71,9 +71,9 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
         ("a.yaml", "name: a\nuri: http://u:********@h", "uri is masked"),
         ("a.yaml", "name: a\nconnector.class: {b: c}", "connector.class is a object"),
         ("a.yaml", "!!python/object/apply:os.system [ls]", "an object with keys"),
-        ("a.yaml", "? [1]\n: 2", "is no YAML"),
-        ("a.json", "[" * 100_000, "is no JSON"),
-        ("a.yaml", "\x00", "is no YAML"),
+        ("a.yaml", "? [1]\n: 2", "is not valid YAML"),
+        ("a.json", "[" * 100_000, "is not valid JSON"),
+        ("a.yaml", "\x00", "is not valid YAML"),
         ("a.txt", "", "cannot be read|no connector|an object with keys"),
     ],
 )
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named_with_its_file(
 ) -> None:
     """Every error says which file, and what in it."""
     (tmp_path / name).write_text(content)
-    with pytest.raises(FileError, match=text) as refused:
+    with pytest.raises(ConnectorFileError, match=text) as refused:
         read([tmp_path / name])
     assert name in str(refused.value)
 
@@ -97,12 +97,12 @@ def test_one_connector_for_a_tool(tmp_path: Path) -> None:
     assert read_one(bare, unnamed="x").config == {"name": "x", "connector.class": "IcebergSink"}
     assert read_one(one, "b", unnamed="b").name == "b"
     for file, name, text in (
-        (one, "d", "one connector 'd'; it holds b"),
-        (two, None, "one connector; it holds b, d"),
+        (one, "d", "one connector 'd'; it contains b"),
+        (two, None, "one connector; it contains b, d"),
         (bare, None, 'needs a "name"'),
-        (tmp_path, None, "is no file"),
+        (tmp_path, None, "is not a file"),
     ):
-        with pytest.raises(FileError, match=text):
+        with pytest.raises(ConnectorFileError, match=text):
             read_one(file, name)
 
 
@@ -110,16 +110,16 @@ def test_a_name_in_two_files(tmp_path: Path) -> None:
     """Both files are named; nothing is guessed."""
     for name in ("one.yaml", "two.yaml"):
         (tmp_path / name).write_text(FLAT)
-    with pytest.raises(FileError, match=r"'b' is in .*one\.yaml and in .*two\.yaml"):
+    with pytest.raises(ConnectorFileError, match=r"'b' is in .*one\.yaml and in .*two\.yaml"):
         read([tmp_path])
 
 
 def test_paths_without_connectors(tmp_path: Path) -> None:
     """A path that is not there, bytes that are no text, and an empty folder are errors."""
-    with pytest.raises(FileError, match="neither a file nor a folder"):
+    with pytest.raises(ConnectorFileError, match="neither a file nor a folder"):
         read([tmp_path / "no"])
-    with pytest.raises(FileError, match="no connector in"):
+    with pytest.raises(ConnectorFileError, match="no connector in"):
         read([tmp_path])
     (tmp_path / "a.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(ConnectorFileError, match="cannot be read"):
         read([tmp_path])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from connect.cli.gitops.connector_files import Desired
+from connect.cli.gitops.connector_files import DesiredConnector
 from connect.cli.gitops.plan import MASK, OWNER, displayed, make_plan, may_be_secret
 from connect.errors import ConfigError
 
 
-def desired(name: str, **config: str) -> Desired:
-    return Desired(name, {"name": name, **config}, f"{name}.json")
+def desired(name: str, **config: str) -> DesiredConnector:
+    return DesiredConnector(name, {"name": name, **config}, f"{name}.json")
 
 
 def test_kinds_of_actions() -> None:
@@ -41,7 +41,7 @@ def test_adoption_and_refusal() -> None:
     """A connector without an owner becomes the owner's; one of another owner is reported."""
     plan = make_plan([desired("a")], {"a": {"name": "a"}}, owner="me", prune=False)
     assert [(c.key, c.after) for c in plan.actions[0].changes] == [(OWNER, "me")]
-    with pytest.raises(ConfigError, match=r"'a' in a\.json is applied by 'them', not by 'me'"):
+    with pytest.raises(ConfigError, match=r"'a' in a\.json belongs to the owner 'them', not 'me'"):
         make_plan([desired("a")], {"a": {"name": "a", OWNER: "them"}}, owner="me", prune=False)
 
 

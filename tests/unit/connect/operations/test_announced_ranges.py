@@ -200,7 +200,7 @@ def test_another_sink_in_between_is_no_gap() -> None:
     audit = judged(history)
     assert codes(audit) == ["source_gap"]
     assert audit.mismatches[0].where["start_offset"] == 30
-    assert "read on from 20 instead of 10" in audit.notes[0]
+    assert "read from 20 instead of 10" in audit.notes[0]
 
 
 def test_offsets_that_were_set_are_no_gap() -> None:

@@ -126,7 +126,7 @@ def test_others_are_counted_apart(table: Table) -> None:
     assert audit.changed_by_others
     assert (found.committed, found.others, found.now) == (3, 4, 7)
     assert any(
-        "9 rows were announced for a table of that name that is gone" in n for n in audit.notes
+        "9 rows were announced for a dropped table of the same name" in n for n in audit.notes
     )
 
 
