@@ -1,13 +1,13 @@
-"""Avro schemas as JSON -> a finite tree of types, names resolved.
+"""Parses Avro schemas from JSON into a finite tree of types with resolved names.
 
 Rules of this file:
-- Any client that writes to a topic may choose the schema. Schemas that contain themselves, deep
-  ones, and those that become huge when their names are written out are refused: the readers of
-  this tree recurse over it.
-- Names are resolved as Java's Avro does: in the enclosing namespace, then without one. Iceberg
-  defines ``uuid_fixed`` and its like without a namespace and uses them by bare name inside
-  others, which libraries that follow the specification to the letter refuse.
-- What Avro ignores (unknown properties, logical types on a wrong base) is ignored.
+- Schemas are untrusted: any producer of a topic can set them. Code that uses this tree recurses
+  over it. So recursive schemas, deep schemas and those that become huge by expansion of their
+  named types are refused.
+- Names are resolved as in Avro for Java: first in the enclosing namespace, then without one.
+  Iceberg defines types such as ``uuid_fixed`` without a namespace and refers to them from other
+  namespaces. Libraries that follow the specification strictly refuse this.
+- Like Avro, the parser ignores unknown properties, and logical types on a wrong base type.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from control_schemas.errors import MalformedEvent
 from control_schemas.limits import SCHEMA_DEPTH_MAX, SCHEMA_WEIGHT_MAX, STRING_BYTES_MAX
 
 DIGITS_MAX: Final = 1000
-PRECISION_UNTOLD: Final = 64
+PRECISION_DEFAULT: Final = 64
 """Confluent's property for the precision of a decimal without one."""
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
 _NAME_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd"})
 _LAST_CHARACTER: Final = "\uffff"
-"""Avro judges names by units of UTF-16, so no letter lies beyond."""
+"""Avro for Java checks names by UTF-16 code unit; no later character is a letter."""
 _LOGICAL_BASES: Final[Mapping[str, frozenset[str]]] = {
     "decimal": frozenset({"bytes", "fixed"}),
     "date": frozenset({"int"}),
@@ -49,14 +49,14 @@ class BadSchema(ValueError):  # noqa: N818 - a verdict about a schema
 
 
 class Bounds(NamedTuple):
-    """How much of a schema is believed.
+    """Limits of a schema.
 
     Attributes:
-        depth_max: nesting of types, names written out.
-        weight_max: number of types, names written out.
+        depth_max: nesting of types after expansion of named types.
+        weight_max: number of types after expansion of named types.
         fixed_bytes_max: size of a fixed.
-        is_strict: refuses empty unions, namespaces that are no text, and two definitions of one
-            name that are equal, as the Avro in Java's sink does.
+        is_strict: whether to refuse empty unions, namespaces that are not text, and equal
+            definitions of the same name, as the Avro version of the Java sink does.
     """
 
     depth_max: int
@@ -73,10 +73,10 @@ class AvroField:
         name: its name.
         type: its type.
         doc: documentation.
-        default: the default as JSON has it; see ``has_default``.
-        has_default: tells a null default from none.
-        aliases: further names of the field, for resolution.
-        properties: everything the JSON object held.
+        default: JSON value of the default; valid if ``has_default``.
+        has_default: whether there is a default, which may be null.
+        aliases: other names of the field, for schema resolution.
+        properties: all properties of the JSON object.
     """
 
     name: str
@@ -90,7 +90,7 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvroType:
-    """A type, names resolved.
+    """A type with resolved names.
 
     Attributes:
         kind: Avro's type name: a primitive, ``record``, ``enum``, ``fixed``, ``array``, ``map`` or
@@ -101,13 +101,13 @@ class AvroType:
         branches: of a union.
         symbols: of an enum.
         size: bytes of a fixed.
-        logical: logical type, None when there is none or its base is wrong.
+        logical: logical type; None if there is none or its base type is wrong.
         precision: digits of a decimal.
         scale: of a decimal.
-        properties: everything the JSON object held.
-        aliases: further full names.
-        depth: levels in this type.
-        weight: nodes of this type with names written out.
+        properties: all properties of the JSON object.
+        aliases: other full names.
+        depth: levels of this type.
+        weight: number of types in this type after expansion of named types.
     """
 
     kind: str
@@ -135,7 +135,7 @@ Named = tuple[str, str, tuple[str, ...]]
 
 
 def _is_name(name: str) -> bool:
-    """Whether Avro accepts a full name: parts of letters, digits and ``_``, in any script."""
+    """Return whether Avro accepts a full name: parts of letters, digits and ``_``, any script."""
     return all(
         part[:1] != ""
         and category(part[0]) != "Nd"
@@ -147,10 +147,10 @@ def _is_name(name: str) -> bool:
 
 
 def parse_event_schema(text: str) -> AvroType:
-    """Read the schema in the frame of a control event.
+    """Parse the schema in the frame of a control event.
 
     Raises:
-        MalformedEvent: no JSON, no Avro schema, recursive, or beyond the limits.
+        MalformedEvent: it is not JSON, not an Avro schema, recursive, or exceeds a limit.
     """
     try:
         return SchemaParser(_EVENT_BOUNDS).parse(bounded_json.loads(text))
@@ -164,7 +164,7 @@ _EVENT_BOUNDS: Final = Bounds(SCHEMA_DEPTH_MAX, SCHEMA_WEIGHT_MAX, STRING_BYTES_
 
 
 class SchemaParser:
-    """Reads schemas, one after the other; each may use the names of those before."""
+    """Parses several schemas; each may refer to named types of the earlier ones."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -172,13 +172,13 @@ class SchemaParser:
         self._open: set[str] = set()
 
     def parse(self, source: Any, namespace: str = "", depth: int = 1) -> AvroType:
-        """Read a type.
+        """Parse a type.
 
         Raises:
-            BadSchema: see there.
+            BadSchema: the schema is malformed, recursive or exceeds a limit.
         """
         if depth > self._bounds.depth_max:
-            raise BadSchema(f"the schema has a depth of more than {self._bounds.depth_max}")
+            raise BadSchema(f"the schema is nested more than {self._bounds.depth_max} levels deep")
         if type(source) is str:
             return self._named(source, namespace)
         if type(source) is list:
@@ -198,7 +198,7 @@ class SchemaParser:
             known = self._names.get(named[0])
             is_same = known is not None and known.properties == source
             if known is not None and is_same and not self._bounds.is_strict:
-                return known  # as to Avro: the same definition again is none
+                return known  # like Avro for Java: an equal definition has no effect
             if known is not None or named[0] in self._open:
                 raise BadSchema(f"the name {named[0][:200]} is defined twice")
             if kind in {"enum", "fixed"}:
@@ -228,10 +228,10 @@ class SchemaParser:
         raise BadSchema(f"the type {name[:200]!r} is not defined")
 
     def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
-        """Full name, namespace for what is inside, full aliases."""
+        """Return the full name, the namespace of nested names, and the full aliases."""
         name, space = source.get("name"), source.get("namespace")
         if type(name) is not str or (self._bounds.is_strict and type(space or "") is not str):
-            raise BadSchema("a record, enum or fixed has no proper name")
+            raise BadSchema("a record, enum or fixed has no valid name")
         if "." in name:
             space, _, short = name.rpartition(".")
             name = name if space else short
@@ -239,7 +239,7 @@ class SchemaParser:
             space = space if type(space) is str else namespace
             name = f"{space}.{name}" if space else name
         if not _is_name(name) or name in PRIMITIVES:
-            raise BadSchema(f"{name[:200]!r} is no name for a record, enum or fixed")
+            raise BadSchema(f"{name[:200]!r} is not a valid name of a record, enum or fixed")
         given = source.get("aliases")
         aliases = tuple(
             alias if "." in alias or not space else f"{space}.{alias}"
@@ -257,9 +257,9 @@ class SchemaParser:
         fields: dict[str, AvroField] = {}
         for field in listed:
             if type(field) is not dict or type(field.get("name")) is not str:
-                raise BadSchema(f"a field of {name[:200]} is no object with a name")
+                raise BadSchema(f"a field of {name[:200]} is not an object with a name")
             if field["name"] in fields:
-                raise BadSchema(f"the record {name[:200]} has two fields of one name")
+                raise BadSchema(f"the record {name[:200]} has two fields with the same name")
             fields[field["name"]] = self._field(field, space, depth)
         self._open.discard(name)
         types = [field.type for field in fields.values()]
@@ -291,9 +291,9 @@ class SchemaParser:
         name, _, aliases = named
         symbols = source.get("symbols")
         if type(symbols) is not list or not all(type(s) is str for s in symbols):
-            raise BadSchema(f"the enum {name[:200]} has no symbols and so no proper size")
+            raise BadSchema(f"the enum {name[:200]} has no symbols")
         if len(set(symbols)) != len(symbols):
-            raise BadSchema(f"the enum {name[:200]} has a symbol twice")
+            raise BadSchema(f"the enum {name[:200]} has a duplicate symbol")
         found = AvroType("enum", name, symbols=tuple(symbols), properties=source, aliases=aliases)
         self._names[name] = found
         return found
@@ -303,7 +303,7 @@ class SchemaParser:
         size = source.get("size")
         size_max = self._bounds.fixed_bytes_max
         if type(size) is not int or not 0 <= size <= size_max:
-            raise BadSchema(f"the fixed {name[:200]} has no proper size: from 0 to {size_max}")
+            raise BadSchema(f"the size of the fixed {name[:200]} must be from 0 to {size_max}")
         found = AvroType(
             "fixed",
             name,
@@ -321,17 +321,17 @@ class SchemaParser:
             raise BadSchema("a union is empty")
         kinds = [branch.name or branch.kind for branch in branches]
         if any(branch.kind == "union" for branch in branches) or len(set(kinds)) != len(kinds):
-            raise BadSchema("a union holds a union, or one type twice")
+            raise BadSchema("a union contains a union, or a type twice")
         return self._checked(AvroType("union", branches=branches, **_size(branches)))
 
     def _checked(self, found: AvroType) -> AvroType:
         bounds = self._bounds
         if found.depth > bounds.depth_max:
-            raise BadSchema(f"the schema has a depth of more than {bounds.depth_max}")
+            raise BadSchema(f"the schema is nested more than {bounds.depth_max} levels deep")
         if found.weight > bounds.weight_max:
             raise BadSchema(
-                f"the schema has a weight of more than {bounds.weight_max} types when its names "
-                "are written out"
+                f"the schema has more than {bounds.weight_max} types after expansion of its named "
+                "types"
             )
         return found
 
@@ -352,8 +352,8 @@ def _logical(source: Mapping[str, Any], kind: str, size: int) -> dict[str, Any]:
         return {}
     if logical != "decimal":
         return {"logical": logical}
-    # to Avro a decimal of odd precision or scale is its base type, to Connect a decimal
-    precision, scale = source.get("precision", PRECISION_UNTOLD), source.get("scale", 0)
+    # Avro ignores a decimal with invalid precision or scale; Confluent's converter does not
+    precision, scale = source.get("precision", PRECISION_DEFAULT), source.get("scale", 0)
     if type(precision) is not int or type(scale) is not int:
         return {}
     if max(abs(precision), abs(scale)) > DIGITS_MAX or (kind == "fixed" and not size):

@@ -1,7 +1,7 @@
-"""JSON from strangers: nesting is measured before the parser sees it.
+"""Parses untrusted JSON: its nesting depth is checked before the parser runs.
 
-The standard library's parser recurses with the text, so a text of brackets ends in
-RecursionError; measuring first costs one pass.
+The standard library's parser recurses once per bracket, so a deep text would raise RecursionError.
+The check needs one pass over the text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def loads(text: str) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Nesting of brackets outside of strings; for a text that is no JSON, at least that."""
+    """Return the nesting depth of brackets outside strings; for invalid JSON, an upper bound."""
     depth = deepest = 0
     is_string = False
-    escaped = -1  # position of a character that a backslash took
+    escaped = -1  # position of a character that a backslash escapes
     for found in _MARK.finditer(text):
         mark = found.group()
         if found.start() == escaped:

@@ -1,4 +1,4 @@
-"""Control events to record values and back.
+"""Encodes control events as record values, and decodes them.
 
 ::
 
@@ -6,9 +6,9 @@
     decode: frame -> avro (schema tree) -> datum (fastavro) -> reader, files, shapes -> events
 
 Rules of this package:
-- What is written is byte for byte what Iceberg's Java classes write for the same event.
-- Nothing that is read is trusted: ``limits`` bounds every length, count, depth and cache, and
-  ``decode`` raises MalformedEvent and nothing else.
+- Encoded events are byte for byte equal to those of Iceberg's Java classes.
+- Decoded data is untrusted: ``limits`` bounds every length, count, depth and cache, and ``decode``
+  raises only MalformedEvent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["MalformedEvent", "UnencodableEvent", "decode", "encode"]
 
 
 def encode(event: Event) -> bytes:
-    """Write one event as the value of a control record.
+    """Encode an event as the value of a control record.
 
-    All files of a DataWritten event must have one partition type. Split offsets that are empty or
-    past the file's size are written as null, as Java does.
+    All files of a DataWritten event must have the same partition type. Split offsets that are
+    empty or exceed the file's size become null, as in Java.
 
     Raises:
-        UnencodableEvent: a value its type has no room for, files of two partition types, or more
-            bytes than a reader takes.
+        UnencodableEvent: a value is out of its type's range, files have different partition types,
+            or the event is larger than readers accept.
 
     Source:
         Iceberg Kafka Connect 1.12.0, ``AvroUtil.encode``.
@@ -43,13 +43,13 @@ def encode(event: Event) -> bytes:
 
 
 def decode(frame: bytes) -> Event:
-    """Read one event from the value of a control record.
+    """Decode an event from the value of a control record.
 
-    Partition fields come with their names as written: match them by field id. Bytes behind the
+    Partition fields have the names that the writer used: match them by field id. Bytes after the
     datum are ignored.
 
     Raises:
-        MalformedEvent: no event that this reader accepts; names the group where it is known.
+        MalformedEvent: the value is not a valid event; it has the group, if that could be decoded.
 
     Source:
         Iceberg Kafka Connect 1.12.0, ``AvroUtil.decode``; differs in additional fields, see

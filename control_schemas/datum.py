@@ -1,13 +1,13 @@
-"""Avro data, written and read by fastavro, with the checks that fastavro leaves out.
+"""Encodes and decodes Avro data with fastavro, with checks that fastavro does not make.
 
 Rules of this file:
-- fastavro gets the types alone, names resolved: no logical types, so that values stay as they are
-  on the wire; an enum as its number; a boolean as its byte.
-- No list holds items that take no byte, so a datum of n bytes holds at most n items. What these
-  may take of memory is bounded before anything is read.
-- Beyond the end of a datum fastavro stops. It does not refuse numbers of more than 64 bits,
-  negative branches of unions and ints of more than 32 bits: ``_Branches`` and ``CheckedSource``
-  refuse the first two, the reader of the values refuses the third.
+- fastavro receives types with resolved names and without logical types, so that values keep their
+  form on the wire: an enum is its number, a boolean its byte.
+- List items always have at least one byte, so a datum of n bytes has at most n items. Their memory
+  is bounded before they are decoded.
+- fastavro stops at the end of a datum. It accepts numbers of more than 64 bits, negative branches
+  of unions and ints of more than 32 bits. ``CheckedSource`` refuses the first, ``_Branches`` the
+  second, and the code that uses the values the third.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _LONG_MIN = -(2**63)
 _CONTINUED = b"\x80"
 _LAST_BYTE = 9  # of a number of 64 bits, counted from 0
 _LAST_BYTE_MAX = b"\x01"
-# nine bytes that are continued and one more: text, or a number that may be too long, or the
-# smallest of all, which fastavro takes for an empty list where it counts items
+# nine continuation bytes and one more byte: text, or a number of possibly more than 64 bits, or
+# the smallest number, which fastavro accepts as the item count of an empty list
 _DOUBTFUL = re.compile(rb"[\x80-\xff]{9}[\x02-\xff]|\xff{9}\x01")
 
 
 class Source(Protocol):
-    """What fastavro reads from."""
+    """The interface from which fastavro reads."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
 
 
 def source_of(data: bytes, reads_max: int) -> Source:
-    """What to read a datum from.
+    """Return a source for a datum.
 
     Args:
-        data: the datum, perhaps with bytes behind it.
+        data: the datum, which may be followed by other bytes.
         reads_max: see ``Decoder``.
     """
     if len(data) <= reads_max and not may_hold_long_numbers(data):
@@ -54,19 +54,19 @@ def source_of(data: bytes, reads_max: int) -> Source:
 
 
 def may_hold_long_numbers(data: bytes) -> bool:
-    """Return whether a datum may hold a number of more than 64 bits, or the smallest number."""
+    """Return whether a datum may contain a number of more than 64 bits, or the smallest number."""
     return _DOUBTFUL.search(data) is not None
 
 
 class CheckedSource:
-    """A datum that may hold too long numbers or too many values: both are refused.
+    """A source that refuses numbers of more than 64 bits and too many values.
 
-    One byte of a text counts as one of the number that follows, unless the reader calls
-    ``end_content``. Events do not need the call: only counts, branches and keys follow texts in
-    them, which are short.
+    A one-byte string counts as a byte of the following number, unless the reader calls
+    ``end_content``. Events do not need this call: their strings are followed only by counts,
+    branches and keys, which are short numbers.
 
     Args:
-        data: the datum, perhaps with bytes behind it.
+        data: the datum, which may be followed by other bytes.
         reads_max: see ``Decoder``; None for no bound.
     """
 
@@ -76,11 +76,11 @@ class CheckedSource:
         self._data = data
         self.position = 0
         self._reads_left = sys.maxsize if reads_max is None else reads_max
-        self._run = 0  # bytes of the number that is being read
-        self.smallest = 0  # how often the smallest number was read
+        self._run = 0  # bytes of the current number so far
+        self.smallest = 0  # occurrences of the smallest 64-bit number
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes; numbers are read byte by byte."""
+        """Return the next bytes; fastavro reads numbers byte by byte."""
         start = self.position
         end = start + size
         if size < 0 or end > len(self._data):
@@ -89,7 +89,7 @@ class CheckedSource:
         found = self._data[start:end]
         if size == 1:
             if self._run == _LAST_BYTE and found > _LAST_BYTE_MAX:
-                raise MalformedEvent("datum: a number takes more than 64 bits")
+                raise MalformedEvent("datum: a number has more than 64 bits")
             if found >= _CONTINUED:
                 self._run += 1
                 return found
@@ -102,19 +102,19 @@ class CheckedSource:
         return found
 
     def end_content(self) -> None:
-        """Note that the last byte read was content and no part of a number."""
+        """Record that the last byte was content, not part of a number."""
         self._run = 0
 
 
 class Decoder:
-    """Reads data of one type.
+    """Decodes data of one type.
 
     Attributes:
-        reads_max: numbers, texts and other scalars in a datum so that all values, lists and
-            records included, are at most ``VALUES_MAX``.
+        reads_max: maximum number of scalars in a datum. It guarantees that there are at most
+            ``VALUES_MAX`` values, lists and records included.
 
     Raises:
-        MalformedEvent: a list whose items may take no byte.
+        MalformedEvent: the items of a list may have no bytes.
     """
 
     def __init__(self, node: AvroType) -> None:
@@ -124,20 +124,21 @@ class Decoder:
         self._schema = schema
 
     def read(self, source: Source) -> Any:
-        """Read one datum.
+        """Decode one datum.
 
         Returns:
             None, int, float, str, bytes, list or dict; a boolean as one byte.
 
         Raises:
-            MalformedEvent: it is cut short, holds text that is not UTF-8, or see above.
+            MalformedEvent: the datum is truncated, has a string that is not UTF-8, too long a
+                number, or too many values.
         """
         before = getattr(source, "smallest", 0)
         try:
             datum = fastavro.schemaless_reader(cast("IO[bytes]", source), self._schema)
             value = cast("dict[str, Any]", datum)["value"]
         except (EOFError, IndexError):
-            raise MalformedEvent("datum is cut short") from None
+            raise MalformedEvent("datum is truncated") from None
         except UnicodeDecodeError:
             raise MalformedEvent("datum: a string is not UTF-8") from None
         smallest = getattr(source, "smallest", 0) - before
@@ -147,15 +148,15 @@ class Decoder:
 
 
 def encoded(schema: Any, value: Any) -> bytes:
-    """A datum of a type.
+    """Encode a datum.
 
     Args:
         schema: from ``wire_schema``.
-        value: as fastavro takes it; values of unions as pairs with the name of their branch.
+        value: in fastavro's form; a union's value is a pair of branch name and value.
 
     Raises:
-        OverflowError: an integer of more than 64 bits.
-        UnicodeEncodeError: half a surrogate pair.
+        OverflowError: an integer has more than 64 bits.
+        UnicodeEncodeError: a string contains an unpaired surrogate.
     """
     out = io.BytesIO()
     fastavro.schemaless_writer(out, schema, {"value": value})
@@ -163,25 +164,25 @@ def encoded(schema: Any, value: Any) -> bytes:
 
 
 def wire_schema(node: AvroType) -> Any:
-    """A type as fastavro takes it: a record with the field ``value``."""
+    """Return a parsed schema for fastavro: a record with the field ``value`` of the type."""
     fields = [{"name": "value", "type": _Plain().schema(node)}]
     return fastavro.parse_schema({"type": "record", "name": "datum", "fields": fields})
 
 
 def fixed_tag(size: int) -> str:
-    """The name of a fixed in unions of ``wire_schema``."""
+    """Return the name of a fixed in unions of ``wire_schema``."""
     return f"fixed{size}"
 
 
 class _Plain:
-    """Types without names of their own: those of one size are one, records are numbered."""
+    """Converts types to anonymous schemas: fixed types are named by size, records by number."""
 
     def __init__(self) -> None:
         self._sizes: set[int] = set()
         self._records = 0
 
     def schema(self, node: AvroType) -> Any:
-        """The type; the tree bounds the recursion."""
+        """Return the schema of a type; the depth of the tree bounds the recursion."""
         if node.kind == "record":
             self._records += 1
             name = f"record{self._records}"
@@ -205,10 +206,10 @@ class _Plain:
 
 
 class _Branches(list[Any]):
-    """A union's branches. A negative number is none: fastavro would count it from the end."""
+    """The branches of a union; refuses negative indexes, which fastavro would accept."""
 
     def __len__(self) -> int:
-        return 0  # added to negative numbers before they arrive
+        return 0  # the interpreter adds the length to a negative index
 
     def __getitem__(self, index: Any) -> Any:
         count = list.__len__(self)
@@ -232,11 +233,11 @@ def guard_unions(holder: dict[str, Any]) -> None:
         guard_unions(field)
 
 
-# ---------------------------------------------------------------- what data may take
+# ---------------------------------------------------------------- bounds of a datum
 
 
 def _reads(node: AvroType) -> int:
-    """Scalars in the smallest datum, branches of unions and ends of lists included."""
+    """Return the number of scalars in the smallest datum, with union branches and list ends."""
     if node.kind == "record":
         return sum(_reads(item.type) for item in node.fields)
     if node.kind == "union":
@@ -245,26 +246,26 @@ def _reads(node: AvroType) -> int:
 
 
 def _values(node: AvroType) -> int:
-    """Values in the largest datum, each list taken for one."""
+    """Return the number of values in the largest datum; a list counts as one value."""
     if node.kind == "union":
         return max(_values(branch) for branch in node.branches)
     return 1 + sum(_values(item.type) for item in node.fields)
 
 
 def _density(node: AvroType) -> float:
-    """Values for each scalar that is read, in the list that has most; at least 1."""
+    """Return the maximum of values per scalar over all lists; at least 1."""
     inner = [*node.branches, *(item.type for item in node.fields)]
     if node.items is None:
         return max((_density(part) for part in inner), default=1.0)
     key = int(node.kind == "map")
     reads = _reads(node.items) + key
     if not reads:
-        raise MalformedEvent("schema: items of a list take no byte")
+        raise MalformedEvent("schema: items of a list may have no bytes")
     return max(1.0, (_values(node.items) + key) / reads, _density(node.items))
 
 
 def count_smallest(value: Any) -> int:
-    """Return how many values are the smallest number of 64 bits."""
+    """Return how many values are the smallest 64-bit number."""
     if isinstance(value, dict):
         return sum(count_smallest(item) for item in value.values())
     if isinstance(value, list):

@@ -1,19 +1,19 @@
-"""What goes wrong on the wire.
+"""Errors of control events.
 
-Two errors and no tree: a frame that cannot be read, and an event that cannot be written. They
-stand outside ``connect.errors`` because this package imports nothing; ``connect`` maps them.
+They are independent of ``connect.errors``, because this package does not import ``connect``, which
+maps them.
 """
 
 from __future__ import annotations
 
 
 class MalformedEvent(Exception):  # noqa: N818 - the field's term, as Fenced and DataLost
-    """A frame is no control event that this reader accepts.
+    """A frame is not a valid control event.
 
     Attributes:
-        reason: what is wrong, bounded in length, without the frame's content at large.
-        group_id: the connect group the event names, where the envelope could still be read, so
-            that a reader can pass over another connector's odd event; None when unknown.
+        reason: description of the error, bounded in length.
+        group_id: connect group id of the event, None if it could not be decoded. With it, a reader
+            can skip an invalid event of another connector.
     """
 
     code = "malformed_event"
@@ -28,7 +28,7 @@ class MalformedEvent(Exception):  # noqa: N818 - the field's term, as Fenced and
 
 
 class UnencodableEvent(ValueError):  # noqa: N818 - pairs with MalformedEvent
-    """An event holds a value that the wire format has no room for: a bug of the caller."""
+    """An event has a value that the wire format cannot represent: a bug of the caller."""
 
     code = "unencodable_event"
 

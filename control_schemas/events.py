@@ -1,9 +1,9 @@
-"""The five control events, as values.
+"""The five control events as dataclasses.
 
 Rules of this file:
-- A value says exactly what is on the wire: None is null on the wire, an empty tuple is empty.
-- Times are integers, microseconds since 1970 UTC, so that nothing is rounded on the way through.
-- This module does not know Avro; ``codec`` turns values into bytes and back.
+- Values correspond exactly to the wire: None is null, an empty tuple is an empty list.
+- Times are integers, microseconds since 1970 UTC, so that no conversion rounds them.
+- This module is independent of Avro; ``codec`` encodes and decodes events.
 
 Source:
     Iceberg Kafka Connect 1.12.0, ``org.apache.iceberg.connect.events``.
@@ -21,7 +21,7 @@ PartitionValue: TypeAlias = bool | int | float | str | bytes | None
 
 
 class EventType(enum.IntEnum):
-    """The type id in the event envelope."""
+    """Type ids of the event envelope."""
 
     START_COMMIT = 0
     DATA_WRITTEN = 1
@@ -31,7 +31,7 @@ class EventType(enum.IntEnum):
 
 
 class FileContent(enum.IntEnum):
-    """What a file holds."""
+    """Content types of files."""
 
     DATA = 0
     POSITION_DELETES = 1
@@ -52,7 +52,7 @@ class TableReference:
 
     @property
     def identifier(self) -> tuple[str, ...]:
-        """Namespace levels and name, as catalogs take them."""
+        """Return the catalog identifier: namespace levels and name."""
         return (*self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -61,13 +61,13 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionOffset:
-    """Where a task stands in one source partition.
+    """A task's progress in one source partition.
 
     Attributes:
         topic: source topic.
         partition: source partition.
-        offset: next source offset, the first not yet read; None when nothing was ever read.
-        timestamp_us: up to when the partition is read, microseconds UTC; None when unknown.
+        offset: next source offset, the first not yet read; None if no record was ever read.
+        timestamp_us: time up to which all records are read, microseconds UTC; None if unknown.
     """
 
     topic: str
@@ -82,11 +82,11 @@ class PartitionField:
 
     Attributes:
         field_id: partition field id (1000 and above); readers match by it.
-        name: the field's Avro name on the wire (illegal characters rewritten) when read,
-            the spec's own name when written.
+        name: in decoded events the Avro name, with illegal characters replaced; in events to
+            encode the name in the partition spec.
         type: Iceberg result type as text, ``int``, ``date``, ``decimal(9, 2)``, ``fixed[16]`` ...
-        value: in Iceberg's internal form: date = days, time and timestamp = microseconds,
-            uuid and binary and fixed = bytes, decimal = unscaled integer; None for null.
+        value: in Iceberg's internal form: date = days, time and timestamp = microseconds, uuid,
+            binary and fixed = bytes, decimal = unscaled integer; None for null.
     """
 
     field_id: int
@@ -97,9 +97,9 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class ContentFile:
-    """A data or delete file with its metrics, as the writer measured them.
+    """A data or delete file with its metrics.
 
-    Maps are keyed by column field id. ``equality_ids`` only for equality deletes.
+    Keys of maps are column field ids. Only equality deletes have ``equality_ids``.
     """
 
     content: FileContent
@@ -127,7 +127,7 @@ class ContentFile:
 
 @dataclass(frozen=True, slots=True)
 class StartCommit:
-    """The coordinator asks every task to announce what it has."""
+    """The coordinator requests that every task announces its files."""
 
     commit_id: UUID
 
@@ -136,7 +136,7 @@ class StartCommit:
 
 @dataclass(frozen=True, slots=True)
 class DataWritten:
-    """Files of one table, ready to be committed."""
+    """A task announces files of one table to be committed."""
 
     commit_id: UUID
     table: TableReference
@@ -148,7 +148,7 @@ class DataWritten:
 
 @dataclass(frozen=True, slots=True)
 class DataComplete:
-    """A task has announced everything it read for this commit id."""
+    """A task has announced all its files for this commit id."""
 
     commit_id: UUID
     assignments: tuple[TopicPartitionOffset, ...] | None
@@ -158,7 +158,7 @@ class DataComplete:
 
 @dataclass(frozen=True, slots=True)
 class CommitToTable:
-    """A table got a snapshot."""
+    """The coordinator has committed a snapshot of a table."""
 
     commit_id: UUID
     table: TableReference
@@ -170,7 +170,7 @@ class CommitToTable:
 
 @dataclass(frozen=True, slots=True)
 class CommitComplete:
-    """The round is over."""
+    """The coordinator has ended the round."""
 
     commit_id: UUID
     valid_through_us: int | None
@@ -186,10 +186,10 @@ class Event:
     """One control event.
 
     Attributes:
-        id: random identity of the event.
-        timestamp_us: when it was made, microseconds UTC.
-        group_id: the connect group id it belongs to, ``connect-<connector>``.
-        payload: what it says; its class is the event's type.
+        id: random UUID.
+        timestamp_us: creation time, microseconds UTC.
+        group_id: connect group id of its connector, ``connect-<connector>``.
+        payload: content; its class determines the event type.
     """
 
     id: UUID
@@ -199,17 +199,17 @@ class Event:
 
     @property
     def type(self) -> EventType:
-        """The type id of the payload."""
+        """Return the type id of the payload."""
         return self.payload.TYPE
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
-    """What one announcement says of one source partition (record header ``icefloe.ranges``).
+    """Source offsets of one partition that an announcement covers (header ``icefloe.ranges``).
 
-    ``read = written + dropped + dead_lettered`` counts records, not rows: a record that goes to
-    two tables is written once. Offsets that hold no record (transaction markers, compaction)
-    are in the range and in no count.
+    ``read = written + dropped + dead_lettered`` counts records, not rows: a record that is written
+    to two tables counts once. Offsets without a record (transaction markers, compaction) are in
+    the range, but not counted.
     """
 
     topic: str
@@ -225,15 +225,15 @@ class SourceRange:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """What became of the rows of one announcement's records (record header ``icefloe.rows``).
+    """Counts of the rows of one announcement's records (header ``icefloe.rows``).
 
-    A record makes a row for each table that it goes to, and transformations may make several of
-    it. The announced data files hold ``kept`` rows; those of dead letters are not counted.
+    A record becomes one row in each of its tables; transformations may make several rows of it.
+    The announced data files contain ``kept`` rows. Rows of dead letter tables are not counted.
 
     Attributes:
-        made: rows that records made, deletes included.
-        superseded: rows that left nothing, because a newer one of their key came in the same step.
-        deleted: rows that only delete: no data file holds them.
+        made: all rows, deletes included.
+        superseded: rows not written because the same step had a newer row with the same key.
+        deleted: rows that only delete; they are in no data file.
     """
 
     made: int = 0
@@ -242,11 +242,11 @@ class RowCounts:
 
     @property
     def kept(self) -> int:
-        """Rows in data files."""
+        """Return the number of rows in data files."""
         return self.made - self.superseded - self.deleted
 
     def plus(self, other: RowCounts) -> RowCounts:
-        """Both together."""
+        """Return the sum of both counts."""
         return RowCounts(
             self.made + other.made,
             self.superseded + other.superseded,
@@ -256,22 +256,20 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class EventHeaders:
-    """Icefloe's own additions, carried as Kafka record headers; all None on Java's events.
+    """Icefloe's Kafka record headers of an event; events of the Java sink have none of them.
 
     Attributes:
         layout: layout number of the announcing task's configuration (DataComplete, DataWritten).
-        batch: place among the announcing task's steps, rising over its restarts (DataWritten).
+        batch: sequence number of the task's step; increases across restarts (DataWritten).
         ranges: source ranges announced in this transaction (DataComplete).
         moved: topic and number of source partitions that continue at another offset, because
-            their offsets were set or their topic is another one; none listed means all
-            (CommitComplete of the node).
+            their offsets were altered or their topic was created again; an empty tuple means all
+            (CommitComplete from a node).
         task: number of the announcing task in its layout (DataComplete, DataWritten).
-        is_reset: what the connector claimed of its VTTS before is taken back (CommitComplete of the
-            node).
-        rows: what became of the rows of the records in ``ranges``; None where that is unknown
-            (DataComplete).
-        waiting: rounds with the numbers of the tasks of whose answer no table holds anything when
-            the round is over (CommitComplete).
+        is_reset: whether the connector's earlier VTTS are invalid (CommitComplete from a node).
+        rows: counts of the rows of the records in ``ranges``; None if unknown (DataComplete).
+        waiting: commit ids with task numbers: tasks whose answers to that round were in no table
+            yet at the end of this round (CommitComplete).
     """
 
     layout: int | None = None

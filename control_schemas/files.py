@@ -1,4 +1,4 @@
-"""Shapes of content files and of their partition tuples."""
+"""Decoders of content files and of their partition tuples."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _DECIMAL_PRECISION_MAX = 38
 
 
 def data_file(node: AvroType) -> Make:
-    """The shape of a data file."""
+    """Return the decoder of data files for a schema."""
     return record(f"{FILES_NAMESPACE}.GenericDataFile", _COLUMNS, _data_file, extra=null_only)(node)
 
 
 def delete_file(node: AvroType) -> Make:
-    """The shape of a delete file."""
+    """Return the decoder of delete files for a schema."""
     return record(f"{FILES_NAMESPACE}.GenericDeleteFile", _COLUMNS, _delete_file, extra=null_only)(
         node
     )
@@ -60,7 +60,7 @@ def _content_file(content: FileContent, *values: Any) -> ContentFile:
     if file_format.upper() not in FILE_FORMATS:
         raise MalformedEvent(f"datum: file format {file_format[:40]!r}")
     if not path or record_count < 0 or file_size < 0:
-        raise MalformedEvent("datum: a file without path, or with negative count or size")
+        raise MalformedEvent("datum: a file has no path, or a negative count or size")
     rest[_SPLIT_OFFSETS] = defined_split_offsets(rest[_SPLIT_OFFSETS], file_size)
     return ContentFile(
         content, path, file_format.upper(), spec_id, partition, record_count, file_size, *rest
@@ -71,16 +71,17 @@ def _content_file(content: FileContent, *values: Any) -> ContentFile:
 
 
 def partition_record(node: AvroType) -> Make:
-    """The shape of a partition tuple: any primitive fields with distinct field ids.
+    """Return the decoder of partition tuples for a schema: primitive fields with distinct ids.
 
     Raises:
-        MalformedEvent: other name, a field without id, a type that is no primitive of Iceberg.
+        MalformedEvent: the record has another name, a field has no id, or a type is not a
+            primitive type of Iceberg.
     """
     if node.kind != "record" or node.name != f"{FILES_NAMESPACE}.PartitionData":
         raise MalformedEvent(f"schema: {described(node)} where PartitionData is expected")
     ids = set(field_ids(node))
     if None in ids or len(ids) != len(node.fields) or len(ids) > PARTITION_FIELDS_MAX:
-        raise MalformedEvent("schema: partition fields without id, with one id, or too many")
+        raise MalformedEvent("schema: too many partition fields, or field ids missing or duplicate")
     fields = [
         (field_id, field.name, *_partition_value(field.type))
         for field, field_id in zip(node.fields, field_ids(node), strict=True)
@@ -99,7 +100,7 @@ def partition_record(node: AvroType) -> Make:
 
 
 def _partition_value(node: AvroType) -> tuple[str, Make]:
-    """Iceberg's type of a partition field, and what makes its value."""
+    """Return the Iceberg type of a partition field, and the decoder of its values."""
     types = [branch for branch in node.branches or (node,) if branch.kind != "null"]
     if len(types) != 1:
         raise MalformedEvent("schema: a partition field of several types")
@@ -130,10 +131,10 @@ def _fixed_type(node: AvroType) -> tuple[str, Shape]:
             or not 0 <= scale <= precision
             or size > UUID_BYTES
         ):
-            raise MalformedEvent("schema: a decimal of no proper precision, scale or size")
+            raise MalformedEvent("schema: a decimal has an invalid precision, scale or size")
         return f"decimal({precision}, {scale})", _decimal(10**precision)
     if not size:
-        raise MalformedEvent("schema: a partition field of no bytes")
+        raise MalformedEvent("schema: a partition field has a size of 0 bytes")
     text = "uuid" if logical_type(node) == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
     return text, lambda _node: as_read
 

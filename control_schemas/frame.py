@@ -1,7 +1,7 @@
-"""The frame around a datum: ``C2 01``, length of the schema (u16), schema text, datum.
+"""The frame of a datum: ``C2 01``, length of the schema (u16), schema text, datum.
 
-The schema text is written by Java's ``DataOutputStream.writeUTF``: modified UTF-8, in which a
-character beyond the basic plane is two three-byte surrogates. The datum's strings are not.
+Java writes the schema text with ``DataOutputStream.writeUTF``: in this modified UTF-8, a character
+outside the Basic Multilingual Plane is two three-byte surrogates. The datum uses plain UTF-8.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _PREFIX_BYTES = 4
 
 
 def frame_prefix(schema_text: str) -> bytes:
-    """Everything that stands before the datum.
+    """Return the bytes before the datum.
 
     Raises:
-        UnencodableEvent: the text takes more than 65,535 bytes.
+        UnencodableEvent: the schema text has more than 65,535 bytes.
     """
     utf16 = schema_text.encode("utf-16-be")
     units = (utf16[i : i + 2] for i in range(0, len(utf16), 2))
@@ -28,23 +28,23 @@ def frame_prefix(schema_text: str) -> bytes:
 
 
 def split_frame(frame: bytes) -> tuple[bytes, int]:
-    """Find the schema and the datum.
+    """Split a frame into schema and datum.
 
     Returns:
-        Schema bytes as they stand, and the position at which the datum begins.
+        The undecoded schema, and the position of the datum.
 
     Raises:
-        MalformedEvent: too long, other magic, or cut inside the schema.
+        MalformedEvent: the frame is too long, has a wrong magic number, or ends in the schema.
     """
     if len(frame) > FRAME_BYTES_MAX:
         raise MalformedEvent(f"frame of {len(frame)} bytes, more than {FRAME_BYTES_MAX}")
     if len(frame) < _PREFIX_BYTES:
-        raise MalformedEvent(f"frame of {len(frame)} bytes has no room for a header")
+        raise MalformedEvent(f"frame of {len(frame)} bytes is shorter than its header")
     if frame[:2] != MAGIC:
         raise MalformedEvent(f"frame begins with {frame[:2].hex(' ')}, not {MAGIC.hex(' ')}")
     start = _PREFIX_BYTES + int.from_bytes(frame[2:4])
     if start > len(frame):
-        raise MalformedEvent("frame is cut inside its schema")
+        raise MalformedEvent("frame ends in its schema")
     return frame[_PREFIX_BYTES:start], start
 
 
@@ -52,7 +52,7 @@ def schema_text(schema: bytes) -> str:
     """Decode modified UTF-8.
 
     Raises:
-        MalformedEvent: bytes that ``writeUTF`` never writes, four-byte sequences among them.
+        MalformedEvent: ``writeUTF`` never writes such bytes, for example four-byte sequences.
     """
     try:
         units = schema.decode("utf-8", "surrogatepass")

@@ -1,7 +1,7 @@
-"""Icefloe's own record headers of an event.
+"""Encodes and decodes Icefloe's record headers of an event.
 
-Java's readers read values only, so headers carry what the event has no field for: UTF-8 JSON,
-absent on Java's events.
+The headers contain data for which the event has no field, as UTF-8 JSON. The Java sink ignores
+headers and writes none.
 
 ====================  =========================  ==============================================
 header                on                         content
@@ -12,12 +12,12 @@ header                on                         content
 ``icefloe.ranges``    DataComplete               a list; per source partition ``["orders",0,
                                                  start,end,read,dropped,dead_lettered,written,
                                                  timestamp_max_ms]``
-``icefloe.rows``      DataComplete               ``[made,superseded,deleted]``: of the rows that
-                                                 the ranges' records made; with the ranges,
-                                                 whose items older readers know with nine parts
-``icefloe.reset``     CommitComplete of a node   ``true``: earlier claims of a VTTS are taken back
-``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds and the tasks
-                                                 of which no table holds anything yet
+``icefloe.rows``      DataComplete               ``[made,superseded,deleted]``: row counts of the
+                                                 ranges' records. Not a part of the ranges: older
+                                                 versions accept exactly nine items in a range.
+``icefloe.reset``     CommitComplete of a node   ``true``: earlier VTTS are invalid
+``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks whose
+                                                 answers are in no table yet
 ``icefloe.moved``     CommitComplete of a node   a list of ``["orders",0]``; empty for all
 ====================  =========================  ==============================================
 """
@@ -51,7 +51,7 @@ _LONG_MAX = 2**63 - 1
 
 
 def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
-    """The record headers of an event, without those that are None."""
+    """Return the record headers of an event; None values have no header."""
     ranges = None if headers.ranges is None else [astuple(item) for item in headers.ranges]
     rows = None if headers.rows is None else astuple(headers.rows)
     values = (
@@ -72,13 +72,13 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
 
 
 def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventHeaders:
-    """Read the headers of a control record; headers of others are ignored.
+    """Decode the headers of a control record; unknown headers are ignored.
 
     Args:
-        headers: as the Kafka client gives them; None where a record has none.
+        headers: from the Kafka client; None if the record has no headers.
 
     Raises:
-        MalformedEvent: a header of ours is there and is not what we write.
+        MalformedEvent: the value of an ``icefloe.`` header is invalid.
     """
     ours = {key: value for key, value in headers or () if key in _OURS}
     documents = {key: _document(key, value) for key, value in ours.items()}
@@ -112,7 +112,7 @@ def _number(key: str, value: Any) -> int | None:
     if value is None:
         return None
     if not _is_number(value):
-        raise MalformedEvent(f"header {key}: no number")
+        raise MalformedEvent(f"header {key}: not a number")
     return int(value)
 
 
@@ -124,7 +124,7 @@ def _flag(key: str, value: Any) -> bool:
 
 def _list(key: str, value: Any) -> list[Any] | None:
     if value is not None and not isinstance(value, list):
-        raise MalformedEvent(f"header {key}: no list")
+        raise MalformedEvent(f"header {key}: not a list")
     return value
 
 
@@ -134,9 +134,9 @@ def _waiting(value: Any) -> tuple[tuple[UUID, tuple[int, ...]], ...]:
     try:
         found = [(UUID(key), tuple(tasks)) for key, tasks in value.items()]
     except (AttributeError, TypeError, ValueError):
-        raise MalformedEvent(f"header {WAITING}: no commit ids with tasks") from None
+        raise MalformedEvent(f"header {WAITING}: not an object of commit ids with tasks") from None
     if not all(_is_number(task) for _, tasks in found for task in tasks):
-        raise MalformedEvent(f"header {WAITING}: a task is no number")
+        raise MalformedEvent(f"header {WAITING}: a task is not a number")
     return tuple(found)
 
 
@@ -144,7 +144,7 @@ def _partition(item: Any) -> tuple[str, int]:
     match item:
         case [str(topic), int(number)] if _is_number(number):
             return topic, number
-    raise MalformedEvent(f"header {MOVED}: an item is no partition")
+    raise MalformedEvent(f"header {MOVED}: an item is not a partition")
 
 
 def _rows(items: list[Any]) -> RowCounts:
@@ -152,19 +152,19 @@ def _rows(items: list[Any]) -> RowCounts:
         raise MalformedEvent(f"header {ROWS}: not {_ROWS_ITEMS} numbers")
     rows = RowCounts(*items)
     if rows.kept < 0:
-        raise MalformedEvent(f"header {ROWS}: more rows are gone than were made")
+        raise MalformedEvent(f"header {ROWS}: more rows are superseded or deleted than were made")
     return rows
 
 
 def _range(item: Any) -> SourceRange:
     if not isinstance(item, list) or len(item) != _RANGE_ITEMS:
-        raise MalformedEvent(f"header {RANGES}: an item has not {_RANGE_ITEMS} parts")
+        raise MalformedEvent(f"header {RANGES}: an item does not have {_RANGE_ITEMS} parts")
     topic, *numbers, timestamp_max_ms = item
     is_timestamp = timestamp_max_ms is None or (
         type(timestamp_max_ms) is int and abs(timestamp_max_ms) <= _LONG_MAX
     )
     if not isinstance(topic, str) or not is_timestamp or not all(map(_is_number, numbers)):
-        raise MalformedEvent(f"header {RANGES}: an item is no range")
+        raise MalformedEvent(f"header {RANGES}: an item is not a range")
     start, end, read, dropped, dead_lettered, written = numbers[1:]
     if end < start:
         raise MalformedEvent(f"header {RANGES}: a range ends before it starts")

@@ -1,8 +1,8 @@
-"""Events of the sink's ancestor (``io.tabular``, before 0.6.19), recognised and not decoded.
+"""Recognizes events of the tabular sink (``io.tabular``, before 0.6.19) without decoding them.
 
-They have the same frame, but a schema of their own namespace. Later releases of that sink write
-today's events. Of the old ones it matters only whose they are and whether they announce files: an
-announcement that is in no table yet must not be passed over.
+They have the same frame, but a schema in another namespace. Later versions of that sink write the
+current events. Only the group of an old event and its type matter: an announcement that is not
+committed yet must not be skipped.
 
 Source:
     tabular-io/iceberg-kafka-connect, ``io.tabular.iceberg.connect.events.Event`` and
@@ -29,19 +29,19 @@ class LegacyEvent:
 
     Attributes:
         datum: the Avro datum.
-        is_announcement: whether it says that files were written.
+        is_announcement: whether it announces files.
     """
 
     datum: bytes
     is_announcement: bool
 
     def is_of(self, group_id: str) -> bool:
-        """Whether it is an event of this group: the group is the datum's last field."""
+        """Return whether the event belongs to a group, which is the datum's last field."""
         return self.datum.endswith(encoded(_STRING, group_id))
 
 
 def legacy_event(frame: bytes) -> LegacyEvent | None:
-    """The event of the old format that a record value holds; None when it holds something else."""
+    """Return the event of the old format in a record value; None for any other value."""
     try:
         schema, start = split_frame(frame)
     except MalformedEvent:

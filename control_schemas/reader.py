@@ -1,12 +1,12 @@
-"""A schema as written -> a function that makes an event of its datum.
+"""Builds a decoder of events from the schema of a frame.
 
 Rules of this file:
-- The schema in the frame decides how the bytes are read, the field ids decide what they mean.
-- What Java's reader refuses is refused too, but for additional fields: those are passed
-  over, so that a newer writer does not stop us (docs/decisions/0002-control-event-reader.md).
-  In a file's struct they must be null, because there they could change what the file means.
-- A payload that cannot be read is refused after the envelope was read, and the refusal names the
-  group: an odd event of another connector on a shared topic need not stop this one.
+- The schema of the frame determines how bytes are decoded; field ids determine their meaning.
+- Events that Java's reader refuses are refused, except for additional fields: these are skipped,
+  so that events of newer versions can be read (docs/decisions/0002-control-event-reader.md). In
+  the struct of a file they must be null, because they could change the meaning of the file.
+- An invalid payload is refused after the envelope is decoded, so that the error has the group: an
+  invalid event of another connector on a shared topic must not stop this connector.
 
 Source:
     Iceberg Kafka Connect 1.12.0, ``AvroUtil.decode`` and its answers to
@@ -55,18 +55,18 @@ from control_schemas.shapes import (
 
 @lru_cache(maxsize=SCHEMA_CACHE_ENTRIES)
 def event_reader(schema: bytes) -> Callable[[bytes], Event]:
-    """The reader of a schema; it takes the bytes of a datum.
+    """Return the decoder of a schema; its argument is the bytes of a datum.
 
     Args:
-        schema: schema bytes as they stand in the frame.
+        schema: undecoded schema of the frame.
 
     Raises:
-        MalformedEvent: no schema of a control event; later, no datum of this schema.
+        MalformedEvent: not a schema of a control event. The decoder raises it for an invalid datum.
     """
     steps = record_steps(
         parse_event_schema(schema_text(schema)), f"{EVENTS_NAMESPACE}.Event", _ENVELOPE
     )
-    # field by field: a refusal names the group where that was read before
+    # field by field, so that an error has the group if that is already decoded
     fields = [_envelope_field(step) for step in steps]
     reads_max = min(decoder.reads_max for _, decoder, _ in fields if decoder is not None)
 
@@ -84,7 +84,7 @@ def event_reader(schema: bytes) -> Callable[[bytes], Event]:
 
 
 def _envelope_field(step: Step) -> tuple[int, Decoder | None, Make]:
-    """How a field of the envelope is read; one that cannot be read refuses when its turn comes."""
+    """Return slot and decoder of an envelope field; the decoder of an invalid field raises."""
     if isinstance(step.make, _Refusal):
         return step.slot, None, step.make
     try:
@@ -102,7 +102,7 @@ def _event(
 
 
 def _payload(node: AvroType) -> Make:
-    """What makes the payload; one that cannot be had refuses when its turn comes."""
+    """Return the decoder of the payload; the decoder of an invalid payload raises."""
     shape = _PAYLOADS.get((node.name or "").removeprefix(f"{EVENTS_NAMESPACE}."))
     if shape is None:
         return _Refusal(f"schema: payload {described(node)}")
@@ -113,7 +113,7 @@ def _payload(node: AvroType) -> Make:
 
 
 class _Refusal:
-    """Refuses instead of making a value."""
+    """A decoder that always raises MalformedEvent."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

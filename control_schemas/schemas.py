@@ -1,9 +1,9 @@
-"""The schema texts of the five events, byte for byte as Iceberg's Java classes write them.
+"""The schema texts of the five events, byte for byte equal to those of Iceberg's Java classes.
 
 Rules of this file:
-- The order of attributes, the docs and the defaults are part of the bytes.
-- A named type is spelled out where it is met first and used by its bare name afterwards.
-- Names without a namespace are defined with ``"namespace":""`` and stand bare inside others.
+- The order of attributes, the docs and the defaults are parts of the text.
+- A named type is defined at its first use; later uses are its simple name.
+- Types without a namespace are defined with ``"namespace":""`` and used by their simple name.
 
 Source:
     Iceberg Kafka Connect 1.12.0, ``org.apache.iceberg.connect.events`` and
@@ -41,7 +41,7 @@ Schema = Any  # JSON: a name, a union or an object
 
 
 class PartitionType(NamedTuple):
-    """One field of a partition type: what the schema text depends on."""
+    """One field of a partition type: the part that determines the schema text."""
 
     field_id: int
     name: str
@@ -99,14 +99,14 @@ REQUIRED_FILE_FIELDS = frozenset(
 
 
 def schema_text(event_type: EventType, partition: Sequence[PartitionType]) -> str:
-    """The schema text of an event.
+    """Return the schema text of an event.
 
     Args:
         event_type: the type of the event.
-        partition: the partition type of its files; empty for all but DataWritten.
+        partition: the partition type of its files; empty except for DataWritten.
 
     Raises:
-        UnencodableEvent: a partition type that Iceberg does not have.
+        UnencodableEvent: Iceberg does not have the partition type.
     """
     uuid = {"type": "fixed", "name": UUID, "namespace": "", "size": 16, "logicalType": "uuid"}
     fields = [
@@ -191,7 +191,7 @@ def _file_record(name: str, partition: Schema, *, is_first: bool) -> Schema:
 
 
 def _map(key_id: int, value_id: int, value: str, *, is_first: bool) -> Schema:
-    """Avro maps have text keys, so Iceberg writes a list of pairs and says that it is a map."""
+    """Return Iceberg's form of a map, a list of pairs: keys of Avro maps are always strings."""
     name = f"k{key_id}_v{value_id}"
     fields = [_field("key", "int", key_id), _field("value", value, value_id)]
     pair = _record(name, fields, namespace="") if is_first else name
@@ -219,15 +219,15 @@ def _partition_record(partition: Sequence[PartitionType]) -> Schema:
         names.add(name)
         fields.append(_optional(name, schema, item.field_id, iceberg_name=own))
     if not len(partition) == len(names) == len({item.field_id for item in partition}):
-        raise UnencodableEvent("two partition fields have one name or one id")  # Java would stop
+        raise UnencodableEvent("two partition fields have the same name or id")  # Java fails, too
     return _record("PartitionData", fields)
 
 
 def avro_type(text: str) -> Schema:
-    """The Avro type of an Iceberg primitive.
+    """Return the Avro type of an Iceberg primitive type.
 
     Raises:
-        UnencodableEvent: no primitive type of Iceberg that can partition a table.
+        UnencodableEvent: not a primitive type for partition fields.
     """
     if text in _PRIMITIVES:
         return _PRIMITIVES[text]
@@ -246,7 +246,7 @@ def avro_type(text: str) -> Schema:
     if (match := _FIXED.fullmatch(text)) and 0 < int(match[1]) <= STRING_BYTES_MAX:
         size = int(match[1])
         return {"type": "fixed", "name": f"fixed_{size}", "namespace": "", "size": size}
-    raise UnencodableEvent(f"no partition type {text[:80]!r}")
+    raise UnencodableEvent(f"{text[:80]!r} is not a type of partition fields")
 
 
 def _timestamp(unit: str, *, is_utc: bool) -> Schema:
@@ -270,12 +270,13 @@ _DECIMAL_BYTES = tuple((10**p - 1).bit_length() // 8 + 1 for p in range(1, 39))
 
 
 def avro_name(name: str) -> str:
-    """A partition field's name as Java writes it: characters illegal in Avro are rewritten.
+    """Return a partition field's name in Java's form: characters illegal in Avro are escaped.
 
-    Java reads UTF-16 units, so a character beyond the basic plane becomes two escapes.
+    Java escapes UTF-16 code units: a character outside the Basic Multilingual Plane becomes two
+    escapes.
 
     Raises:
-        UnencodableEvent: no name at all.
+        UnencodableEvent: the name is empty.
     """
     if not name:
         raise UnencodableEvent("a partition field has no name")
@@ -333,7 +334,7 @@ _ESCAPES = {
 
 
 def _text(schema: Schema) -> str:
-    """JSON as Jackson writes it."""
+    """Format JSON like Jackson."""
     if isinstance(schema, dict):
         return "{" + ",".join(f"{_text(k)}:{_text(v)}" for k, v in schema.items()) + "}"
     if isinstance(schema, list):

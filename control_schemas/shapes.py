@@ -1,9 +1,8 @@
-"""Expected types as small functions.
+"""Expected types as functions.
 
-A shape takes a written type and gives what makes a value of what fastavro read, or refuses.
-
-Records are read by field id, in any order of the writer, optional where the writer says
-so; an unexpected field is passed over.
+A ``Shape`` checks the writer's type and returns a ``Make``, which converts fastavro's values of
+that type. Record fields are matched by field id. They may be in any order, and nullable if the
+writer's schema is; unexpected fields are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ UUID_BYTES = 16
 
 
 class Column(NamedTuple):
-    """An expected field: its name for messages, its shape, and whether it must be there."""
+    """An expected field: its name for messages, its shape, and whether it is required."""
 
     name: str
     shape: Shape
@@ -32,13 +31,12 @@ class Column(NamedTuple):
 
 
 class Step(NamedTuple):
-    """How one field of a record is made.
+    """The conversion of one field of a record.
 
     Attributes:
-        slot: place of the value among the columns; the one after the last takes what is passed
-            over.
-        type: the type as written.
-        make: makes the value.
+        slot: index of the value among the columns; skipped fields use the index after the last.
+        type: the writer's type.
+        make: converts the value.
     """
 
     slot: int
@@ -51,7 +49,7 @@ class Step(NamedTuple):
 
 def _int(value: int) -> int:
     if not INT_MIN <= value <= INT_MAX:
-        raise MalformedEvent("datum: an int takes more than 32 bits")
+        raise MalformedEvent("datum: an int has more than 32 bits")
     return value
 
 
@@ -74,7 +72,7 @@ def _string(value: str) -> str:
 
 
 def as_read(value: Any) -> Any:
-    """The value as fastavro reads it."""
+    """Return fastavro's value unchanged."""
     return value
 
 
@@ -90,7 +88,7 @@ _SCALARS: dict[str, Make] = {
 
 
 def scalar(kind: str) -> Shape:
-    """A primitive type with any logical type."""
+    """Return the shape of a primitive type with any logical type."""
 
     def shape(node: AvroType) -> Make:
         if node.kind != kind:
@@ -101,14 +99,14 @@ def scalar(kind: str) -> Shape:
 
 
 def timestamp(node: AvroType) -> Make:
-    """Microseconds since 1970 UTC; a plain long is taken for them, as Java does."""
+    """Shape of microseconds since 1970 UTC; a long without logical type is valid, as in Java."""
     if logical_type(node) not in (None, "timestamp-micros"):
         raise MalformedEvent(f"schema: {described(node)} where microseconds are expected")
     return scalar("long")(node)
 
 
 def uuid(node: AvroType) -> Make:
-    """Sixteen bytes that say that they are a UUID."""
+    """Shape of a UUID: a fixed of 16 bytes with the logical type."""
     if node.kind != "fixed" or node.size != UUID_BYTES or logical_type(node) != "uuid":
         raise MalformedEvent(f"schema: {described(node)} where a uuid is expected")
     return lambda value: UUID(bytes=value)
@@ -118,7 +116,7 @@ def uuid(node: AvroType) -> Make:
 
 
 def nullable(shape: Shape) -> Shape:
-    """A type, or a union of it and null in either order."""
+    """Return the shape of a type, or of a union with null in either order."""
 
     def maker(node: AvroType) -> Make:
         if node.kind != "union":
@@ -133,7 +131,7 @@ def nullable(shape: Shape) -> Shape:
 
 
 def list_of(shape: Shape) -> Shape:
-    """An array, read into a tuple."""
+    """Return the shape of an array; its value is a tuple."""
 
     def maker(node: AvroType) -> Make:
         make = shape(_items(node, "array"))
@@ -145,7 +143,7 @@ def list_of(shape: Shape) -> Shape:
 
 
 def int_map(kind: str) -> Shape:
-    """Iceberg's map with integer keys: an array of pairs that says it is a map."""
+    """Return the shape of Iceberg's map with integer keys: an array with the logical type map."""
 
     def maker(node: AvroType) -> Make:
         pair = _items(node, "array")
@@ -183,7 +181,7 @@ def record(
     *,
     extra: Shape | None = None,
 ) -> Shape:
-    """A record, read into ``make(*values)``, values in the order of ``columns``."""
+    """Return the shape of a record; its value is ``make(*values)`` in the order of ``columns``."""
 
     def maker(node: AvroType) -> Make:
         steps = record_steps(node, name, columns, extra=extra)
@@ -204,16 +202,17 @@ def record(
 def record_steps(
     node: AvroType, name: str, columns: Mapping[int, Column], *, extra: Shape | None = None
 ) -> tuple[Step, ...]:
-    """How a record is made, field by field as written.
+    """Return the conversions of a record's fields, in the writer's order.
 
     Args:
-        node: the type as written.
-        name: full name it must have.
+        node: the writer's type.
+        name: required full name of the record.
         columns: expected fields by field id.
-        extra: shape of unexpected fields; passes over them by default.
+        extra: shape of unexpected fields; by default they are skipped.
 
     Raises:
-        MalformedEvent: other name, a field id twice, a required field missing, a wrong type.
+        MalformedEvent: the record has another name, a duplicate field id, a wrong type or no
+            required field.
     """
     ids = field_ids(node)
     if node.kind != "record" or node.name != name:
@@ -236,7 +235,7 @@ def record_steps(
         steps.append(Step(slots[field_id], field.type, make))
     for field_id, column in columns.items():
         if column.is_required and field_id not in seen:
-            raise MalformedEvent(f"schema: {name} lacks {column.name} (field-id {field_id})")
+            raise MalformedEvent(f"schema: {name} has no {column.name} (field-id {field_id})")
     return tuple(steps)
 
 
@@ -253,12 +252,12 @@ def _never_null(make: Make, where: str) -> Make:
 
 
 def passed_over(_node: AvroType) -> Make:
-    """Any type; nothing is kept of it."""
+    """Shape of any type; its value is discarded."""
     return as_read
 
 
 def null_only(node: AvroType) -> Make:
-    """A type of which only null is accepted."""
+    """Shape of a nullable type; its only valid value is null."""
     optional = node.branches if node.kind == "union" else (node,)
     if not any(branch.kind == "null" for branch in optional):
         raise MalformedEvent(f"schema: additional required field ({described(node)}) in a file")
@@ -271,25 +270,25 @@ def null_only(node: AvroType) -> Make:
 
 
 def described(node: AvroType) -> str:
-    """A short text of a written type, for an error message."""
+    """Return a short description of a writer's type, for messages."""
     logical = logical_type(node)
     displayed = f" ({logical[:40]})" if logical else ""
     return f"{node.kind} {(node.name or '')[:80]}".rstrip() + displayed
 
 
 def logical_type(node: AvroType) -> str | None:
-    """The logical type as written, where it is a text."""
+    """Return the logical type in the writer's schema, if it is text."""
     value = (node.properties or {}).get("logicalType")
     return value if isinstance(value, str) else None
 
 
 def field_ids(node: AvroType) -> list[int | None]:
-    """Iceberg's id of each field of a record; None where the text has none.
+    """Return the Iceberg id of each field of a record; None for a field without id.
 
     Raises:
-        MalformedEvent: an id is no integer.
+        MalformedEvent: an id is not an integer.
     """
     ids = [(field.properties or {}).get("field-id") for field in node.fields]
     if any(found is not None and type(found) is not int for found in ids):
-        raise MalformedEvent("schema: a field-id is no integer")
+        raise MalformedEvent("schema: a field-id is not an integer")
     return ids

@@ -1,6 +1,7 @@
-"""Events -> values for fastavro, by the field names of ``schemas``.
+"""Converts events to values for fastavro, with the field names of ``schemas``.
 
-Values of unions are pairs with the name of their branch: fastavro need not judge which fits.
+Values of unions are pairs with the name of their branch, so that fastavro does not have to find
+the branch.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ PartitionEncode = Callable[[PartitionValue], Tagged]
 
 
 def write_frame(event: Event) -> bytes:
-    """Schema and datum of one event.
+    """Encode the frame of an event: schema and datum.
 
     Raises:
-        UnencodableEvent: files of two partition types, or a value its type has no room for.
+        UnencodableEvent: files have different partition types, or a value is out of range.
     """
     payload = event.payload
     partition: tuple[PartitionType, ...] = ()
@@ -69,13 +70,13 @@ def write_frame(event: Event) -> bytes:
     except OverflowError:
         raise UnencodableEvent("a number does not fit into long") from None
     except UnicodeEncodeError:
-        raise UnencodableEvent("a string holds half a surrogate pair") from None
+        raise UnencodableEvent("a string contains an unpaired surrogate") from None
 
 
 def defined_split_offsets(
     offsets: tuple[int, ...] | None, file_size_in_bytes: int
 ) -> tuple[int, ...] | None:
-    """Split offsets as Java shows and writes them: none at all where they cannot be right.
+    """Return the split offsets if they are valid, else None, as in Java.
 
     Source:
         Iceberg 1.12.0, ``BaseFile.hasWellDefinedOffsets``.
@@ -87,7 +88,7 @@ def defined_split_offsets(
 def _writer(
     event_type: EventType, partition: tuple[PartitionType, ...]
 ) -> tuple[bytes, Any, dict[str, PartitionEncode]]:
-    """What is the same for all events of a shape: frame up to the datum, schema, encoders."""
+    """Return the frame prefix, schema and encoders shared by events of one type."""
     text = schema_text(event_type, partition)
     prefix = frame_prefix(text)
     encoders = {avro_name(item.name): _partition_encoder(item.type) for item in partition}
@@ -95,14 +96,14 @@ def _writer(
 
 
 def _partition_type(payload: DataWritten) -> tuple[PartitionType, ...]:
-    """The one partition type of all files; that of an unpartitioned table where there are none."""
+    """Return the partition type of all files; empty without files."""
     types = {
         tuple([PartitionType(item.field_id, item.name, item.type) for item in file.partition])
         for files in (payload.data_files, payload.delete_files)
         for file in files or ()
     }
     if len(types) > 1:
-        raise UnencodableEvent("files of two partition types in one DataWritten")
+        raise UnencodableEvent("a DataWritten event has files of different partition types")
     return types.pop() if types else ()
 
 
@@ -245,7 +246,7 @@ def _file(file: ContentFile, encoders: Mapping[str, PartitionEncode]) -> dict[st
 
 
 def _partition_encoder(text: str) -> PartitionEncode:
-    """How values of one partition type are written; each checks that it was given one."""
+    """Return the encoder of a partition type; it raises UnencodableEvent for other values."""
     schema = avro_type(text)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind == "uuid_fixed":
@@ -278,7 +279,7 @@ _SCALARS: dict[str, tuple[str, tuple[type, ...], Encode]] = {
 def _fixed_encoder(text: str, size: int) -> PartitionEncode:
     def encode(value: PartitionValue) -> Tagged:
         if not isinstance(value, bytes) or len(value) != size:
-            raise UnencodableEvent(f"no {size} bytes in a partition of type {text}")
+            raise UnencodableEvent(f"not {size} bytes in a partition of type {text}")
         return fixed_tag(size), value
 
     return encode
@@ -289,7 +290,7 @@ def _decimal_encoder(text: str, size: int, precision: int) -> PartitionEncode:
 
     def encode(value: PartitionValue) -> Tagged:
         if type(value) is not int or abs(value) > unscaled_max:
-            raise UnencodableEvent(f"no unscaled integer in a partition of type {text}")
+            raise UnencodableEvent(f"not an unscaled integer in a partition of type {text}")
         return fixed_tag(size), value.to_bytes(size, signed=True)
 
     return encode

@@ -10,18 +10,18 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Spark's functions of patterns, with a bounded number of steps for each text.
+ * Spark's pattern functions, with a bounded number of steps for each text.
  *
- * The worker compiles this file with Spark's own compiler, Janino, which knows no lambdas.
+ * The worker compiles this file with Spark's compiler, Janino, which does not support lambdas.
  */
 public final class BoundedPatterns {
     private BoundedPatterns() {}
 
-    /** The steps that a match may take, for each character of the text and for any text. */
+    /** Maximum number of steps of a match: for each character of the text, and for any text. */
     public static final long STEPS_PER_CHARACTER = 1000L;
     public static final long STEPS = 20000L;
 
-    /** Java's matcher takes longer than the text's length allows. The record is refused. */
+    /** A match exceeds the number of steps for the length of its text. The record is refused. */
     public static final class LimitExceeded extends RuntimeException {
         public LimitExceeded(String message) {
             super(message, null, false, false);
@@ -29,11 +29,11 @@ public final class BoundedPatterns {
     }
 
     static final LimitExceeded TOO_MANY_STEPS =
-        new LimitExceeded("a pattern takes more steps than the length of its text allows");
+        new LimitExceeded("a pattern needs more steps than the length of its text allows");
     static final LimitExceeded TOO_DEEP =
         new LimitExceeded("a pattern needs more stack than a thread has");
 
-    /** A text that counts each read of a character; Java's matcher reads one in each step. */
+    /** A text that counts reads of characters; Java's matcher reads one character in each step. */
     static final class CountedText implements CharSequence {
         private final String text;
         private long stepsLeft;
@@ -69,12 +69,12 @@ public final class BoundedPatterns {
         private final Pattern pattern;
 
         /**
-         * @param source as the query has it
-         * @param executed an expression with the same matches
+         * @param source the pattern in the query
+         * @param oncePerLine a pattern with the same matches, which is executed
          */
-        public Regex(String source, String executed) {
+        public Regex(String source, String oncePerLine) {
             this.source = source;
-            this.pattern = Pattern.compile(executed);
+            this.pattern = Pattern.compile(oncePerLine);
         }
 
         public String source() {
@@ -85,7 +85,7 @@ public final class BoundedPatterns {
             return this.source;
         }
 
-        /** Whether the pattern is one escaped character, which has a short way in Java. */
+        /** Whether the pattern is one escaped character, for which Java has a fast path. */
         private boolean isEscape() {
             return this.source.length() == 2 && this.source.charAt(0) == '\\';
         }
@@ -190,7 +190,7 @@ public final class BoundedPatterns {
         }
     }
 
-    /** A pattern of LIKE, matched in time linear in the text. */
+    /** A pattern of LIKE; a match takes linear time. */
     public static final class Like implements Serializable {
         private static final int ONE = -1;
         private static final int ANY = -2;
@@ -240,7 +240,7 @@ public final class BoundedPatterns {
             return result;
         }
 
-        /** like: the last % takes one character more where what follows it does not match. */
+        /** like: if a part does not match, the last % before it matches one character more. */
         public boolean matches(UTF8String text) {
             int[] characters = text.toString().codePoints().toArray();
             int at = 0;

@@ -1,9 +1,9 @@
-"""Functions of patterns in a query, with a bounded number of steps for each record.
+"""Pattern functions of a query, with a bounded number of matching steps for each record.
 
 Rules of this file:
-- Spark's functions of regular expressions never run: each call becomes a call of
-  ``BoundedPatterns.java``, before Spark resolves the query. What is left of them is refused.
-- A pattern is a literal of the query. So it is judged once, before any record.
+- Spark's own functions for regular expressions never run. Before Spark resolves the query, each
+  call becomes a call of ``BoundedPatterns.java``. Any remaining call is refused.
+- Patterns must be literals, so that they are checked once, before any record.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, Final, NoReturn
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, executed
+from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, once_per_line
 
 CALLS_MAX: Final = 50
 _PACKAGE: Final = "icefloe.sql.BoundedPatterns"
 _SOURCE: Final = "BoundedPatterns.java"
 _SHOWN_CHARACTERS_MAX: Final = 120
 _LIKE_CHARACTERS_MAX: Final = 1_000
-# the ends of the text and one place in it: Spark compares these without a pattern
+# Spark runs these as startsWith, endsWith, contains or comparisons, without a pattern
 _SIMPLE_LIKE: Final = re.compile(r"%?[^%_\\]*%?|[^%_\\]*%[^%_\\]*", re.DOTALL)
 _ARGUMENTS: Final = {
     "rlike": ("find", "Boolean", 2, 2),
@@ -39,9 +39,9 @@ _ARGUMENTS: Final = {
     "regexp_substr": ("first", "String", 2, 2),
     "split": ("split", "Array", 2, 3),
 }
-"""Function -> method, type of its value, and how many arguments it takes."""
+"""Function -> method, type of its value, and number of its arguments."""
 _LAST: Final = {"extract": 1, "position": 0, "replace": 1, "split": -1}
-"""Method -> the whole number that its last argument is where the query has none."""
+"""Method -> default of its last argument, an integer."""
 _MULTIPLE: Final = {
     "LikeAll": ("And", False),
     "LikeAny": ("Or", False),
@@ -51,7 +51,7 @@ _MULTIPLE: Final = {
 FUNCTIONS: Final = frozenset({*_ARGUMENTS, "like", "ilike"})
 """Functions that this file replaces."""
 _DELIMITERS: Final = {"str_to_map": 1, "parse_url": 2, "try_parse_url": 2}
-"""Functions that give Java's matcher an argument, and the first such argument."""
+"""Function -> index of the first argument that it passes to Java's matcher."""
 _loading = threading.Lock()
 
 
@@ -60,7 +60,7 @@ class BoundedPatterns:
 
     Args:
         spark: the worker's session.
-        refuse: raises what is wrong with a query.
+        refuse: raises an error about the query.
     """
 
     def __init__(self, spark: SparkSession, refuse: Callable[[str], NoReturn]) -> None:
@@ -73,14 +73,14 @@ class BoundedPatterns:
         self._text = ""
 
     def replaced(self, expression: Any, text: str) -> Any:
-        """Return the same parsed expression with bounded calls.
+        """Return a parsed expression with all pattern functions replaced by bounded ones.
 
         Args:
             expression: as parsed.
-            text: of the query that it was parsed from.
+            text: its text in the query.
 
         Raises:
-            ConfigError: a pattern is no literal, or its time has no bound.
+            ConfigError: a pattern is not a literal, or its matching time is not bounded.
         """
         self._calls[text] = 0
         self._text = text
@@ -106,7 +106,7 @@ class BoundedPatterns:
         return expression
 
     def is_bounded(self, expression: Any) -> bool:
-        """Whether a resolved ``Invoke`` or ``Like`` is one that this file lets through."""
+        """Return whether a resolved ``Invoke`` or ``Like`` is bounded."""
         if _simple_name(expression) == "Like":
             pattern = _text(expression.right())
             return pattern is not None and _is_simple(pattern, str(expression.escapeChar()))
@@ -125,21 +125,21 @@ class BoundedPatterns:
         if name in ("like", "ilike") and len(arguments) in (2, 3):
             escape = "\\" if len(arguments) == 2 else _text(arguments[2])
             if escape is None or len(escape) != 1:
-                self._refuse(f"the escape character of {name} must be one character, as a literal")
+                self._refuse(f"the escape character of {name} must be a literal of one character")
             return self._like(arguments[0], arguments[1], escape, is_folding=name == "ilike")
         if name in _DELIMITERS:
             for argument in arguments[_DELIMITERS[name] :]:
-                self._judge(check_delimiter, self._pattern(name, argument))
+                self._check(check_delimiter, self._pattern(name, argument))
         return call
 
     def _of_regex(self, name: str, arguments: Sequence[Any]) -> Any:
-        """The bounded call; None where Spark will refuse the number of arguments."""
+        """Return the bounded call; None if Spark will refuse the number of arguments."""
         method, kind, least, most = _ARGUMENTS[name]
         if not least <= len(arguments) <= most:
             return None
         text, pattern, *others = arguments
         written = self._pattern(name, pattern)
-        run = self._judge(executed, written)
+        run = self._check(once_per_line, written)
         target = self._target("Regex", written, run)
         types = [self._type("String")]
         if method in _LAST:
@@ -149,15 +149,15 @@ class BoundedPatterns:
         if method == "replace":
             position = others[1].value() if _simple_name(others[1]) == "Literal" else None
             if not isinstance(position, int) or position < 1:
-                self._refuse(f"the position of {name} must be a whole number above 0, as a literal")
+                self._refuse(f"the position of {name} must be an integer literal above 0")
         return self._invoke(target, method, kind, [text, *others], types)
 
     def _like(self, text: Any, pattern: Any, escape: str, *, is_folding: bool) -> Any:
         written = self._pattern("like", pattern)
         if len(written) > _LIKE_CHARACTERS_MAX:
             self._refuse(
-                f"a pattern of LIKE has {len(written)} characters, "
-                f"{_LIKE_CHARACTERS_MAX} are allowed"
+                f"a pattern of LIKE has {len(written)} characters; the maximum is "
+                f"{_LIKE_CHARACTERS_MAX}"
             )
         expressions = self._catalyst.expressions
         if is_folding:
@@ -169,7 +169,7 @@ class BoundedPatterns:
         return self._invoke(target, "matches", "Boolean", [text], [self._type("String")])
 
     def _likes(self, kind: str, expression: Any) -> Any:
-        """LIKE ANY and LIKE ALL as their definition: comparisons joined by OR and AND."""
+        """Replace LIKE ANY and LIKE ALL by LIKE comparisons joined by OR and AND."""
         joined, is_negated = _MULTIPLE[kind]
         expressions = self._catalyst.expressions
         patterns = expression.patterns()
@@ -189,18 +189,18 @@ class BoundedPatterns:
     def _pattern(self, name: str, expression: Any) -> str:
         text = _text(expression)
         if text is None:
-            self._refuse(f"the pattern of {name} must be written as a literal")
+            self._refuse(f"the pattern of {name} must be a literal")
         return text
 
-    def _judge(self, rule: Callable[[str], Any], pattern: str) -> Any:
+    def _check(self, rule: Callable[[str], Any], pattern: str) -> Any:
         try:
             return rule(pattern)
         except PatternRefusedError as error:
             why = str(error)
-        return self._refuse(f"the pattern {_displayed(pattern)} is not possible: {why}")
+        return self._refuse(f"the pattern {_displayed(pattern)} is not supported: {why}")
 
     def _target(self, kind: str, *arguments: str) -> Any:
-        """A literal that holds a pattern, compiled in the JVM."""
+        """Return a literal whose value is a pattern, compiled in the JVM."""
         self._calls[self._text] += 1
         if sum(self._calls.values()) > CALLS_MAX:
             self._refuse(f"it has more than {CALLS_MAX} patterns")
@@ -251,7 +251,7 @@ class BoundedPatterns:
 
 
 def _loaded_class(spark: SparkSession, kind: str) -> Any:
-    """A class of ``BoundedPatterns.java``, compiled and given to Spark at the first call."""
+    """Return a class of ``BoundedPatterns.java``; the first call compiles and registers it."""
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
     name = f"{_PACKAGE}${kind}"
     loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - the same
@@ -276,7 +276,7 @@ def _is_simple(pattern: str, escape: str) -> bool:
 
 
 def _text(expression: Any) -> str | None:
-    """The value of a text literal; None for anything else."""
+    """Return the value of a string literal; None for any other expression."""
     if _simple_name(expression) != "Literal":
         return None
     if not _simple_name(expression.dataType()).startswith("StringType"):

@@ -1,12 +1,12 @@
-r"""Which regular expressions a query may use, and what bounds the time of Java's matcher.
+r"""Checks that Java's matcher needs a bounded time for a regular expression of a query.
 
 Rules of this file:
 - Java's matcher backtracks. ``BoundedPatterns.java`` counts each read of a character and ends a
-  match that reads too many. This file bounds the work between two reads.
-- A choice may have one way at most that reads no character: no quantifier repeats what may be
-  empty, and one alternative at most may be empty. So the matcher visits each part of a pattern a
-  bounded number of times between two reads. ``visits`` is that number.
-- What this file does not know is refused.
+  match with too many reads. This file bounds the work between two reads.
+- A quantifier may not repeat a part that can match the empty string, and at most one alternative of
+  a group may be empty. So between two reads the matcher visits each part of a pattern a bounded
+  number of times, ``visits``.
+- Unknown syntax is refused.
 
 Source:
     ``java.util.regex.Pattern`` of Java 17: ``Curly``, ``Loop``, ``Branch``, ``Behind``.
@@ -42,14 +42,14 @@ _IN_CLASS: Final = re.compile(
     r"|\\u[0-9a-fA-F]{4}|\\[pP](?:[A-Z]|\{[\w=]+\})|\\[^a-zA-Z0-9]|[^\\]",
     re.DOTALL,
 )
-_LOOK: Final = {"(?=", "(?!"}
-_LOOK_BEHIND: Final = {"(?<=", "(?<!"}
+_LOOKAHEAD: Final = {"(?=", "(?!"}
+_LOOKBEHIND: Final = {"(?<=", "(?<!"}
 _AT_LINE_START: Final = r"(?:\G|(?<![^\n\r\u0085\u2028\u2029]))"
 _PLAIN: Final = frozenset({"any", "character", "line_end", "class"})
 
 
 class PatternRefusedError(ValueError):
-    """A pattern that a query may not use, and why."""
+    """A query may not use a pattern; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class Part:
     """A part of a pattern.
 
     Attributes:
-        visits: how often the matcher visits something in it between two reads of a character.
-        length_min: how many characters it matches at least.
-        length_max: and at most; None where nothing bounds it.
-        begins_with_any: whether it begins with ``.*``, with nothing to choose before it.
-        is_repeating: whether a quantifier or a reference to a group is in it.
+        visits: maximum visits of its elements between two reads of a character.
+        length_min: minimum number of characters of a match.
+        length_max: maximum number of characters of a match; None if unbounded.
+        begins_with_any: whether every match begins with ``.*``.
+        is_repeating: whether it contains a quantifier or a back reference.
     """
 
     visits: int = 0
@@ -72,46 +72,48 @@ class Part:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether it matches the empty text somewhere."""
+        """Return whether it can match the empty string."""
         return self.length_min == 0
 
 
-def judged(pattern: str) -> Part:
-    """What a query needs to know of a regular expression.
+def check_pattern(pattern: str) -> Part:
+    """Check a regular expression and return its properties.
 
     Raises:
-        PatternRefusedError: the time that Java needs for it has no bound, or is not known.
+        PatternRefusedError: Java's matching time is unbounded or unknown.
     """
     if len(pattern) > CHARACTERS_MAX:
-        _refuse(f"it has {len(pattern)} characters, {CHARACTERS_MAX} are allowed")
-    found = _Judge(_QUOTED.sub(_escaped, pattern)).whole()
+        _refuse(f"it has {len(pattern)} characters; the maximum is {CHARACTERS_MAX}")
+    found = _PatternParser(_QUOTED.sub(_escaped, pattern)).whole()
     if found.visits > VISITS_MAX:
-        _refuse(f"it has {found.visits} parts that may be tried at one place, {VISITS_MAX} may be")
+        _refuse(
+            f"the matcher may try {found.visits} parts at one position; the maximum is {VISITS_MAX}"
+        )
     return found
 
 
-def executed(pattern: str) -> str:
-    """A pattern with the same matches that does not try again inside of a line.
+def once_per_line(pattern: str) -> str:
+    """Return a pattern with the same matches that Java tries only once per line.
 
-    A match that begins with ``.*`` begins at the start of a line, or where the last match ended.
+    A match of ``.*`` begins at the start of a line, or at the end of the previous match.
 
     Raises:
-        PatternRefusedError: as ``judged``.
+        PatternRefusedError: as ``check_pattern``.
     """
-    part = judged(pattern)
+    part = check_pattern(pattern)
     if part.begins_with_any and not part.may_be_empty:
         return f"{_AT_LINE_START}(?:{pattern})" if "\\Q" not in pattern else pattern
     return pattern
 
 
 def check_delimiter(pattern: str) -> None:
-    """Refuse a delimiter that Spark itself matches, unless the time for it is linear.
+    """Check a delimiter that Spark itself matches: its matching time must be linear.
 
     Raises:
-        PatternRefusedError: it repeats something, or as ``judged``.
+        PatternRefusedError: it has a quantifier or back reference, or as ``check_pattern``.
     """
-    if judged(pattern).is_repeating:
-        _refuse("a delimiter or key cannot have quantifiers and references to groups")
+    if check_pattern(pattern).is_repeating:
+        _refuse("a delimiter or key cannot have quantifiers or back references")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -122,7 +124,7 @@ def _refuse(why: str) -> NoReturn:
     raise PatternRefusedError(why)
 
 
-class _Judge:
+class _PatternParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
@@ -133,13 +135,13 @@ class _Judge:
         if self._at < len(self._text):
             _refuse(f"the bracket at character {self._at + 1} closes no group")
         if self._is_referring or "(?" in re.sub(r"\(\?(?::|<[a-zA-Z])", "", self._text):
-            # flags change what a dot is; a look-around or an atomic group may see the start
+            # flags change the meaning of a dot; look-around and atomic groups may match the start
             return _with_start(found, begins_with_any=False)
         return found
 
     def _choice(self, depth: int) -> Part:
         if depth > NESTING_MAX:
-            _refuse(f"its groups are nested more than {NESTING_MAX} deep")
+            _refuse(f"its groups are nested more than {NESTING_MAX} levels deep")
         ways = [self._sequence(depth)]
         while self._text.startswith("|", self._at):
             self._at += 1
@@ -179,10 +181,10 @@ class _Judge:
         if self._text[self._at : self._at + 1] in ("*", "+", "?"):
             _refuse("a quantifier follows a quantifier")
         if part.may_be_empty:
-            _refuse("a quantifier repeats what may be empty")
+            _refuse("a quantifier repeats a part that may be empty")
         least, most = _counts(match[0])
         if max(least, most or 0) > COUNT_MAX:
-            _refuse(f"a quantifier counts to more than {COUNT_MAX}")
+            _refuse(f"a quantifier has a count above {COUNT_MAX}")
         return Part(
             visits=1 + part.visits * (1 if kind in _PLAIN else 2),
             length_min=part.length_min * least,
@@ -194,13 +196,11 @@ class _Judge:
     def _atom(self, depth: int) -> tuple[str, Part]:
         if self._text[self._at] == "[":
             self._class(depth)
-            return "class", Part(1, 1, 2)  # a character of two halves
+            return "class", Part(1, 1, 2)  # a character may be a surrogate pair
         match = _TOKEN.match(self._text, self._at)
         kind = None if match is None else match.lastgroup
         if match is None or kind is None or kind == "quantifier":
-            _refuse(
-                f"the form at character {self._at + 1} is not known: {self._text[self._at :][:8]!r}"
-            )
+            _refuse(f"unknown syntax at character {self._at + 1}: {self._text[self._at :][:8]!r}")
         self._at = match.end()
         if kind == "open":
             return "group", self._group(match[0], depth)
@@ -214,13 +214,13 @@ class _Judge:
     def _group(self, opening: str, depth: int) -> Part:
         body = self._choice(depth + 1)
         if not self._text.startswith(")", self._at):
-            _refuse("a group has no end")
+            _refuse("a group is not closed")
         self._at += 1
-        if opening in _LOOK:
+        if opening in _LOOKAHEAD:
             return Part(body.visits + 1, is_repeating=body.is_repeating)
-        if opening in _LOOK_BEHIND:
+        if opening in _LOOKBEHIND:
             if body.length_max is None:
-                _refuse("the text of a look-behind has no largest length")
+                _refuse("the length of a look-behind is not bounded")
             starts = body.length_max - body.length_min + 1
             return Part(1 + starts * body.visits, is_repeating=body.is_repeating)
         return Part(
@@ -232,14 +232,14 @@ class _Judge:
         )
 
     def _class(self, depth: int) -> None:
-        """Pass over a set of characters, with the sets in it."""
+        """Skip a character class, with nested classes."""
         if depth > NESTING_MAX:
-            _refuse(f"its sets are nested more than {NESTING_MAX} deep")
+            _refuse(f"its character classes are nested more than {NESTING_MAX} levels deep")
         self._at += 1
         if self._text.startswith("^", self._at):
             self._at += 1
         if self._text.startswith("]", self._at):
-            _refuse("a set begins with its closing bracket: write it as \\]")
+            _refuse("a character class begins with its closing bracket: write it as \\]")
         while self._at < len(self._text):
             char = self._text[self._at]
             if char == "]":
@@ -250,9 +250,9 @@ class _Judge:
                 continue
             match = _IN_CLASS.match(self._text, self._at)
             if match is None:
-                _refuse(f"the form at character {self._at + 1} is not known")
+                _refuse(f"unknown syntax at character {self._at + 1}")
             self._at = match.end()
-        _refuse("a set of characters has no end")
+        _refuse("a character class is not closed")
 
 
 def _counts(quantifier: str) -> tuple[int, int | None]:

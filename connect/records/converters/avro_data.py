@@ -19,7 +19,7 @@ from connect.records.converters.avro_datum import AvroDatumReader, is_nullable, 
 from connect.records.converters.avro_defaults import with_default
 from connect.records.converters.avro_schema import (
     NAMESPACE,
-    PRECISION_UNTOLD,
+    PRECISION_DEFAULT,
     UNION_NAME,
     AvroType,
     BadSchema,
@@ -342,6 +342,6 @@ def _primitive(source: AvroType) -> _Compiled:
 
 def _decimal_schema(source: AvroType) -> ConnectSchema:
     parameters = {"scale": str(source.scale)}
-    if source.precision != PRECISION_UNTOLD:
+    if source.precision != PRECISION_DEFAULT:
         parameters["connect.decimal.precision"] = str(source.precision)
     return ConnectSchema("bytes", name=DECIMAL_NAME, version=1, parameters=parameters)

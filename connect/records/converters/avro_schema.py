@@ -7,7 +7,7 @@ from typing import Final
 
 from connect.records.converters.json_text import JsonReader, NotJson
 from control_schemas.avro import (
-    PRECISION_UNTOLD,
+    PRECISION_DEFAULT,
     AvroField,
     AvroType,
     BadSchema,
@@ -15,7 +15,7 @@ from control_schemas.avro import (
     SchemaParser,
 )
 
-__all__ = ["PRECISION_UNTOLD", "AvroField", "AvroType", "BadSchema", "parse_avro"]
+__all__ = ["PRECISION_DEFAULT", "AvroField", "AvroType", "BadSchema", "parse_avro"]
 
 NAMESPACE: Final = "io.confluent.connect.avro"
 UNION_NAME: Final = f"{NAMESPACE}.Union"

@@ -78,7 +78,7 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
             ),
             "where microseconds are expected",
         ),
-        (lambda s: s["fields"].pop(3), "lacks group_id"),
+        (lambda s: s["fields"].pop(3), "has no group_id"),
         (lambda s: s["fields"][1].update({"field-id": 10500}), "field-id 10500 twice"),
         (lambda s: s.update(name="Evt"), "Evt where record"),
         (set_type(5, ["null", "int"]), "int where long"),
@@ -93,10 +93,10 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
             "where a map of long",
         ),
         (set_type(4, "int"), "int where PartitionData"),
-        (partition_fields([{"name": "p", "type": "int"}]), "without id"),
+        (partition_fields([{"name": "p", "type": "int"}]), "field ids missing"),
         (
             partition_fields([{"name": n, "type": "int", "field-id": 1} for n in "ab"]),
-            "with one id",
+            "or duplicate",
         ),
         (
             partition_fields(
@@ -117,13 +117,13 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
             ),
             "of type map",
         ),
-        (fixed(logicalType="decimal", precision=0), "no proper precision"),
-        (fixed(logicalType="decimal", precision=1, scale=2), "no proper precision"),
-        (fixed(size=0), "of no bytes"),
-        (fixed(logicalType="decimal"), "no proper precision"),
-        (fixed(logicalType="decimal", precision=9, scale="2"), "no proper precision"),
-        (fixed(logicalType="decimal", precision=39), "no proper precision"),
-        (fixed(logicalType="decimal", precision=9, size=17), "no proper precision"),
+        (fixed(logicalType="decimal", precision=0), "invalid precision"),
+        (fixed(logicalType="decimal", precision=1, scale=2), "invalid precision"),
+        (fixed(size=0), "size of 0 bytes"),
+        (fixed(logicalType="decimal"), "invalid precision"),
+        (fixed(logicalType="decimal", precision=9, scale="2"), "invalid precision"),
+        (fixed(logicalType="decimal", precision=39), "invalid precision"),
+        (fixed(logicalType="decimal", precision=9, size=17), "invalid precision"),
         (
             lambda s: file_fields(s).append({"name": "x", "type": "int", "field-id": 1}),
             "additional required field",
@@ -149,7 +149,7 @@ def test_a_required_field_may_not_be_null() -> None:
     [
         (replace(FILE, content=FileContent.POSITION_DELETES), "content 1 in a data file"),
         (replace(FILE, file_format="LANCE"), "file format 'LANCE'"),
-        (replace(FILE, file_path=""), "without path"),
+        (replace(FILE, file_path=""), "has no path"),
         (replace(FILE, record_count=-1), "negative count or size"),
         (replace(FILE, file_size_in_bytes=-1), "negative count or size"),
     ],
@@ -227,10 +227,10 @@ def test_additional_lists_are_paid_for() -> None:
     schema, rest = parts(start())
     nothing = {"type": "record", "name": "Nothing", "fields": [{"name": "n", "type": "null"}]}
     for kind, reason in (
-        ({"type": "array", "items": "null"}, "items of a list take no byte"),
-        ({"type": "array", "items": nothing}, "items of a list take no byte"),
-        ({"type": "array", "items": {"type": "array", "items": "null"}}, "take no byte"),
-        ({"type": "map", "values": "null"}, "cut short"),
+        ({"type": "array", "items": "null"}, "may have no bytes"),
+        ({"type": "array", "items": nothing}, "may have no bytes"),
+        ({"type": "array", "items": {"type": "array", "items": "null"}}, "may have no bytes"),
+        ({"type": "map", "values": "null"}, "truncated"),
     ):
         extra = {"name": "extra", "type": kind}
         schema["fields"][4]["type"]["fields"] = [extra, payload_fields(schema)[-1]]

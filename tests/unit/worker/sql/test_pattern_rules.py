@@ -8,8 +8,8 @@ from worker.sql.pattern_rules import (
     CHARACTERS_MAX,
     PatternRefusedError,
     check_delimiter,
-    executed,
-    judged,
+    check_pattern,
+    once_per_line,
 )
 
 
@@ -36,7 +36,7 @@ from worker.sql.pattern_rules import (
 )
 def test_ordinary_patterns_are_accepted(pattern: str) -> None:
     """Java's matcher does a bounded number of things between two reads of a character."""
-    assert judged(pattern).visits <= 500
+    assert check_pattern(pattern).visits <= 500
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_ordinary_patterns_are_accepted(pattern: str) -> None:
 def test_others_are_refused(pattern: str) -> None:
     """Many ways that read no character, an unknown form, or a work of too many parts."""
     with pytest.raises(PatternRefusedError):
-        judged(pattern)
+        check_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [".*a", "(.*)a(.*)", "(?<x>.*?)a", "(?:(.*)a)b"])
 def test_any_text_at_the_begin_is_tried_once_a_line(pattern: str) -> None:
     """The pattern that runs begins at a line's start, or where the last match ended."""
-    assert executed(pattern).startswith(r"(?:\G|(?<!")
+    assert once_per_line(pattern).startswith(r"(?:\G|(?<!")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_any_text_at_the_begin_is_tried_once_a_line(pattern: str) -> None:
 )
 def test_other_patterns_run_as_written(pattern: str) -> None:
     """Where a match may begin inside of a line, or be empty."""
-    assert executed(pattern) == pattern
+    assert once_per_line(pattern) == pattern
 
 
 def test_delimiters_have_no_quantifier() -> None:
