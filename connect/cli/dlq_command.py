@@ -36,7 +36,7 @@ dlq_app = typer.Typer(
 
 
 @dlq_app.command("list")
-def list_letters(
+def list_dead_letters(
     connector: Connector,
     url: Url = DEFAULT_URL,
     *,
@@ -70,7 +70,7 @@ def list_letters(
 
 
 @dlq_app.command("show")
-def show_letter(
+def show_dead_letter(
     connector: Connector,
     place: Annotated[str, typer.Argument(help="PARTITION:OFFSET in the dead letter topic.")],
     url: Url = DEFAULT_URL,
@@ -105,7 +105,7 @@ def show_letter(
 
 
 @dlq_app.command("replay")
-def replay_letters(
+def replay_dead_letters(
     connector: Connector,
     url: Url = DEFAULT_URL,
     *,

@@ -163,7 +163,7 @@ class ConnectorConfig:
         return self.upsert_enabled or self.cdc_field is not None
 
     @property
-    def has_refused_letters(self) -> bool:
+    def sends_refused_to_dead_letters(self) -> bool:
         """Return whether records of an inaccessible table become dead letters."""
         return self.errors.tolerance_all and self.refused == "dead-letter"
 

@@ -103,7 +103,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedValue:
     """A typed value, or the error messages."""
 
     value: Any = None
@@ -131,13 +131,13 @@ def displayed(value: object) -> str:
     return str(value)
 
 
-class Sentence(str):
+class CompleteMessage(str):
     """A complete error message of a check; other messages are a reason only."""
 
     __slots__ = ()
 
 
-def typed(key: Key, text: str | None, *, name: str | None = None) -> Typed:
+def typed(key: Key, text: str | None, *, name: str | None = None) -> TypedValue:
     """Convert text to the type of a key and check the value.
 
     Args:
@@ -153,12 +153,12 @@ def typed(key: Key, text: str | None, *, name: str | None = None) -> Typed:
         value = _convert(key.type, text)
     except ValueError as error:
         first = _sentence(name or key.name, key, text, str(error))
-        return Typed(None, (first, *_checked(key, None)))
-    return Typed(value, _checked(key, value))
+        return TypedValue(None, (first, *_checked(key, None)))
+    return TypedValue(value, _checked(key, value))
 
 
 def _sentence(name: str, key: Key, value: object, why: str) -> str:
-    if isinstance(why, Sentence):
+    if isinstance(why, CompleteMessage):
         return str(why)
     return invalid(name, "[hidden]" if key.is_secret else value, why)
 
@@ -288,7 +288,7 @@ class Distinct:
             why = "values must not be duplicated."
         elif "" in value:
             why = "values must not be empty."
-        return None if why is None else Sentence(f"Configuration '{self.name}' {why}")
+        return None if why is None else CompleteMessage(f"Configuration '{self.name}' {why}")
 
 
 def all_of(*checks: Check) -> Check:

@@ -37,20 +37,20 @@ _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", r
 _SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3", "": LOCAL, "wasbs": "abfss", "wasb": "abfs"}
 
 
-class Place(NamedTuple):
+class NormalizedLocation(NamedTuple):
     """A normalized location. Spellings of one location are equal."""
 
     scheme: str
     host: str
     path: str
 
-    def holds(self, other: Place) -> bool:
+    def holds(self, other: NormalizedLocation) -> bool:
         """Return whether another location is this location or below it."""
         is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
         return is_same_store and f"{other.path}/".startswith(f"{self.path}/")
 
 
-def place(location: str) -> Place:
+def normalized_location(location: str) -> NormalizedLocation:
     """Parse and normalize a location.
 
     The location has no query or fragment: in object stores, ``?`` and ``#`` are part of a name.
@@ -61,10 +61,10 @@ def place(location: str) -> Place:
     if scheme == LOCAL and not host:
         path = os.path.abspath(path)  # noqa: PTH100 - must not resolve links
     path = posixpath.normpath("/" + path.lstrip("/")).rstrip("/")
-    return Place(scheme, host, path)
+    return NormalizedLocation(scheme, host, path)
 
 
-def followed(at: Place) -> Place:
+def followed(at: NormalizedLocation) -> NormalizedLocation:
     """Resolve the links of a local location.
 
     Raises:
@@ -74,9 +74,9 @@ def followed(at: Place) -> Place:
     return at._replace(path=str(Path(at.path or "/").resolve()).rstrip("/"))
 
 
-def is_below(at: Place, roots: Iterable[str]) -> bool:
+def is_below(at: NormalizedLocation, roots: Iterable[str]) -> bool:
     """Return whether a location with resolved links is one of the roots or below one."""
-    places = map(place, roots)
+    places = map(normalized_location, roots)
     return any((followed(p) if p.scheme == LOCAL else p).holds(at) for p in places)
 
 
@@ -105,7 +105,7 @@ def refusal(location: str, roots: tuple[str, ...] | None) -> str | None:
     """
     if roots is None:
         return None
-    at = place(location)
+    at = normalized_location(location)
     if at.host:
         return "contains a host, which a local path cannot have"
     try:

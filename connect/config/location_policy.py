@@ -22,7 +22,7 @@ from connect.config.local_paths import (
     USERS_FILE,
     followed,
     is_below,
-    place,
+    normalized_location,
 )
 from connect.config.name_pattern import matches
 
@@ -89,7 +89,7 @@ class LocationPolicy:
         """Return the reason why a location is not allowed, or None if it is allowed."""
         if self == EVERYWHERE:
             return None
-        at = place(location)
+        at = normalized_location(location)
         if at.scheme == LOCAL:
             if (why := local_paths.refusal(location, self.local)) is not None:
                 return why

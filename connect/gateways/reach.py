@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlparse
 
-from connect.config.local_paths import LOCAL, LOCAL_KEY, USERS_FILE, allowed_roots, place, refusal
+from connect.config.local_paths import (
+    LOCAL,
+    LOCAL_KEY,
+    USERS_FILE,
+    allowed_roots,
+    normalized_location,
+    refusal,
+)
 from connect.errors import ConfigError
 from connect.redaction.foreign_text import hide_foreign_texts
 
@@ -187,7 +194,7 @@ class Reach:
         Raises:
             ConfigError: ``path_refused``, ``host_refused``.
         """
-        if place(location).scheme == LOCAL:
+        if normalized_location(location).scheme == LOCAL:
             self._check_local(location, location)
             return
         uri = urlparse(location)
@@ -268,7 +275,7 @@ def _addresses(name: str) -> list[Address]:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [ipaddress.ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
+    return [ipaddress.ip_address(str(peer[0]).partition("%")[0]) for *_, peer in found]
 
 
 def _unwrapped(address: Address) -> Address:

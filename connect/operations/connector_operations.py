@@ -99,8 +99,8 @@ class ConnectorOperations:
             DeadLetterError: the connector has no dead letter topic.
             RetriableError: the broker is unavailable, or too many operations run.
         """
-        with self._letters(raw) as (cluster, letters):
-            found = letters.kinds(self._limits.counted_offsets_max)
+        with self._dead_letter_topic(raw) as (cluster, topic):
+            found = topic.kinds(self._limits.counted_offsets_max)
             return {"connector": cluster.config.name, **found}
 
     def dead_letter(
@@ -112,8 +112,8 @@ class ConnectorOperations:
             DeadLetterError: no dead letter of the connector exists at the place.
             RetriableError: the broker is unavailable, or too many operations run.
         """
-        with self._letters(raw) as (cluster, letters):
-            found = letters.one(
+        with self._dead_letter_topic(raw) as (cluster, topic):
+            found = topic.one(
                 partition,
                 offset,
                 with_content=with_content,
@@ -131,11 +131,11 @@ class ConnectorOperations:
             RetriableError: the broker is unavailable, or too many operations run.
         """
         bounded = replace(choice, offsets_max=self._limits.replayed_offsets_max)
-        with self._letters(raw) as (cluster, letters):
+        with self._dead_letter_topic(raw) as (cluster, topic):
             name = cluster.config.name
             producer = TransactionalProducer(cluster.producer_properties, group_of(name))
             try:
-                found = DeadLetterReplay(letters, bounded, excluded=cluster.excluded).run(
+                found = DeadLetterReplay(topic, bounded, excluded=cluster.excluded).run(
                     producer, is_applied=is_applied
                 )
             finally:
@@ -201,12 +201,12 @@ class ConnectorOperations:
             )
 
     @contextmanager
-    def _letters(self, raw: Raw) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:
+    def _dead_letter_topic(self, raw: Raw) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:
         with self._started(), opened_cluster(raw, self._node, self._environ) as cluster:
-            letters = DeadLetterTopic(
+            topic = DeadLetterTopic(
                 cluster.config, cluster.admin, cluster.reader, self._limits.is_own_only
             )
-            yield cluster, letters
+            yield cluster, topic
 
     @contextmanager
     def _started(self) -> Iterator[None]:

@@ -60,18 +60,18 @@ class DeadLetterReplay:
     """A replay of one connector's dead letters.
 
     Args:
-        letters: the topic.
+        dead_letters: the dead letter topic.
         choice: which dead letters.
         excluded: reserved topics: no record is produced to them.
     """
 
     def __init__(
-        self, letters: DeadLetterTopic, choice: ReplayChoice, *, excluded: frozenset[str]
+        self, dead_letters: DeadLetterTopic, choice: ReplayChoice, *, excluded: frozenset[str]
     ) -> None:
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._choice = choice
         self._excluded = excluded
-        self.group = group_of(letters.config.name)
+        self.group = group_of(dead_letters.config.name)
 
     def run(self, producer: TransactionalProducer, *, is_applied: bool) -> dict[str, Any]:
         """Plan the replay, or carry it out.
@@ -86,7 +86,7 @@ class DeadLetterReplay:
             Fenced: another replay has begun; it continues where this one ended.
             RetriableError: the broker is unavailable; repeat the replay.
         """
-        marks = self._letters.marks()
+        marks = self._dead_letters.marks()
         if is_applied:
             producer.init()  # fences a replay that still runs, or that was killed
         starts, gone = self._positions(marks)
@@ -97,7 +97,7 @@ class DeadLetterReplay:
         if is_applied:
             counts = self._replay(producer, starts, ends)
         return {
-            "topic": self._letters.topic,
+            "topic": self._dead_letters.topic,
             "applied": is_applied,
             "ranges": [_range(tp, at, ends[tp]) for tp, at in sorted(starts.items())],
             "gone": [_range(tp, at, starts[tp]) for tp, at in sorted(gone.items())],
@@ -124,7 +124,7 @@ class DeadLetterReplay:
         """Return where the replay begins, and positions of an earlier one that retention passed."""
         out: dict[TopicPartition, int] = {}
         gone: dict[TopicPartition, int] = {}
-        for tp, at in self._letters.admin.committed(self.group, list(marks)).items():
+        for tp, at in self._dead_letters.admin.committed(self.group, list(marks)).items():
             start, end = marks[tp]
             if at is not None and at > end:
                 raise DataLost(
@@ -141,7 +141,7 @@ class DeadLetterReplay:
 
     def _verdict(self, found: Origin) -> Verdict:
         choice = self._choice
-        if found.connector not in {None, self._letters.config.name}:
+        if found.connector not in {None, self._dead_letters.config.name}:
             return "other connector"
         if choice.codes and found.code not in choice.codes:
             return "filtered"
@@ -153,12 +153,12 @@ class DeadLetterReplay:
 
     def _plan(self, starts: Offsets, ends: Offsets) -> ReplayCounts:
         """Check every record of the range and count what a replay would do."""
-        config = self._letters.config
-        topics = self._letters.admin.topics()
+        config = self._dead_letters.config
+        topics = self._dead_letters.admin.topics()
         sources = set(source_partitions(config, topics, excluded=self._excluded))
         names = {tp.topic for tp in sources}
         counts = ReplayCounts()
-        for records, _ in self._letters.batches(starts, ends):
+        for records, _ in self._dead_letters.batches(starts, ends):
             for record in records:
                 found = origin(record)
                 verdict = self._verdict(found)
@@ -192,7 +192,7 @@ class DeadLetterReplay:
         self, producer: TransactionalProducer, starts: Offsets, ends: Offsets
     ) -> ReplayCounts:
         counts = ReplayCounts()
-        for records, reached in self._letters.batches(starts, ends):
+        for records, reached in self._dead_letters.batches(starts, ends):
             messages = []
             for record in records:
                 found = origin(record)

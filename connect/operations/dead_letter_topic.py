@@ -45,7 +45,7 @@ class NoDeadLetterError(DeadLetterError):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterKind:
+class DeadLetterCategory:
     """The properties that dead letters are counted by; empty where the headers lack one."""
 
     stage: str
@@ -54,13 +54,13 @@ class LetterKind:
     topic: str
 
     @classmethod
-    def of(cls, found: Origin) -> LetterKind:
+    def of(cls, found: Origin) -> DeadLetterCategory:
         """Return the kind of one dead letter."""
         return cls(found.stage or "", found.exception or "", found.table or "", found.topic or "")
 
 
 @dataclass(slots=True)
-class LetterCount:
+class DeadLetterCategoryCount:
     """Number of dead letters of one kind, and the first and last of them.
 
     Coordinates are those in the dead letter topic; times are milliseconds since 1970.
@@ -147,18 +147,20 @@ class DeadLetterTopic:
             "kinds": [_kind(kind, each) for kind, each in ordered],
         }
 
-    def _count(self, starts: Offsets, ends: Offsets) -> dict[LetterKind, LetterCount]:
+    def _count(
+        self, starts: Offsets, ends: Offsets
+    ) -> dict[DeadLetterCategory, DeadLetterCategoryCount]:
         """Return counts by kind; kinds above a limit are counted together."""
-        found: dict[LetterKind, LetterCount] = {}
+        found: dict[DeadLetterCategory, DeadLetterCategoryCount] = {}
         for records, _ in self.batches(starts, ends):
             for record in records:
                 source = origin(record)
                 if not self._is_covered(source):
                     continue
-                kind = LetterKind.of(source)
+                kind = DeadLetterCategory.of(source)
                 if kind not in found and len(found) >= KINDS_MAX:
-                    kind = LetterKind(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
-                found.setdefault(kind, LetterCount()).add(record)
+                    kind = DeadLetterCategory(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
+                found.setdefault(kind, DeadLetterCategoryCount()).add(record)
         return found
 
     def one(
@@ -281,7 +283,7 @@ def shares(starts: Offsets, ends: Offsets, offsets_max: int | None) -> dict[Topi
     return found
 
 
-def _kind(kind: LetterKind, counted: LetterCount) -> dict[str, Any]:
+def _kind(kind: DeadLetterCategory, counted: DeadLetterCategoryCount) -> dict[str, Any]:
     return {
         "stage": kind.stage or None,
         "exception": kind.exception or None,

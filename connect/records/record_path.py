@@ -16,7 +16,7 @@ from connect.errors import RecordError
 from connect.model.records import Header, KafkaRecord, SinkRecord, Struct
 from connect.records.conversion.conversion_failure import Unconvertible, kind_of
 from connect.records.conversion.row_converter import ConversionOptions, RowConverter
-from connect.records.conversion.temporal import Losses
+from connect.records.conversion.temporal import TruncationCounts
 from connect.records.converters import converter
 from connect.records.converters.converter import Converter
 from connect.records.routing import Router
@@ -52,7 +52,7 @@ class ReferencePath:
         self._chain = Chain(config.transforms)
         self._router = Router(config)
         self._rows: dict[tuple[int, str | None], tuple[Schema, RowConverter]] = {}
-        self.losses = Losses()
+        self.losses = TruncationCounts()
 
     def read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
         """Run the converters and the transformations.

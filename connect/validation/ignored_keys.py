@@ -98,12 +98,16 @@ def creation_is_off(view: ConfigView) -> Iterator[tuple[str, str]]:
         return
     why = "has no effect: iceberg.tables.auto-create-enabled is false"
     # the dead letter table is created in any case
-    has_letters = view.has("errors.deadletterqueue.table")
+    has_dead_letter_table = view.has("errors.deadletterqueue.table")
     for name in view.raw:
         setting = creation_setting(name)
-        if setting is not None and view.has(name) and not (setting == "location" and has_letters):
+        if (
+            setting is not None
+            and view.has(name)
+            and not (setting == "location" and has_dead_letter_table)
+        ):
             yield name, why
-    if not has_letters:
+    if not has_dead_letter_table:
         for name in view.under("iceberg.tables.auto-create-props."):
             yield f"iceberg.tables.auto-create-props.{name}", why
 

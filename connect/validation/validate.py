@@ -385,10 +385,10 @@ def _check_topics(checked: Checked, cluster: TakenNames) -> None:
         checked.add(
             CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector reads that topic")
         )
-    letters = "errors.deadletterqueue.topic.name"
+    dead_letter_key = "errors.deadletterqueue.topic.name"
     for name, topics in (
         ("topics", checked.values.get("topics") or ()),
-        (letters, (checked.values.get(letters),)),
+        (dead_letter_key, (checked.values.get(dead_letter_key),)),
     ):
         for topic in topics:
             # another rule reports the connector's control topic

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from connect.config.local_paths import Place, place
+from connect.config.local_paths import NormalizedLocation, normalized_location
 from connect.config.location_policy import table_places
 from connect.errors import CommitRefused
 from control_schemas.events import ContentFile, DataWritten
@@ -92,7 +92,7 @@ def select(
     Raises:
         CommitRefused: ``file_outside_table``, ``path_conflict``.
     """
-    roots = [place(root) for root in table_places(location, properties)]
+    roots = [normalized_location(root) for root in table_places(location, properties)]
     seen: dict[str, ContentFile] = {}
     duplicates = 0
     steps: dict[tuple[int, int], tuple[list[ContentFile], list[ContentFile]]] = {}
@@ -132,11 +132,11 @@ def _ordered(
             continue
         headers = envelope.headers
         if headers.layout is None or headers.batch is None:
-            place = (0, rounds.setdefault(event.commit_id, len(rounds)))
+            normalized_location = (0, rounds.setdefault(event.commit_id, len(rounds)))
         else:
-            place = (headers.layout, headers.batch)
+            normalized_location = (headers.layout, headers.batch)
         if envelope.offset >= floor.get(envelope.partition, 0):
-            yield place, event
+            yield normalized_location, event
 
 
 def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:
@@ -148,8 +148,8 @@ def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:
         )
 
 
-def _refuse_outside(file: ContentFile, roots: Iterable[Place]) -> None:
-    at = place(file.file_path)
+def _refuse_outside(file: ContentFile, roots: Iterable[NormalizedLocation]) -> None:
+    at = normalized_location(file.file_path)
     if any(root.holds(at) and root != at for root in roots):
         return
     raise CommitRefused(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from worker.batch.error_rows import LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL
 
 LIMITS_MB = {
     "wide json": 450,
@@ -55,7 +55,7 @@ def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     print(f"{case}: {found}")
     if case in LETTERS:
-        assert found["error"] == LETTERS_FULL
+        assert found["error"] == DEAD_LETTERS_FULL
     else:
         assert found["error"] is None
         done_with = 0 if case in ASKS else found["records"]

@@ -13,7 +13,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.support.stack import Topics
 from tests.support.task_rig import Rig, paths
 from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
-from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
 from worker.task.source_reader import as_arrow
@@ -46,7 +46,7 @@ def answer_once(rig: Rig) -> None:
 
 def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
     """Its dead letters do not fit into memory; the task continues without a restart."""
-    rig.runner.error = RetriableError("more than can be kept", code=LETTERS_FULL)
+    rig.runner.error = RetriableError("more than can be kept", code=DEAD_LETTERS_FULL)
     answer_once(rig)
     rig.feed(800)
     with rig.running() as task:
@@ -96,7 +96,7 @@ def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
         as_arrow(rows.mapInArrow(large, DESCRIPTOR_DDL))
     error = map_spark_error(raised.value)
     assert isinstance(error, RetriableError)
-    assert error.code == LETTERS_FULL
+    assert error.code == DEAD_LETTERS_FULL
 
 
 def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(rig: Rig) -> None:

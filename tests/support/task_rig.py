@@ -34,7 +34,7 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers
 from worker.batch.descriptors import DeadLetter, PartitionProgress
-from worker.batch.error_rows import LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
@@ -71,7 +71,7 @@ class Records:
         for p, o in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
             offsets.setdefault(p, []).append(o)
         if self.records_max is not None and table.num_rows > self.records_max:
-            raise RetriableError("more than can be kept", code=LETTERS_FULL)
+            raise RetriableError("more than can be kept", code=DEAD_LETTERS_FULL)
         self.batches.append(ranges)
         topic = next(iter(ranges.ends)).topic
         progress = {

@@ -27,8 +27,8 @@ from worker.batch.error_rows import error_from, error_json, failure_of
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
-_LETTER_BYTES: Final = 1_000  # coordinates, the error, and overhead of Python objects
-_LETTERS_BYTES: Final = 32 * 2**20
+_DEAD_LETTER_BYTES: Final = 1_000  # coordinates, the error, and overhead of Python objects
+_DEAD_LETTER_BATCH_BYTES: Final = 32 * 2**20
 _ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _PLAIN: Final = tuple(
@@ -84,7 +84,7 @@ class DeadLetter:
         """Its approximate size in memory, in bytes."""
         record = self.record
         headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-        return _LETTER_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+        return _DEAD_LETTER_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +219,13 @@ def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
     )
 
 
-def letter_batches(letters: list[DeadLetter]) -> Iterator[pa.RecordBatch]:
+def dead_letter_batches(dead_letters: list[DeadLetter]) -> Iterator[pa.RecordBatch]:
     """Yield dead letters as rows, in bounded batches; remove each from the list to free memory."""
-    letters.reverse()
-    while letters:
+    dead_letters.reverse()
+    while dead_letters:
         rows, size = [], 0
-        while letters and size < _LETTERS_BYTES:
-            rows.append(dead_letter_row(letters.pop()))
+        while dead_letters and size < _DEAD_LETTER_BATCH_BYTES:
+            rows.append(dead_letter_row(dead_letters.pop()))
             size += len(rows[-1][1])
         yield to_batch(rows)
 
@@ -273,10 +273,10 @@ def collect(rows: pa.Table) -> BatchResult:
         InvariantViolation: the kind of a row is unknown.
     """
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
-    letters: list[DeadLetter] = []
+    dead_letters: list[DeadLetter] = []
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
         if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
-            letters.append(_letter_from(json.loads(payload.as_py())))
+            dead_letters.append(_dead_letter_from(json.loads(payload.as_py())))
         elif kind in found:
             found[kind].append(json.loads(payload.as_py()))
         else:
@@ -289,7 +289,7 @@ def collect(rows: pa.Table) -> BatchResult:
     for topic, partition, *counts in found["progress"]:
         tp = TopicPartition(topic, partition)
         progress[tp] = progress.get(tp, PartitionProgress()).plus(PartitionProgress(*counts))
-    letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
+    dead_letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
     errors = sorted(map(error_from, found["error"]), key=_position)
     return BatchResult(
         steps=tuple(
@@ -300,7 +300,7 @@ def collect(rows: pa.Table) -> BatchResult:
             for _, files in sorted(steps.items())
         ),
         progress=progress,
-        dead_letters=tuple(letters),
+        dead_letters=tuple(dead_letters),
         table_requests=_table_requests(found["table_request"]),
         schema_requests=_schema_requests(found["schema_request"]),
         error=_failure_from(found["failure"]) or (errors[0] if errors else None),
@@ -352,7 +352,7 @@ def _failure_from(items: list[Any]) -> RetriableError | ConfigError | None:
     return None
 
 
-def _letter_from(item: list[Any]) -> DeadLetter:
+def _dead_letter_from(item: list[Any]) -> DeadLetter:
     (topic, partition, offset, timestamp_ms, timestamp_type), (key, value, headers), error = item
     record = KafkaRecord(
         topic,

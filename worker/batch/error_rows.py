@@ -8,7 +8,7 @@ from typing import Any
 
 from connect.errors import ConfigError, RecordError, RetriableError
 
-LETTERS_FULL = "dead_letters_full"
+DEAD_LETTERS_FULL = "dead_letters_full"
 """The dead letters of a Spark task, or of all tasks of a batch, do not fit into memory."""
 
 LARGE_RECORD = "record_not_small"
@@ -25,7 +25,7 @@ def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
     """Return whether to send an error to the driver; Spark retries all other errors first."""
     return (
         isinstance(error, RecordError)
-        or error.code in {LETTERS_FULL, *REFUSALS}
+        or error.code in {DEAD_LETTERS_FULL, *REFUSALS}
         or error.code.startswith("registry_")
     )
 

@@ -136,7 +136,7 @@ class PipelineLimits:
         buffered_bytes_max: Arrow bytes that wait for their row group, of all tables.
         open_files_max: files that are open at the same time.
         requests_max: tables and schema changes requested in one run.
-        letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends. A single
+        dead_letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends. A single
             dead letter of any size is kept.
         changes_bytes_max: Arrow bytes of row-level changes kept to find the newest of each key.
     """
@@ -148,7 +148,7 @@ class PipelineLimits:
     buffered_bytes_max: int = 96 * 2**20
     open_files_max: int = 128
     requests_max: int = 1_000
-    letter_bytes_max: int = 32 * 2**20
+    dead_letter_bytes_max: int = 32 * 2**20
     changes_bytes_max: int = 128 * 2**20
 
 

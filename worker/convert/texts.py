@@ -34,7 +34,7 @@ _UUID_DASHES: Final = (8, 13, 18, 23)
 _UUID_HEX: Final = [i for i in range(36) if i not in _UUID_DASHES]
 
 
-class Texts:
+class StringColumn:
     """Bytes and positions of a string column.
 
     Attributes:
@@ -78,7 +78,7 @@ def parse_timestamps(
     column: pa.Array, kind: pa.DataType, *, zoned: bool
 ) -> tuple[pa.Array, Doubt | None]:
     """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without."""
-    texts = Texts(column)
+    texts = StringColumn(column)
     shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
     if not zoned:
@@ -89,7 +89,7 @@ def parse_timestamps(
     return _cast(column, shape, kind)
 
 
-def _has_offset(texts: Texts) -> Doubt:
+def _has_offset(texts: StringColumn) -> Doubt:
     """Return texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
     colon = (texts.at_end(3) == _COLON).astype(np.int64)
     sign = texts.at_end(5 + colon)
@@ -102,14 +102,14 @@ def _has_offset(texts: Texts) -> Doubt:
 
 def parse_dates(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
     """Parse ``2024-01-02``."""
-    texts = Texts(column)
+    texts = StringColumn(column)
     shape = (texts.lengths == 10) & (texts.at(4) == _DASH) & (texts.at(7) == _DASH)
     return _cast(column, shape, kind)
 
 
 def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
     """Parse ``03:04:05[.ffffff]``."""
-    texts = Texts(column)
+    texts = StringColumn(column)
     shape = (texts.lengths >= 8) & (texts.lengths <= 15)
     shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
     # Arrow casts no text to a time; with the day of the epoch it is a timestamp of that time
@@ -120,7 +120,7 @@ def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | 
 
 def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
     """Parse 36 characters of hexadecimal digits and dashes."""
-    texts = Texts(column)
+    texts = StringColumn(column)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     shape = valid & (texts.lengths == 36)
     out = np.zeros((len(column), 16), np.uint8)

@@ -23,12 +23,12 @@ from connect.records.converters.avro_schema import AvroType
 from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
 from worker.decode.column_builders import (
     Fields,
-    Items,
+    FixedWidthValues,
+    ListValues,
     NullValues,
     Optional,
-    Plain,
     RowValues,
-    Spans,
+    SpanValues,
     Symbols,
 )
 
@@ -70,7 +70,7 @@ def _null(cursor: BinaryCursor) -> RowValues:
 def _boolean(cursor: BinaryCursor) -> RowValues:
     found = cursor.byte()
     cursor.refuse(found > 1)
-    return Plain(found == 1, pa.bool_())
+    return FixedWidthValues(found == 1, pa.bool_())
 
 
 def _whole(kind: pa.DataType, low: int, high: int, cursor: BinaryCursor) -> RowValues:
@@ -78,7 +78,7 @@ def _whole(kind: pa.DataType, low: int, high: int, cursor: BinaryCursor) -> RowV
     outside = (found < low) | (found > high)
     if outside.any():
         cursor.refuse(outside)
-    return Plain(found.astype(np.int32), kind)
+    return FixedWidthValues(found.astype(np.int32), kind)
 
 
 _int = partial(_whole, pa.int32(), -(2**31), 2**31 - 1)
@@ -86,19 +86,21 @@ _small = partial(_whole, pa.int32())
 
 
 def _long(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.signed(), kind)
+    return FixedWidthValues(cursor.signed(), kind)
 
 
 def _float(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.little_endian(4).astype(np.uint32).view(np.float32), pa.float32())
+    return FixedWidthValues(
+        cursor.little_endian(4).astype(np.uint32).view(np.float32), pa.float32()
+    )
 
 
 def _double(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.little_endian(8).view(np.float64), pa.float64())
+    return FixedWidthValues(cursor.little_endian(8).view(np.float64), pa.float64())
 
 
 def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
-    return Spans(*cursor.bytes(cursor.signed()), kind)
+    return SpanValues(*cursor.bytes(cursor.signed()), kind)
 
 
 def _decimal(size: int | None, scale: int, cursor: BinaryCursor) -> RowValues:
@@ -111,7 +113,9 @@ def _decimal(size: int | None, scale: int, cursor: BinaryCursor) -> RowValues:
         cursor.refuse(wrong)
         high, low = np.where(wrong, 0, high), np.where(wrong, np.uint64(0), low)
     pairs = np.column_stack([low.view(np.int64), high])
-    return Plain(pairs, pa.decimal128(DECIMAL_DIGITS, min(max(scale, 0), DECIMAL_DIGITS)))
+    return FixedWidthValues(
+        pairs, pa.decimal128(DECIMAL_DIGITS, min(max(scale, 0), DECIMAL_DIGITS))
+    )
 
 
 _PRIMITIVES: Final[Mapping[str, Scanner]] = {
@@ -166,7 +170,7 @@ def _enum(source: AvroType, _: ConnectSchema) -> Scanner:
 def _fixed(source: AvroType, _: ConnectSchema) -> Scanner:
     if source.logical == "decimal":
         return partial(_decimal, source.size, source.scale)
-    return lambda cursor: Spans(*cursor.bytes(np.int64(source.size)), pa.binary())
+    return lambda cursor: SpanValues(*cursor.bytes(np.int64(source.size)), pa.binary())
 
 
 def _union(source: AvroType, schema: ConnectSchema) -> Scanner:
@@ -261,7 +265,7 @@ def _items(read_key: Scanner | None, read: Scanner, cursor: BinaryCursor) -> Row
         cursor.join(part, full)
     none = cursor.part(np.empty(0, np.int64))
     empty = (read(none), read_key(none) if read_key is not None else None)
-    return Items.ordered(len(cursor), rounds, empty)
+    return ListValues.ordered(len(cursor), rounds, empty)
 
 
 def _counted(cursor: BinaryCursor) -> Any:

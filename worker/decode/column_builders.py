@@ -42,19 +42,21 @@ class RowValues(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain(RowValues):
+class FixedWidthValues(RowValues):
     """Fixed-width values: one numpy array that becomes an Arrow array of a type."""
 
     values: npt.NDArray[Any]
     kind: pa.DataType
 
-    def picked(self, rows: Any) -> Plain:
+    def picked(self, rows: Any) -> FixedWidthValues:
         """See ``RowValues``."""
-        return Plain(self.values[rows], self.kind)
+        return FixedWidthValues(self.values[rows], self.kind)
 
-    def joined(self, others: Sequence[Plain]) -> Plain:
+    def joined(self, others: Sequence[FixedWidthValues]) -> FixedWidthValues:
         """See ``RowValues``."""
-        return Plain(np.concatenate([self.values, *(o.values for o in others)]), self.kind)
+        return FixedWidthValues(
+            np.concatenate([self.values, *(o.values for o in others)]), self.kind
+        )
 
     def array(self, data: Bytes) -> pa.Array:
         """See ``RowValues``."""
@@ -68,20 +70,20 @@ class Plain(RowValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Spans(RowValues):
+class SpanValues(RowValues):
     """Texts or bytes: start and end of each."""
 
     start: Ints
     end: Ints
     kind: pa.DataType
 
-    def picked(self, rows: Any) -> Spans:
+    def picked(self, rows: Any) -> SpanValues:
         """See ``RowValues``."""
-        return Spans(self.start[rows], self.end[rows], self.kind)
+        return SpanValues(self.start[rows], self.end[rows], self.kind)
 
-    def joined(self, others: Sequence[Spans]) -> Spans:
+    def joined(self, others: Sequence[SpanValues]) -> SpanValues:
         """See ``RowValues``."""
-        return Spans(
+        return SpanValues(
             np.concatenate([self.start, *(o.start for o in others)]),
             np.concatenate([self.end, *(o.end for o in others)]),
             self.kind,
@@ -203,7 +205,7 @@ class Fields(RowValues):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(RowValues):
+class ListValues(RowValues):
     """Lists, without nulls; with keys they are maps. Items are sorted by row."""
 
     counts: Ints
@@ -216,7 +218,7 @@ class Items(RowValues):
         count: int,
         rounds: Sequence[tuple[Ints, RowValues, RowValues | None]],
         empty: tuple[RowValues, RowValues | None],
-    ) -> Items:
+    ) -> ListValues:
         """Return lists from items found in rounds.
 
         Args:
@@ -234,21 +236,21 @@ class Items(RowValues):
             keys = keys.joined([k for _, _, k in rounds[1:]]).picked(order)
         return cls(np.bincount(rows, minlength=count).astype(np.int64), values, keys)
 
-    def picked(self, rows: Any) -> Items:
+    def picked(self, rows: Any) -> ListValues:
         """See ``RowValues``."""
         counts = self.counts[rows]
         starts = (np.cumsum(self.counts) - self.counts)[rows]
         before = np.cumsum(counts) - counts
         places = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
         keys = self.keys.picked(places) if self.keys is not None else None
-        return Items(counts, self.values.picked(places), keys)
+        return ListValues(counts, self.values.picked(places), keys)
 
-    def joined(self, others: Sequence[Items]) -> Items:
+    def joined(self, others: Sequence[ListValues]) -> ListValues:
         """See ``RowValues``."""
         keys = None
         if self.keys is not None:
             keys = self.keys.joined([o.keys for o in others])
-        return Items(
+        return ListValues(
             np.concatenate([self.counts, *(o.counts for o in others)]),
             self.values.joined([o.values for o in others]),
             keys,
@@ -269,7 +271,7 @@ def without_ends(values: pa.Array, rows: Mask, head: int, tail: int) -> pa.Array
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     raw = np.frombuffer(b"" if data is None else data, np.uint8)
     starts, ends = bounds[:-1][rows].astype(np.int64), bounds[1:][rows].astype(np.int64)
-    return Spans(starts + head, ends - tail, pa.binary()).array(raw)
+    return SpanValues(starts + head, ends - tail, pa.binary()).array(raw)
 
 
 def misencoded(column: pa.Array) -> Mask | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from worker.decode.column_builders import NullValues, Plain, RowValues, Spans
+from worker.decode.column_builders import FixedWidthValues, NullValues, RowValues, SpanValues
 from worker.decode.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
 
 Value = Callable[[JsonCursor, Bytes], RowValues]
@@ -41,7 +41,7 @@ def _nothing(cursor: JsonCursor, first: Bytes) -> RowValues:
 def text(cursor: JsonCursor, first: Bytes) -> RowValues:
     """Read a text of documents without a backslash."""
     cursor.expect(_QUOTE, first)
-    return Spans(*cursor.text(), pa.string())
+    return SpanValues(*cursor.text(), pa.string())
 
 
 def outer_text(cursor: JsonCursor, first: Bytes) -> RowValues:
@@ -49,7 +49,7 @@ def outer_text(cursor: JsonCursor, first: Bytes) -> RowValues:
     cursor.expect(_QUOTE, first)
     start, end = cursor.text()
     cursor.refuse(cursor.data[end - 1] == _BACKSLASH)
-    return Spans(start, end, pa.string())
+    return SpanValues(start, end, pa.string())
 
 
 def inner_text(cursor: JsonCursor, first: Bytes) -> RowValues:
@@ -59,7 +59,7 @@ def inner_text(cursor: JsonCursor, first: Bytes) -> RowValues:
     start, end = cursor.text()
     is_closed = cursor.data[end - 1] == _BACKSLASH  # else the text around it ends at this place
     cursor.refuse(~is_closed)
-    return Spans(start, end - is_closed, pa.string())
+    return SpanValues(start, end - is_closed, pa.string())
 
 
 def _boolean(cursor: JsonCursor, first: Bytes) -> RowValues:
@@ -68,7 +68,7 @@ def _boolean(cursor: JsonCursor, first: Bytes) -> RowValues:
     is_false = cursor.starts_with(_FALSE)
     cursor.refuse(~(is_true | is_false))
     cursor.at = cursor.at + (4 * is_true + 5 * is_false)
-    return Plain(is_true, pa.bool_())
+    return FixedWidthValues(is_true, pa.bool_())
 
 
 def _signed(cursor: JsonCursor, first: Bytes) -> tuple[Mask | None, Any, Ints]:
@@ -88,7 +88,7 @@ def _long(cursor: JsonCursor, first: Bytes) -> RowValues:
     found = value.view(np.int64)
     if negative is not None:
         found = np.where(negative, -found, found)
-    return Plain(found, pa.int64())
+    return FixedWidthValues(found, pa.int64())
 
 
 def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
@@ -116,9 +116,9 @@ def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
         found = np.where(negative, -found, found)
     if is_long.any():
         rows = np.flatnonzero(is_long & ~cursor.bad)
-        texts = Spans(begin[rows], cursor.at[rows], pa.string()).array(cursor.data)
+        texts = SpanValues(begin[rows], cursor.at[rows], pa.string()).array(cursor.data)
         found[rows] = texts.cast(pa.float64()).to_numpy()
-    return Plain(found, pa.float64())
+    return FixedWidthValues(found, pa.float64())
 
 
 def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from worker.decode.column_builders import Fields, Items, Optional, RowValues
+from worker.decode.column_builders import Fields, ListValues, Optional, RowValues
 from worker.decode.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
 from worker.decode.json_scalars import (
     PLAIN_QUOTE,
@@ -269,4 +269,4 @@ def _several(
         part.at = part.at + (behind.size * more + done)
         cursor.join(part, rows)
         rows = rows[more & ~part.bad]
-    return Items.ordered(len(cursor), rounds, one(cursor.part(np.empty(0, np.int64))))
+    return ListValues.ordered(len(cursor), rounds, one(cursor.part(np.empty(0, np.int64))))

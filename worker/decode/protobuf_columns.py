@@ -23,12 +23,12 @@ from connect.records.converters.protobuf_data import ProtobufReader, real_oneof,
 from worker.decode.binary_cursor import BinaryCursor, Ints, Mask
 from worker.decode.column_builders import (
     Fields,
-    Items,
+    FixedWidthValues,
+    ListValues,
     NullValues,
     Optional,
-    Plain,
     RowValues,
-    Spans,
+    SpanValues,
     Symbols,
 )
 
@@ -155,7 +155,7 @@ def _only_absent(cursor: BinaryCursor) -> RowValues:
 
 
 def _only_empty(cursor: BinaryCursor) -> RowValues:
-    return Items(np.zeros(len(cursor), np.int64), NullValues(0))
+    return ListValues(np.zeros(len(cursor), np.int64), NullValues(0))
 
 
 def _single(
@@ -187,18 +187,18 @@ def _single(
 def _filled(found: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) -> RowValues:
     """Return the values of some rows, and the field's default in the others."""
     count = len(cursor)
-    if isinstance(found, Plain):
+    if isinstance(found, FixedWidthValues):
         values: npt.NDArray[Any] = np.full(count, default, found.values.dtype)
         values[rows] = found.values
-        return Plain(values, found.kind)
+        return FixedWidthValues(values, found.kind)
     if isinstance(found, Symbols):
         indexes = np.full(count, default, np.int64)
         indexes[rows] = found.indexes
         return Symbols(indexes, found.symbols)
-    assert isinstance(found, Spans)
+    assert isinstance(found, SpanValues)
     start, end = cursor.at.copy(), cursor.at.copy()  # empty, and still in ascending order
     start[rows], end[rows] = found.start, found.end
-    return Spans(start, end, found.kind)
+    return SpanValues(start, end, found.kind)
 
 
 def _repeated(
@@ -218,7 +218,7 @@ def _repeated(
         more = cursor.part(rows)
         rows = rows[_has(tag, more)]
     none = cursor.part(np.empty(0, np.int64))
-    return Items.ordered(len(cursor), rounds, _entry(read(none), is_map=is_map))
+    return ListValues.ordered(len(cursor), rounds, _entry(read(none), is_map=is_map))
 
 
 def _entry(found: RowValues, *, is_map: bool) -> tuple[RowValues, RowValues | None]:
@@ -253,7 +253,7 @@ def _packed(
         inner.at = np.where(inner.bad, whole.end, inner.at)
         cursor.join(inner, rows)
     none = cursor.part(np.empty(0, np.int64))
-    return Items.ordered(len(cursor), rounds, (read(none), None))
+    return ListValues.ordered(len(cursor), rounds, (read(none), None))
 
 
 def _refuse_rows(cursor: BinaryCursor, rows: Ints) -> None:
@@ -328,15 +328,15 @@ def _timestamp(descriptor: Any, reader: ProtobufReader) -> Scanner:
 
     def scan(cursor: BinaryCursor) -> RowValues:
         first, second = seconds(cursor), nanos(cursor)
-        assert isinstance(first, Plain)
-        assert isinstance(second, Plain)
+        assert isinstance(first, FixedWidthValues)
+        assert isinstance(second, FixedWidthValues)
         sub = second.values.astype(np.int64)
         wrong = (first.values < _SECONDS[0]) | (first.values > _SECONDS[1])
         wrong |= (sub < 0) | (sub >= 10**9) | (sub % 1000 != 0)  # the reference counts lost digits
         if wrong.any():
             cursor.refuse(wrong)
         micros = np.where(wrong, 0, first.values) * 1_000_000 + sub // 1000
-        return Plain(micros, INSTANT)
+        return FixedWidthValues(micros, INSTANT)
 
     return scan
 
@@ -374,8 +374,8 @@ def _default(field: Any, schema: ConnectSchema) -> Any:
 def _narrow(kind: Any, cursor: BinaryCursor) -> RowValues:
     numbers = cursor.unsigned().astype(np.uint32)
     if kind is np.uint32:
-        return Plain(numbers.astype(np.int64), pa.int64())
-    return Plain(numbers.view(np.int32), pa.int32())
+        return FixedWidthValues(numbers.astype(np.int64), pa.int64())
+    return FixedWidthValues(numbers.view(np.int32), pa.int32())
 
 
 _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
@@ -384,7 +384,7 @@ _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
 def _small(read: Scanner, low: int, high: int, cursor: BinaryCursor) -> RowValues:
     """Read a number to which the schema gives fewer bits."""
     found = read(cursor)
-    assert isinstance(found, Plain)
+    assert isinstance(found, FixedWidthValues)
     outside = (found.values < low) | (found.values > high)
     if outside.any():
         cursor.refuse(outside)
@@ -393,14 +393,14 @@ def _small(read: Scanner, low: int, high: int, cursor: BinaryCursor) -> RowValue
 
 def _signed(kind: Any, cursor: BinaryCursor) -> RowValues:
     if kind is np.int64:
-        return Plain(cursor.signed(), pa.int64())
+        return FixedWidthValues(cursor.signed(), pa.int64())
     numbers = cursor.unsigned() & np.uint64(0xFFFFFFFF)
     plain = ((numbers >> np.uint64(1)) ^ (np.uint64(0) - (numbers & np.uint64(1)))).view(np.int64)
-    return Plain(plain.astype(np.int32), pa.int32())
+    return FixedWidthValues(plain.astype(np.int32), pa.int32())
 
 
 def _wide(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.unsigned().view(np.int64), pa.int64())
+    return FixedWidthValues(cursor.unsigned().view(np.int64), pa.int64())
 
 
 def _unsigned(read: Callable[[BinaryCursor], Any], cursor: BinaryCursor) -> RowValues:
@@ -408,22 +408,22 @@ def _unsigned(read: Callable[[BinaryCursor], Any], cursor: BinaryCursor) -> RowV
     large = values < 0
     if large.any():
         cursor.refuse(large)
-    return Plain(values, pa.int64())
+    return FixedWidthValues(values, pa.int64())
 
 
 def _fixed_width(size: int, view: Any, kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
     numbers = cursor.little_endian(size)
     narrow = numbers if size == 8 else numbers.astype(np.uint32)
     values = narrow.view(view)
-    return Plain(values.astype(np.int64) if kind == pa.int64() else values, kind)
+    return FixedWidthValues(values.astype(np.int64) if kind == pa.int64() else values, kind)
 
 
 def _boolean(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.unsigned() != 0, pa.bool_())
+    return FixedWidthValues(cursor.unsigned() != 0, pa.bool_())
 
 
 def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
-    return Spans(*cursor.bytes(cursor.unsigned().view(np.int64)), kind)
+    return SpanValues(*cursor.bytes(cursor.unsigned().view(np.int64)), kind)
 
 
 _SCALARS: Final[Mapping[int, tuple[int, Scanner]]] = {

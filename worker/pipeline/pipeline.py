@@ -29,7 +29,7 @@ from worker.batch.descriptors import (
     BatchResult,
     DeadLetter,
     collect,
-    letter_batches,
+    dead_letter_batches,
     losses_row,
     schema_request_row,
     table_request_row,
@@ -126,17 +126,17 @@ class PipelineTask:
         try:
             for block in taken:
                 self.take(block)
-            rows, letters = list(self.finish()), self.dead_letters
+            rows, dead_letters = list(self.finish()), self.dead_letters
         except (RecordError, RetriableError, ConfigError) as error:
             self.abort()
             if not is_reported(error):
                 raise
-            rows, letters = [error_row(error)], []
+            rows, dead_letters = [error_row(error)], []
         except BaseException:
             self.abort()  # Spark runs the task again: its files would be orphans
             raise
         yield to_batch(rows)
-        yield from letter_batches(letters)
+        yield from dead_letter_batches(dead_letters)
 
     def take(self, block: Block) -> None:
         """Take a block of records.
@@ -181,7 +181,7 @@ class PipelineTask:
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """Refused records. ``letter_batches`` empties the list."""
+        """Refused records. ``dead_letter_batches`` empties the list."""
         return self._records.dead_letters
 
     def abort(self) -> None:

@@ -25,7 +25,7 @@ from connect.records.row_operations import ChangeRules, Operation, key_value
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
-from worker.batch.error_rows import LETTERS_FULL, REFUSALS
+from worker.batch.error_rows import DEAD_LETTERS_FULL, REFUSALS
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import filled
 from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
@@ -81,7 +81,7 @@ class RecordPath:
         self._reference = reference
         self.requests = Requests()
         self.dead_letters: list[DeadLetter] = []
-        self._letter_bytes = 0
+        self._dead_letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
         self._rows: dict[str, _TableRows] = {}
@@ -98,7 +98,7 @@ class RecordPath:
 
         Raises:
             RecordError: the record is refused, and refusals are not tolerated.
-            RetriableError: ``LETTERS_FULL``, the dead letters of the batch exceed their bound.
+            RetriableError: ``DEAD_LETTERS_FULL``, the dead letters of the batch exceed their bound.
         """
         try:
             return self._take(record, order)
@@ -117,12 +117,12 @@ class RecordPath:
             return DEAD
 
     def _keep(self, letter: DeadLetter) -> None:
-        self._letter_bytes += letter.size
-        if self.dead_letters and self._letter_bytes > self._spec.limits.letter_bytes_max:
+        self._dead_letter_bytes += letter.size
+        if self.dead_letters and self._dead_letter_bytes > self._spec.limits.dead_letter_bytes_max:
             raise RetriableError(
                 f"{len(self.dead_letters) + 1} dead letters of one batch take more than "
-                f"{self._spec.limits.letter_bytes_max} bytes, and it cannot be made smaller",
-                code=LETTERS_FULL,
+                f"{self._spec.limits.dead_letter_bytes_max} bytes, and it cannot be made smaller",
+                code=DEAD_LETTERS_FULL,
             )
         self.dead_letters.append(letter)
 
@@ -199,7 +199,7 @@ class RecordPath:
     def _request_table(self, name: str, record: SinkRecord) -> None:
         if (known := self._spec.unusable.get(name)) is not None:
             text = f"the record's table cannot be written: {known.message}"
-            if known.code in REFUSALS and not self._config.has_refused_letters:
+            if known.code in REFUSALS and not self._config.sends_refused_to_dead_letters:
                 raise RetriableError(text, code=known.code, table=name)
             raise RecordError(text, code=known.code, table=name)
         if name in self._spec.absent:

@@ -20,7 +20,7 @@ from typing import Final
 
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
-from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
 
 FIRST_RECORDS: Final = 10_000
 SMALL_RECORDS: Final = 200_000
@@ -126,7 +126,7 @@ class ReadSizes:
             is_first = not self._has_large
             self._has_large = True
             return is_first
-        return code == LETTERS_FULL and self.shrink(record_count)
+        return code == DEAD_LETTERS_FULL and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:
         """Read fewer records from now on; return whether batches can become smaller."""

@@ -22,7 +22,7 @@ from connect.errors import ConfigError, DataLost, IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.model.layout import TopicPartition
 from connect.redaction.foreign_text import are_hidden
-from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
 
 FETCH = {
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
@@ -192,7 +192,7 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
         return RetriableError(
             "the results of a batch, mostly dead letters, need more memory than "
             "spark.driver.maxResultSize, and the batch cannot be smaller",
-            code=LETTERS_FULL,
+            code=DEAD_LETTERS_FULL,
         )
     return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
 

@@ -100,7 +100,7 @@ class PipelineRunner:
             self.tables.discard(result)
             if result.error is not None:
                 error = result.error
-                if error.code == NOT_WRITABLE and self.config.has_refused_letters:
+                if error.code == NOT_WRITABLE and self.config.sends_refused_to_dead_letters:
                     self._refused(error, refused)
                     continue
                 if isinstance(error, RecordError):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.records.transforms.cast import parsed_spec
-from worker.transforms.each_field import Each
+from worker.transforms.each_field import EachFieldStep
 from worker.transforms.rows import ColumnStep, Mask, valid
 
 Changed = tuple[pa.Array, Mask | None]
@@ -125,4 +125,4 @@ def cast(options: Mapping[str, Any]) -> ColumnStep | None:
     if whole is not None or "float32" in kinds.values():
         return None
     guesses = {name: cast_guess(kind) for name, kind in kinds.items()}
-    return Each(guesses, lambda name, column: cast_column(column, kinds[name]))
+    return EachFieldStep(guesses, lambda name, column: cast_column(column, kinds[name]))

@@ -13,7 +13,7 @@ from worker.transforms.rows import (
 )
 
 
-class Copy:
+class CopyFieldStep:
     """Copies a field to another one."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

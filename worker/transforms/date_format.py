@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connect.records.transforms.date_format import DateFormat, Piece
-from worker.convert.texts import Texts
+from worker.convert.texts import StringColumn
 from worker.transforms.rows import Mask, valid
 
 Whole = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def read_texts(form: DateFormat, column: pa.Array, *, strict: bool) -> tuple[Who
     pieces = _readable(form)
     if pieces is None:
         return _by_distinct(column, lambda text: form.parse(text, strict=strict))
-    texts = Texts(column)
+    texts = StringColumn(column)
     good = np.ones(len(column), np.bool_)
     parts: dict[str, Whole] = {}
     at = 0
@@ -177,7 +177,7 @@ def _is_writable(form: DateFormat) -> bool:
 # ------------------------------------------------------------------ parts of texts
 
 
-def _digits(texts: Texts, at: int, count: int) -> tuple[Whole, Mask]:
+def _digits(texts: StringColumn, at: int, count: int) -> tuple[Whole, Mask]:
     number = np.zeros(len(texts.starts), np.uint32)  # of at most nine digits
     good = np.ones(len(texts.starts), np.bool_)
     for place in range(at, at + count):
@@ -197,7 +197,7 @@ def _written_digits(number: npt.NDArray[np.uint16], count: int) -> list[Any]:
     return found[::-1]
 
 
-def _zone(texts: Texts, at: int, shape: str) -> tuple[Any, Whole, Mask]:
+def _zone(texts: StringColumn, at: int, shape: str) -> tuple[Any, Whole, Mask]:
     """Return width and minutes of an offset or the letter Z, and whether it fits."""
     is_zed = texts.at(at) == ord("Z")
     sign = texts.at(at)

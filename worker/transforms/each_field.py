@@ -13,7 +13,7 @@ from worker.transforms.rows import (
 )
 
 
-class Each:
+class EachFieldStep:
     """Changes some fields, each without the others.
 
     Args:

@@ -12,7 +12,7 @@ from connect.errors import RecordError
 from connect.java_compat.java_numbers import decimal_of
 from connect.records.transforms.mask_field import masked as masked_value
 from worker.transforms.cast import Changed, unknown
-from worker.transforms.each_field import Each
+from worker.transforms.each_field import EachFieldStep
 from worker.transforms.rows import (
     ColumnStep,
     Rows,
@@ -50,7 +50,7 @@ def _samples(kind: pa.DataType) -> Any:
     return {"string": "x", "int64": 1, "double": 1.5, "bool": True}.get(str(kind))
 
 
-class _Mask(Each):
+class _Mask(EachFieldStep):
     """Replaces values; a struct with a schema has no empty value.
 
     Args:
@@ -73,7 +73,7 @@ class _Mask(Each):
                 column = rows.column(name)
                 if pa.types.is_nested(column.type):
                     rows.suspect(valid(column))
-        Each.apply(self, rows)
+        EachFieldStep.apply(self, rows)
 
 
 def mask(options: Mapping[str, Any]) -> ColumnStep:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from connect.errors import RecordError
 from connect.model.records import SinkRecord
-from connect.records.transforms.transform_chain import Link
+from connect.records.transforms.transform_chain import ChainedTransform
 from worker.transforms.hoist_field import Hoist
 from worker.transforms.rows import (
     ChainPlan,
@@ -29,7 +29,7 @@ from worker.transforms.rows import (
 )
 
 
-class OfKeys:
+class MessageKeyStep:
     """A step over the keys.
 
     Args:
@@ -37,7 +37,7 @@ class OfKeys:
         link: the transformation.
     """
 
-    def __init__(self, inner: ColumnStep, link: Link) -> None:
+    def __init__(self, inner: ColumnStep, link: ChainedTransform) -> None:
         self._inner = inner
         self._keeps_none = _keeps_none(link)
 
@@ -62,7 +62,7 @@ class OfKeys:
         self._inner.apply(keys)
 
 
-def _keeps_none(link: Link) -> bool:
+def _keeps_none(link: ChainedTransform) -> bool:
     """Return whether a record without a key stays as it is."""
     record = SinkRecord("", 0, 0, None, value={})
     try:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from connect.errors import RecordError
 from connect.model.records import SinkRecord
-from connect.records.transforms.transform_chain import Link
+from connect.records.transforms.transform_chain import ChainedTransform
 from worker.transforms.rows import ChainPlan, Rows, numbered, valid
 
 
@@ -21,7 +21,7 @@ class TopicSteps:
         grain_ms: milliseconds of timestamps that give one topic; 0 where timestamps do not count.
     """
 
-    def __init__(self, link: Link, grain_ms: int = 0) -> None:
+    def __init__(self, link: ChainedTransform, grain_ms: int = 0) -> None:
         self._link = link
         self._grain_ms = grain_ms
 

@@ -21,13 +21,13 @@ from connect.config.connector import ConnectorConfig
 from connect.records.transforms import transform_classes
 from connect.records.transforms.column_function import ColumnApply
 from connect.records.transforms.transform import typed_options
-from connect.records.transforms.transform_chain import Link, link_of
+from connect.records.transforms.transform_chain import ChainedTransform, link_of
 from worker.convert.table_columns import nulls
 from worker.decode.json_types import extra_rows
 from worker.decode.scanned_json import ScannedJson
 from worker.transforms.cast import cast
 from worker.transforms.change_events import debezium, dms
-from worker.transforms.copy_value import Copy
+from worker.transforms.copy_value import CopyFieldStep
 from worker.transforms.custom_transforms import OwnColumns
 from worker.transforms.explode import explode
 from worker.transforms.extract_field import Extract, ExtractKey
@@ -39,7 +39,7 @@ from worker.transforms.insert_field import insert_field
 from worker.transforms.jmespath_transform import jmespath_fields
 from worker.transforms.kafka_metadata_transform import kafka_metadata
 from worker.transforms.mask_field import mask
-from worker.transforms.message_keys import OfKeys
+from worker.transforms.message_keys import MessageKeyStep
 from worker.transforms.parse_json import ParseJson
 from worker.transforms.parse_timestamp import parse_timestamp
 from worker.transforms.predicates import Conditional
@@ -53,7 +53,7 @@ from worker.transforms.value_to_key import ToKey
 
 _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], ColumnStep | None]]] = {
     "Cast": cast,
-    "CopyValue": Copy,
+    "CopyValue": CopyFieldStep,
     "DebeziumTransform": debezium,
     "DmsTransform": dms,
     "DropHeaders": lambda _: NoColumnStep(),
@@ -74,7 +74,9 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], ColumnStep | None]]] = 
     "TimestampConverter": timestamp_converter,
     "ValueToKey": ToKey,
 }
-_OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], ColumnStep | None]]] = {
+_OF_LINKS: Final[
+    Mapping[str, Callable[[ChainedTransform, Mapping[str, Any]], ColumnStep | None]]
+] = {
     "Filter": lambda link, _: Filter(link.applies),
     "RegexRouter": lambda link, _: TopicSteps(link),
     "TimestampRouter": timestamp_topics,
@@ -94,7 +96,7 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
         if step is None or is_about_headers:
             return None
         if link.side == "key":
-            step = OfKeys(step, link)
+            step = MessageKeyStep(step, link)
         if link.applies is not None and not isinstance(step, Filter):
             step = Conditional(step, link.applies)
         found.append(step)
@@ -104,19 +106,20 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
 def keep_schemas(steps: tuple[ColumnStep, ...]) -> bool:
     """Return whether values leave the steps with the schema that they had."""
     return all(
-        isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys | ToKey) for step in steps
+        isinstance(step, NoColumnStep | Filter | TopicSteps | MessageKeyStep | ToKey)
+        for step in steps
     )
 
 
 def take_whole(steps: tuple[ColumnStep, ...]) -> bool:
     """Return whether a step puts values without fields into a field before a step reads them."""
     for step in steps:
-        if not isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys):
+        if not isinstance(step, NoColumnStep | Filter | TopicSteps | MessageKeyStep):
             return isinstance(step, Hoist)
     return False
 
 
-def _step(link: Link, options: Mapping[str, str]) -> ColumnStep | None:
+def _step(link: ChainedTransform, options: Mapping[str, str]) -> ColumnStep | None:
     declared = link.declared
     if isinstance(link.apply, ColumnApply):
         return OwnColumns(link.apply)
@@ -169,7 +172,7 @@ def _read_before(steps: tuple[ColumnStep, ...]) -> dict[str, ScannedJson]:
             if name not in touched and (decoder := step.read_before()) is not None:
                 found[name] = decoder
             touched.update(step.names)
-        elif not isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys):
+        elif not isinstance(step, NoColumnStep | Filter | TopicSteps | MessageKeyStep):
             break
     return found
 

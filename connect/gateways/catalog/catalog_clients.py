@@ -67,7 +67,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _TOKEN_EXPIRED = frozenset({401, 419})
 PATIENCE_TRIES = 4
-PATIENCE_S_MAX = 5.0
+RETRY_AFTER_S_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,17 @@ def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = 
         )
 
 
-class _Patience(Retry):
-    """Questions are asked again when the catalog asks for patience (429); a commit never is."""
+class _BoundedRetryAfter(Retry):
+    """Retries reads after status 429, with a bounded wait; commits are not retried."""
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Seconds the answer asks to wait for, but not for ever."""
+        """Return the seconds of ``Retry-After``, at most ``RETRY_AFTER_S_MAX``."""
         asked_s = super().get_retry_after(response)
-        return None if asked_s is None else min(asked_s, PATIENCE_S_MAX)
+        return None if asked_s is None else min(asked_s, RETRY_AFTER_S_MAX)
 
 
 def _adapter() -> HTTPAdapter:
-    patience = _Patience(
+    patience = _BoundedRetryAfter(
         total=None,
         connect=0,
         read=False,

@@ -41,7 +41,7 @@ class ConnectMetric:
 
 
 @dataclass(frozen=True, slots=True)
-class NotGiven:
+class UnexposedMetrics:
     """Attributes of one group of Kafka Connect's metrics that Icefloe does not expose, and why."""
 
     group: str
@@ -256,41 +256,41 @@ CATALOGUE: tuple[ConnectMetric, ...] = (
 _SINK_TASK = "sink-task-metrics"
 _WORKER = "connect-worker-metrics"
 _STATED = ("class", "type", "version")
-NOT_GIVEN: tuple[NotGiven, ...] = (
-    NotGiven(
+NOT_GIVEN: tuple[UnexposedMetrics, ...] = (
+    UnexposedMetrics(
         _SINK_TASK,
         ("sink-record-read-rate", "sink-record-send-rate", "offset-commit-completion-rate"),
         "`rate()` of the total",
     ),
-    NotGiven(
+    UnexposedMetrics(
         _SINK_TASK,
         ("offset-commit-skip-rate", "offset-commit-skip-total"),
         "no commit is skipped: offsets are committed in the announcement's transaction, and the "
         "task waits for it",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "task-error-metrics",
         ("deadletterqueue-produce-failures",),
         "dead letters are sent in the announcement's transaction: when it fails, the task starts "
         "again (`kafka_connect_task_error_total_retries`) and no dead letter is lost",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-task-metrics",
         ("status",),
         "`kafka_connect_connector_status` with the task's label",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-task-metrics",
         ("running-ratio", "pause-ratio"),
         "`avg_over_time()` of `kafka_connect_connector_status`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-task-metrics",
         ("offset-commit-success-percentage", "offset-commit-failure-percentage"),
         "a failed commit ends the task's work and is counted in "
         "`kafka_connect_task_error_total_retries` or `icefloe_task_failures_total`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-task-metrics",
         tuple(
             f"{what}-{part}"
@@ -305,22 +305,22 @@ NOT_GIVEN: tuple[NotGiven, ...] = (
         ),
         "texts: `GET /connectors/<name>` and `GET /connector-plugins?connectorsOnly=false`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-metrics",
         tuple(f"connector-{part}" for part in _STATED),
         "texts: `GET /connectors/<name>` and `GET /connectors/<name>/status`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-transform-metrics",
         ("transform-class", "transform-version"),
         "texts: `GET /connectors/<name>`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         "connector-predicate-metrics",
         ("predicate-class", "predicate-version"),
         "texts: `GET /connectors/<name>`",
     ),
-    NotGiven(
+    UnexposedMetrics(
         _WORKER,
         tuple(
             f"{what}-startup-{part}"
@@ -336,8 +336,8 @@ NOT_GIVEN: tuple[NotGiven, ...] = (
         "tasks run in a process of the node and restart in it: `icefloe_task_failures_total`, "
         "`icefloe_task_restarts_total`, `icefloe_child_restarts_total`",
     ),
-    NotGiven(_WORKER, ("connector-destroyed-task-count",), "a deleted task has no status"),
-    NotGiven(
+    UnexposedMetrics(_WORKER, ("connector-destroyed-task-count",), "a deleted task has no status"),
+    UnexposedMetrics(
         "connect-worker-rebalance-metrics",
         (
             "leader-name",

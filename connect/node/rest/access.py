@@ -22,7 +22,7 @@ from connect.errors import InvariantViolation
 from connect.node.rest.api_errors import ApiError
 from connect.node.rest.auth import EVERYBODY, Caller, Role
 from connect.node.rest.connections import source_of
-from connect.node.rest.limits import ORDINARY, SignIn, Turns
+from connect.node.rest.limits import ORDINARY, RequestLimits, SignIn
 
 Scope: TypeAlias = Literal["connector", "any", "node"]
 """The scope that a grant must cover: the connector of the path, any connector, or the node."""
@@ -59,7 +59,7 @@ class Rule:
         turns: how many of these requests a caller may have at a time.
     """
 
-    def __init__(self, role: Role | None, of: Scope, at: Answering, turns: Turns) -> None:
+    def __init__(self, role: Role | None, of: Scope, at: Answering, turns: RequestLimits) -> None:
         self.role = role
         self.of = of
         self.at = at
@@ -102,7 +102,7 @@ class Rule:
 
 
 def rule(
-    role: Role, of: Scope, *, at: Answering = "this node", turns: Turns = ORDINARY
+    role: Role, of: Scope, *, at: Answering = "this node", turns: RequestLimits = ORDINARY
 ) -> Any:  # as ``Depends``
     """Return the rule of a path operation: who may call it, and which node answers."""
     return Depends(Rule(role, of, at, turns))

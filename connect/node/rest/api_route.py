@@ -34,7 +34,7 @@ from connect.node.rest.auth import EVERYBODY, Caller
 from connect.node.rest.bodies import read_model
 from connect.node.rest.forwarding import POSITION, ForwardedRequest, Forwarding
 from connect.node.rest.http_middleware import BodyError, error_body, read_body
-from connect.node.rest.limits import CallerTurns, Turn
+from connect.node.rest.limits import CallerTurns, RequestSlot
 from connect.node.rest.models import Error
 from connect.node.rest.peers import FORWARD
 
@@ -58,7 +58,7 @@ REASONS: Final = {
 }
 _ANYWHERE: Final = (400, 406, 408, 413, 415)
 _FOR_CALLERS: Final = (401, 429)
-_turn: ContextVar[Turn | None] = ContextVar("turn", default=None)
+_turn: ContextVar[RequestSlot | None] = ContextVar("turn", default=None)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -235,7 +235,9 @@ def _serialized(
     return run
 
 
-def _turn_of(request: Request, caller: Caller, rule: Rule) -> AbstractContextManager[Turn | None]:
+def _turn_of(
+    request: Request, caller: Caller, rule: Rule
+) -> AbstractContextManager[RequestSlot | None]:
     """Return the caller's turn; None without authentication, when there is one caller for all."""
     if caller is EVERYBODY:
         return nullcontext()

@@ -56,21 +56,21 @@ def read_audit(name: ConnectorName, herder: HerderDep) -> m.Audit:
 
 
 @router.post("/tables/{table}/retry", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def retry_table(name: ConnectorName, table: str, herder: HerderDep) -> m.Decided:
+def retry_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
     """Try a failed table again now."""
     with not_found(f"Connector {name} not found"):
-        return m.Decided.model_validate(KNOWN.masked(herder.decide_table(name, table, "retry")))
+        return m.TableDecisionResult.model_validate(KNOWN.masked(herder.decide_table(name, table, "retry")))
 
 
 @router.post("/tables/{table}/skip", dependencies=[_DECIDE], responses=errors(404, 409, 503))
-def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.Decided:
+def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
     """Give up the waiting files of a failed table."""
     with not_found(f"Connector {name} not found"):
-        return m.Decided.model_validate(KNOWN.masked(herder.decide_table(name, table, "skip")))
+        return m.TableDecisionResult.model_validate(KNOWN.masked(herder.decide_table(name, table, "skip")))
 
 
 @router.post("/control/rebase", dependencies=[_CONTROL], responses=errors(404, 409, 503))
-def rebase(name: ConnectorName, body: m.AskRebase, herder: HerderDep) -> m.Rebased:
+def rebase(name: ConnectorName, body: m.RebaseRequest, herder: HerderDep) -> m.Rebased:
     """Let a stopped connector continue without lost events of its control topic."""
     with not_found(f"Connector {name} not found"):
         found = herder.rebase(name, body.tables, is_applied=body.apply)
@@ -78,7 +78,7 @@ def rebase(name: ConnectorName, body: m.AskRebase, herder: HerderDep) -> m.Rebas
 
 
 @router.post("/control/vtts/reset", dependencies=[_CONTROL], responses=errors(404, 409, 503))
-def reset_valid_through(name: ConnectorName, body: m.AskReset, herder: HerderDep) -> m.Reset:
+def reset_valid_through(name: ConnectorName, body: m.ResetRequest, herder: HerderDep) -> m.Reset:
     """Withdraw the valid-through time that a stopped connector claimed."""
     with not_found(f"Connector {name} not found"):
         found = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)

@@ -29,15 +29,15 @@ SOURCES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class RequestLimits:
     """How many requests of one caller are served at a time, and how many may wait."""
 
     served: int
     waiting: int
 
 
-ORDINARY: Final = Turns(served=8, waiting=92)
-ASKING_OTHERS: Final = Turns(served=4, waiting=8)
+ORDINARY: Final = RequestLimits(served=8, waiting=92)
+ASKING_OTHERS: Final = RequestLimits(served=4, waiting=8)
 """For requests that call brokers, catalogs and registries, and hold threads meanwhile."""
 
 
@@ -45,18 +45,18 @@ class CallerTurns:
     """The turns of all callers."""
 
     def __init__(self) -> None:
-        self._limiters: dict[tuple[str, Turns], CapacityLimiter] = {}
-        self._held: dict[tuple[str, Turns], int] = {}
+        self._limiters: dict[tuple[str, RequestLimits], CapacityLimiter] = {}
+        self._held: dict[tuple[str, RequestLimits], int] = {}
 
-    def turn(self, caller: Caller, turns: Turns) -> Turn:
+    def turn(self, caller: Caller, turns: RequestLimits) -> RequestSlot:
         """Return a place among the caller's requests, for the block.
 
         Entering the block raises ``TooManyError`` when the caller has too many requests.
         """
-        return Turn(self._limiters, self._held, (caller.name, turns))
+        return RequestSlot(self._limiters, self._held, (caller.name, turns))
 
 
-class Turn(AbstractContextManager["Turn"]):
+class RequestSlot(AbstractContextManager["RequestSlot"]):
     """One request's place among those of its caller.
 
     Every request has one. It is a class because a generator takes five times as long.
@@ -66,9 +66,9 @@ class Turn(AbstractContextManager["Turn"]):
 
     def __init__(
         self,
-        limiters: dict[tuple[str, Turns], CapacityLimiter],
-        held: dict[tuple[str, Turns], int],
-        key: tuple[str, Turns],
+        limiters: dict[tuple[str, RequestLimits], CapacityLimiter],
+        held: dict[tuple[str, RequestLimits], int],
+        key: tuple[str, RequestLimits],
     ) -> None:
         self._limiters = limiters
         self._held = held

@@ -78,7 +78,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
-class Growing(BaseModel):
+class ExtensibleModel(BaseModel):
     """An object of ``/icefloe/v1`` that may get more fields: clients ignore unknown ones."""
 
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
@@ -417,7 +417,7 @@ class ChangedLoggers(RootModel[list[str]]):
     """Loggers whose level has changed."""
 
 
-class View(Growing):
+class View(ExtensibleModel):
     """A view of one connector."""
 
     connector: str
@@ -515,7 +515,7 @@ class Audit(View):
     notes: list[str]
 
 
-class ClusterNode(Growing):
+class ClusterNode(ExtensibleModel):
     """A node, as it last reported."""
 
     worker_id: str
@@ -525,14 +525,14 @@ class ClusterNode(Growing):
     version: str
 
 
-class Placement(Growing):
+class Placement(ExtensibleModel):
     """Nodes of a connector's coordinator and of each of its tasks."""
 
     coordinator: str
     tasks: list[str]
 
 
-class Cluster(Growing):
+class Cluster(ExtensibleModel):
     """Nodes of the cluster, leader, and placements."""
 
     group_id: str
@@ -541,11 +541,11 @@ class Cluster(Growing):
     placements: dict[str, Placement]
 
 
-class Decided(Growing):
+class TableDecisionResult(ExtensibleModel):
     """Result of a retry or skip of a failed table."""
 
 
-class AskRebase(Body):
+class RebaseRequest(Body):
     """``apply`` false, or missing, only shows the changes."""
 
     apply: StrictBool = False
@@ -554,7 +554,7 @@ class AskRebase(Body):
     )
 
 
-class AskReset(AskRebase):
+class ResetRequest(RebaseRequest):
     """``apply`` false, or missing, only shows the claims of the tables."""
 
     reason: JsonString = Field(

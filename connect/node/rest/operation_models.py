@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import FailFast, Field, StrictBool
 
-from connect.node.rest.models import Body, Growing, JsonString, Keys, View
+from connect.node.rest.models import Body, ExtensibleModel, JsonString, Keys, View
 
 FILTERS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 10_000
@@ -18,7 +18,7 @@ PREVIEW_RECORDS_MAX: Final = 1_000
 Filters = Annotated[list[JsonString], FailFast(), Field(max_length=FILTERS_MAX)]
 
 
-class DeadLetterPlace(Growing):
+class DeadLetterPlace(ExtensibleModel):
     """Place of a dead letter in the dead letter topic; ``time`` is its timestamp."""
 
     partition: int
@@ -26,7 +26,7 @@ class DeadLetterPlace(Growing):
     time: str | None
 
 
-class DeadLetterKind(Growing):
+class DeadLetterKind(ExtensibleModel):
     """Number of dead letters with one stage, exception, table and source topic."""
 
     stage: str | None
@@ -47,7 +47,7 @@ class DeadLetterKinds(View):
     kinds: list[DeadLetterKind]
 
 
-class RecordPart(Growing):
+class RecordPart(ExtensibleModel):
     """Size of a key, value or header; null if it is null."""
 
     bytes: int | None
@@ -86,7 +86,7 @@ class ReplayEnd(Body):
     offset: Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 
 
-class AskReplay(Body):
+class ReplayRequest(Body):
     """Which dead letters to replay; ``apply`` false, or absent, only plans."""
 
     apply: StrictBool = False
@@ -100,7 +100,7 @@ class AskReplay(Body):
     )
 
 
-class ReplayRange(Growing):
+class ReplayRange(ExtensibleModel):
     """Offsets of one partition of the dead letter topic."""
 
     partition: int
@@ -121,7 +121,7 @@ class Replayed(View):
     skipped: dict[str, int] = Field(description="records by reason")
 
 
-class Finding(Growing):
+class Finding(ExtensibleModel):
     """One finding; ``unsafe``: the connector must not start in this state."""
 
     code: str
@@ -141,7 +141,7 @@ class MigrationChecked(View):
     findings: list[Finding]
 
 
-class AskCatalogCheck(Body):
+class CatalogCheckRequest(Body):
     """A configuration, and how to race commits on its catalog."""
 
     config: Keys
@@ -165,7 +165,7 @@ class CatalogChecked(View):
     checks: list[dict[str, Any]]
 
 
-class AskPreview(Body):
+class PreviewRequest(Body):
     """A configuration, and which records of its topics to read."""
 
     config: Keys
@@ -175,7 +175,7 @@ class AskPreview(Body):
     )
 
 
-class PreviewedTable(Growing):
+class PreviewedTable(ExtensibleModel):
     """A table as the records would leave it, and the rows that they give."""
 
     table: str

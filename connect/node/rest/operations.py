@@ -76,7 +76,7 @@ def read_dead_letter_content(
 
 @router.post("/dead-letters/replay", dependencies=[_OPERATE], responses=errors(404, 409, 503))
 def replay_dead_letters(
-    name: ConnectorName, body: o.AskReplay, services: ServicesDep
+    name: ConnectorName, body: o.ReplayRequest, services: ServicesDep
 ) -> o.Replayed:
     """Produce dead letters to the topics that they came from, each once, or plan that."""
     choice = ReplayChoice(
@@ -103,7 +103,7 @@ def check_migration(
 
 @router.post("/catalog/check", dependencies=[_ADMIN], responses=errors(503))
 def check_catalog(
-    name: ConnectorName, body: o.AskCatalogCheck, caller: CallerDep, services: ServicesDep
+    name: ConnectorName, body: o.CatalogCheckRequest, caller: CallerDep, services: ServicesDep
 ) -> o.CatalogChecked:
     """Race commits on scratch tables of the catalog that a configuration names."""
     config = _valid(services, caller, name, body.config)
@@ -116,7 +116,7 @@ def check_catalog(
 
 @router.post("/preview", dependencies=[_ADMIN], responses=errors(503))
 def preview_connector(
-    name: ConnectorName, body: o.AskPreview, caller: CallerDep, services: ServicesDep
+    name: ConnectorName, body: o.PreviewRequest, caller: CallerDep, services: ServicesDep
 ) -> o.Previewed:
     """Show what a connector would make of a few records; nothing is written."""
     config = _valid(services, caller, name, body.config)

@@ -53,8 +53,8 @@ from connect.records.conversion.numbers import (
     to_long,
 )
 from connect.records.conversion.temporal import (
-    Losses,
     TimestampUnit,
+    TruncationCounts,
     time_converter,
     timestamp_converter,
     to_date,
@@ -100,7 +100,7 @@ class ConversionOptions:
     timestamp_unit: TimestampUnit = "ms"
     case_insensitive: bool = False
     name_mapping: str | None = None
-    losses: Losses = field(default_factory=Losses)
+    losses: TruncationCounts = field(default_factory=TruncationCounts)
     number_unit: TimestampUnit | None = None
 
 

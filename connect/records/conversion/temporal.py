@@ -6,7 +6,7 @@ outside 1 to 9999 are supported.
 
 Rules of this file:
 - Text is ISO 8601 as Java's formatters parse it. An offset may have a colon before its minutes.
-- Digits beyond microseconds are truncated and counted (``Losses.sub_micro``).
+- Digits beyond microseconds are truncated and counted (``TruncationCounts.sub_micro``).
 - A non-zero UTC offset is an error for a column without time zone, because its instant would be
   lost.
 """
@@ -54,7 +54,7 @@ _TIMESTAMP_TEXT: Final = re.compile(
 
 
 @dataclass(slots=True)
-class Losses:
+class TruncationCounts:
     """Counts the digits that conversions truncate.
 
     Attributes:
@@ -103,7 +103,7 @@ def _days(year: str, month: str, day: str) -> int:
 
 
 def _clock_us(
-    hour: str, minute: str, second: str | None, fraction: str | None, lost: Losses
+    hour: str, minute: str, second: str | None, fraction: str | None, lost: TruncationCounts
 ) -> int:
     hours, minutes, seconds = int(hour), int(minute), int(second or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
@@ -139,7 +139,7 @@ def to_date(value: Any) -> int:
     raise Unconvertible("out_of_range", "the date is outside the range of date")
 
 
-def time_converter(losses: Losses, unit: TimestampUnit = "ms") -> Callable[[Any], int]:
+def time_converter(losses: TruncationCounts, unit: TimestampUnit = "ms") -> Callable[[Any], int]:
     """Build the converter of a time column.
 
     Args:
@@ -171,7 +171,7 @@ def time_converter(losses: Losses, unit: TimestampUnit = "ms") -> Callable[[Any]
     return to_time
 
 
-def _time_of(number: int, unit: TimestampUnit, losses: Losses) -> int:
+def _time_of(number: int, unit: TimestampUnit, losses: TruncationCounts) -> int:
     micros = _from_number(number, unit, losses)
     if 0 <= micros < _DAY_US:
         return micros
@@ -179,7 +179,7 @@ def _time_of(number: int, unit: TimestampUnit, losses: Losses) -> int:
 
 
 def timestamp_converter(
-    *, zoned: bool, unit: TimestampUnit, losses: Losses
+    *, zoned: bool, unit: TimestampUnit, losses: TruncationCounts
 ) -> Callable[[Any], int]:
     """Build the converter of a timestamp (``zoned`` false) or timestamptz column.
 
@@ -214,7 +214,7 @@ def timestamp_converter(
     return to_timestamp
 
 
-def _from_number(value: Any, unit: TimestampUnit, losses: Losses) -> int:
+def _from_number(value: Any, unit: TimestampUnit, losses: TruncationCounts) -> int:
     if unit == "ns":
         micros, rest = divmod(whole(value, LONG_MIN, LONG_MAX, "timestamp"), 1000)
         losses.sub_micro += rest != 0
@@ -240,7 +240,7 @@ def _from_datetime(value: dt.datetime, *, zoned: bool) -> int:
     return (value - _EPOCH_UTC) // _MICRO
 
 
-def _parse_timestamp(text: str, *, zoned: bool, losses: Losses) -> int:
+def _parse_timestamp(text: str, *, zoned: bool, losses: TruncationCounts) -> int:
     match = _TIMESTAMP_TEXT.fullmatch(text)
     if match is None:
         raise Unconvertible("bad_text", "the text is not an ISO timestamp")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from connect.config.key import REQUIRED, Key, Sentence, displayed, invalid
+from connect.config.key import REQUIRED, CompleteMessage, Key, displayed, invalid
 from connect.errors import ConfigError
 from connect.java_compat.java_numbers import (
     double_of,
@@ -41,7 +41,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -123,11 +123,11 @@ def _target(name: str) -> str:
 def _spec(value: Any) -> str | None:
     """Return the error of a spec, or None if it is valid."""
     if not value:
-        return Sentence("Must specify at least one field to cast.")
+        return CompleteMessage("Must specify at least one field to cast.")
     try:
         parsed_spec(value)
     except ConfigError as error:
-        return Sentence(error.message)
+        return CompleteMessage(error.message)
     return None
 
 
@@ -273,7 +273,7 @@ def make(options: Options, side: Side) -> Apply:
         changes = {"optional": schema.optional}
         return struct_like(schema, inner, **changes)
 
-    new_schema = PerSchema(rebuilt)
+    new_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

@@ -13,7 +13,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -38,7 +38,7 @@ def make(options: Options, side: Side) -> Apply:
             raise refused(f"the record has no field {source}", "unknown_field")
         return struct_like(schema, [*schema.fields, (target, inner)])
 
-    new_schema = PerSchema(rebuilt)
+    new_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

@@ -15,7 +15,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -43,7 +43,7 @@ def make(options: Options, side: Side) -> Apply:
             code="transform_option",
         )
     moved = frozenset(names) if operation == "move" else frozenset()
-    new_schema = PerSchema(
+    new_schema = SchemaCache(
         lambda schema: struct_like(schema, [f for f in schema.fields if f[0] not in moved])
     )
 

@@ -12,7 +12,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     refused,
     side_of,
@@ -23,7 +23,7 @@ from connect.records.transforms.transform import (
 def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     name = options["field"]
-    new_schema = PerSchema(lambda schema: ConnectSchema("struct", fields=((name, schema),)))
+    new_schema = SchemaCache(lambda schema: ConnectSchema("struct", fields=((name, schema),)))
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

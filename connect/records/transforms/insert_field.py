@@ -17,7 +17,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -39,7 +39,7 @@ _SCHEMAS: Final[Mapping[str, tuple[str, str | None]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Insertion:
+class InsertedField:
     """A field to insert.
 
     Attributes:
@@ -53,14 +53,14 @@ class Insertion:
     optional: bool
 
 
-def insertions(options: Options) -> tuple[Insertion, ...]:
+def insertions(options: Options) -> tuple[InsertedField, ...]:
     """Return the fields to insert, in schema order.
 
     Raises:
         ConfigError: there are no fields, or the static field has no value.
     """
     found = tuple(
-        Insertion(kind, name.rstrip("!?") if name[-1] in "!?" else name, not name.endswith("!"))
+        InsertedField(kind, name.rstrip("!?") if name[-1] in "!?" else name, not name.endswith("!"))
         for kind in _KEYS
         if (name := options[f"{kind}.field"])
     )
@@ -94,7 +94,7 @@ def make(options: Options, side: Side) -> Apply:
         ]
         return struct_like(schema, [*schema.fields, *new])
 
-    new_schema = PerSchema(rebuilt)
+    new_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

@@ -15,7 +15,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -59,7 +59,7 @@ def make(options: Options, side: Side) -> Apply:
     new: list[tuple[str, ConnectSchema]] = (
         [(name, group)] if nested else [(f"{name}_{n}", s) for n, s in fields]
     )
-    new_schema = PerSchema(lambda schema: struct_like(schema, [*schema.fields, *new]))
+    new_schema = SchemaCache(lambda schema: struct_like(schema, [*schema.fields, *new]))
 
     def metadata(record: SinkRecord) -> dict[str, Any]:
         found: dict[str, Any] = {

@@ -48,7 +48,7 @@ _REGEX: Final = ConnectSchema(
 )
 
 
-class Documents:
+class DocumentConverter:
     """Converts MongoDB documents to structs.
 
     Args:
@@ -160,7 +160,7 @@ def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     del side
     mode = str(options["array_handling_mode"]).lower()
-    documents = Documents(arrays_as_documents=mode == "document")
+    documents = DocumentConverter(arrays_as_documents=mode == "document")
 
     def apply(record: SinkRecord) -> SinkRecord:
         if record.value is None:
@@ -213,7 +213,7 @@ def _updated(value: Struct, before: Bson | None, key: Bson) -> Bson:
 
 
 def _rebuilt(
-    record: SinkRecord, documents: Documents, found: dict[str, Bson | None], key: Bson
+    record: SinkRecord, documents: DocumentConverter, found: dict[str, Bson | None], key: Bson
 ) -> SinkRecord:
     value: Struct = record.value
     fields: list[tuple[str, ConnectSchema]] = []

@@ -12,7 +12,7 @@ from connect.config.key import REQUIRED, Key, one_of
 from connect.errors import ConfigError
 from connect.model.records import SinkRecord
 from connect.records.conversion.conversion_failure import Unconvertible
-from connect.records.conversion.temporal import Losses, timestamp_converter
+from connect.records.conversion.temporal import TruncationCounts, timestamp_converter
 from connect.records.transforms.date_format import DateFormat
 from connect.records.transforms.transform import (
     OWN,
@@ -55,7 +55,7 @@ def _format(value: Any) -> str | None:
 def _reader(options: Options) -> Callable[[Any], datetime]:
     form, zone = options["format"], ZoneInfo(options["timezone"])
     is_utc = options["timezone"] == "UTC"
-    iso = timestamp_converter(zoned=True, unit="us", losses=Losses())
+    iso = timestamp_converter(zoned=True, unit="us", losses=TruncationCounts())
     pattern = DateFormat(form) if form not in (_ISO, "epoch") else None
     unit = _PER_MICRO[options["unit"]]
 

@@ -14,7 +14,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -66,7 +66,7 @@ def make(options: Options, side: Side) -> Apply:
         fields = [(renames.get(n, n), s) for n, s in schema.fields if keeps(n)]
         return struct_like(schema, fields)
 
-    new_schema = PerSchema(rebuilt)
+    new_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

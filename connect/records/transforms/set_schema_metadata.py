@@ -15,7 +15,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     all_values,
     refused,
@@ -38,7 +38,7 @@ def make(options: Options, side: Side) -> Apply:
             version=schema.version if version is None else version,
         )
 
-    new_schema = PerSchema(rebuilt)
+    new_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)

@@ -249,7 +249,7 @@ def struct_like(
 
 
 @dataclass(slots=True)
-class PerSchema:
+class SchemaCache:
     """Caches results that are built from schemas, for the most recently used schemas.
 
     Attributes:

@@ -21,7 +21,7 @@ from connect.records.transforms.transform import Apply, Declaration, Side, typed
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainedTransform:
     """A transformation in a chain.
 
     Attributes:
@@ -100,7 +100,7 @@ class Chain:
         return records
 
 
-def link_of(config: TransformConfig) -> Link:
+def link_of(config: TransformConfig) -> ChainedTransform:
     """Build one transformation.
 
     Raises:
@@ -118,7 +118,7 @@ def link_of(config: TransformConfig) -> Link:
         declared.keys, config.options, prefix=prefix, families=declared.families
     )
     apply = declared.make(options, side)
-    return Link(config.alias, declared, side, apply, _condition(config))
+    return ChainedTransform(config.alias, declared, side, apply, _condition(config))
 
 
 def _condition(config: TransformConfig) -> predicates.Test | None:

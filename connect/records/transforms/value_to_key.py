@@ -15,7 +15,7 @@ from connect.records.transforms.transform import (
     Declaration,
     Example,
     Options,
-    PerSchema,
+    SchemaCache,
     Side,
     a_map,
     a_struct,
@@ -47,7 +47,7 @@ def make(options: Options, side: Side) -> Apply:
             fields.append((name, inner))
         return ConnectSchema("struct", fields=tuple(fields))
 
-    key_schema = PerSchema(rebuilt)
+    key_schema = SchemaCache(rebuilt)
 
     def apply(record: SinkRecord) -> SinkRecord:
         if record.value_schema is None:

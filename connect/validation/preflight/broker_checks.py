@@ -21,7 +21,7 @@ from connect.protocol.source_partitions import source_partitions
 from connect.validation.preflight.live_checks import Check
 
 CONTROL = "iceberg.control.topic"
-LETTERS = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _SHOWN_MAX = 5
 
 
@@ -60,9 +60,11 @@ def broker_checks(
         f"{asked} for topic {config.control_topic}",
         partial(_control, config, creating, each_s),
     )
-    if letters := config.errors.dead_letter_topic:
+    if topic := config.errors.dead_letter_topic:
         yield Check(
-            LETTERS, f"{asked} for topic {letters}", partial(_letters, config, creating, each_s)
+            DEAD_LETTER_TOPIC,
+            f"{asked} for topic {topic}",
+            partial(_check_dead_letter_topic, config, creating, each_s),
         )
 
 
@@ -106,7 +108,7 @@ def _control(
         yield CONTROL, "its cleanup.policy is compact, which would remove events; set it to delete"
 
 
-def _letters(
+def _check_dead_letter_topic(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float
 ) -> Iterator[tuple[str, str]]:
     """Check that the dead letter topic exists or can be created."""
@@ -114,7 +116,7 @@ def _letters(
     if topic not in admin.topics():
         factor = config.errors.dead_letter_replication_factor
         if (why := _refusal(admin, topic, 1, {}, replication_factor=factor)) is not None:
-            yield LETTERS, f"it does not exist, and {why}"
+            yield DEAD_LETTER_TOPIC, f"it does not exist, and {why}"
 
 
 def _policy(admin: KafkaAdmin, topic: str) -> str:

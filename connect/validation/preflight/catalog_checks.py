@@ -140,9 +140,9 @@ class CatalogQuestions:
             _Wanted(name, key, config.auto_create_enabled, config.is_row_level)
             for name, key in keys.items()
         ]
-        if letters := config.errors.dead_letter_table:
+        if table := config.errors.dead_letter_table:
             key = "errors.deadletterqueue.table"
-            wanted.append(_Wanted(letters, key, is_created=True, is_row_level=False))
+            wanted.append(_Wanted(table, key, is_created=True, is_row_level=False))
         return wanted
 
     def _absent(self, wanted: list[_Wanted]) -> Found:

@@ -140,7 +140,8 @@ def test_a_chain_of_names_is_no_way_around_the_depth() -> None:
         fields.append(
             {"name": f"f{i}", "type": {"type": "record", "name": f"T{i}", "fields": inner}}
         )
-    assert "levels deep" in refusal(frame_of({"type": "record", "name": "E", "fields": fields})).reason
+    refused = refusal(frame_of({"type": "record", "name": "E", "fields": fields}))
+    assert "levels deep" in refused.reason
 
 
 def test_a_name_is_defined_once() -> None:

@@ -44,7 +44,7 @@ from connect.records.conversion.row_converter import (
     RowConverter,
     column_converter,
 )
-from connect.records.conversion.temporal import Losses, TimestampUnit, days_from_civil
+from connect.records.conversion.temporal import TimestampUnit, TruncationCounts, days_from_civil
 from connect.records.conversion.text import java_double, java_text, unscaled_bytes
 
 OPTIONS = ConversionOptions()
@@ -206,7 +206,7 @@ def test_units_of_plain_numbers(unit: TimestampUnit, value: Any, micros: int) ->
 
 def test_cut_digits_are_counted() -> None:
     """Nanoseconds are truncated and counted."""
-    options = ConversionOptions(losses=Losses())
+    options = ConversionOptions(losses=TruncationCounts())
     convert = column_converter(TimestampType(), options)
     assert convert("2024-01-01T00:00:00.123456789") == convert("2024-01-01T00:00:00.123456")
     assert convert("2024-01-01T00:00:00.123456000") == convert("2024-01-01T00:00:00.123456")

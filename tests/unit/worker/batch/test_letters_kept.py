@@ -14,7 +14,7 @@ from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from tests.differential.support import config, plan, run_batches, source
 from worker.batch.descriptors import BatchResult, DeadLetter, PartitionProgress
-from worker.batch.error_rows import LETTERS_FULL
+from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
 
@@ -31,7 +31,7 @@ def run(folder: Path, *sizes: int, key: bytes | None = None) -> BatchResult:
         connector,
         [plan(folder, SCHEMA)],
         [source(values, **given)],
-        limits=PipelineLimits(letter_bytes_max=10_000),
+        limits=PipelineLimits(dead_letter_bytes_max=10_000),
     )
 
 
@@ -42,7 +42,7 @@ def test_more_dead_letters_than_can_be_kept_end_the_batch(
     """The driver receives an error, and all written files are deleted."""
     result = run(tmp_path, *sizes, key=key)
     assert isinstance(result.error, RetriableError)
-    assert result.error.code == LETTERS_FULL
+    assert result.error.code == DEAD_LETTERS_FULL
     assert not result.files
     assert not list(tmp_path.rglob("*.parquet"))
 

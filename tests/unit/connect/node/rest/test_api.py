@@ -21,11 +21,11 @@ from connect.node.rest.bodies import read_model
 from connect.node.rest.http_middleware import BODY_BYTES_MAX, PathError, allowed_methods, clean_path
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.models import (
-    AskRebase,
-    AskReset,
     ChangeOfOffsets,
     Configuration,
     CreateConnector,
+    RebaseRequest,
+    ResetRequest,
 )
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
@@ -121,8 +121,8 @@ def test_deep_json_is_bad_input(server: RestServer) -> None:
         (CreateConnector, {f"k{n}": [] for n in range(100_000)}),
         (ChangeOfOffsets, {"offsets": [{f"k{n}": 0 for n in range(100_000)}]}),
         (ChangeOfOffsets, {"offsets": [[]] * 100_000}),
-        (AskRebase, {"tables": [1] * 100_000}),
-        (AskReset, {"reason": "r", "tables": [{}] * 100_000}),
+        (RebaseRequest, {"tables": [1] * 100_000}),
+        (ResetRequest, {"reason": "r", "tables": [{}] * 100_000}),
     ],
 )
 def test_a_body_with_many_mistakes_is_refused_at_few(model: type[BaseModel], body: Any) -> None:
