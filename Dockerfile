@@ -1,5 +1,5 @@
 # One node: REST API, worker (Spark in local mode) and coordinator.
-# A tag can be moved to another image, a digest cannot: without PYTHON_DIGEST nothing is built.
+# PYTHON_DIGEST is required: unlike a tag, a digest always identifies the same image.
 ARG PYTHON_DIGEST
 FROM python:3.11-slim-bookworm@${PYTHON_DIGEST} AS build
 WORKDIR /src
@@ -21,9 +21,9 @@ RUN python -m pip install --no-cache-dir --no-deps /tmp/wheels/*.whl && rm -rf /
 RUN useradd --create-home --uid 10001 icefloe && install -d -o icefloe /var/lib/icefloe
 USER icefloe
 ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1
-# what the worker puts beside Spark's own jars, checked against the lock file
+# the worker's jars in addition to Spark's own, verified against the lock file
 RUN python -m connect.jvm.jars resolve spark-kafka iceberg-spark
-# a worker that was killed is back in half the time
+# class data archive: halves the start time of a worker
 RUN python -m worker.spark.archiving
 WORKDIR /var/lib/icefloe
 VOLUME /var/lib/icefloe/state

@@ -1,4 +1,4 @@
-# Everything a person or CI does here. `make setup` needs Python >= 3.11 and Java >= 17 only.
+# Commands for developers and CI. `make setup` needs only Python >= 3.11 and Java >= 17.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
@@ -20,7 +20,7 @@ CLIENTS ?= $(VENV)-clients
 DEMO_ARGS ?=
 PEER_ARGS ?=
 
-# The first interpreter that is new enough and can make environments; PYTHON=... overrides.
+# The first interpreter that is new enough and can create environments; PYTHON=... overrides it.
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
@@ -30,7 +30,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP) jars classes ## environment from the lock file, this package, the jars; nothing when complete
+setup: $(STAMP) jars classes ## install the locked dependencies, this package and the jars into .venv
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$$($(FIND_PYTHON) || true)"; \
@@ -44,7 +44,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-clients: $(CLIENTS)/.complete ## programs of others that tests let drive a node, in an environment of their own
+clients: $(CLIENTS)/.complete ## install third-party client programs for tests, into .venv-clients
 
 $(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
 	@[ -x $(CLIENTS)/bin/python ] || $(BIN)/python -m venv $(CLIENTS)
@@ -54,60 +54,60 @@ $(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
 jars: $(STAMP)
 	@$(BIN)/python -m connect.jvm.jars resolve > /dev/null
 
-# Workers start without it as well, only slower.
+# Optional: it makes workers start faster.
 classes: jars
 	@$(BIN)/python -m worker.spark.archiving --missing > /dev/null \
-	  || echo "setup: no archive of Spark's classes could be made; workers start slower" >&2
+	  || echo "setup: the class data archive of Spark could not be created; workers start slower" >&2
 
-demo: setup ## a million payments through broker, Spark and catalog into checked tables
+demo: setup ## write a million payments into Iceberg tables and verify the tables
 	@$(BIN)/icefloe demo --records $(RECORDS) $(DEMO_ARGS)
 
-lint: $(STAMP) site ## style, types, import directions, spelling, links of the documentation
+lint: $(STAMP) site ## check style, types, imports, spelling and links of the documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/codespell $$(git ls-files)
 
-fmt: $(STAMP) ## format and repair what can be repaired
+fmt: $(STAMP) ## format the code, with automatic fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-unit: $(STAMP) ## the fast tests: no child process
+unit: $(STAMP) ## run the unit tests, which start no child process
 	@$(BIN)/python -m tests.lanes unit $(PYTEST_ARGS)
 
-test: setup clients lint ## everything but kills and benches; pytest's summary is the last output
+test: setup clients lint ## run all tests except kill tests and benchmarks
 	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults" $(PYTEST_ARGS)
 
-attack: setup ## what a tenant or a stranger tries, against a running node
+attack: setup ## run attacks of tenants and strangers against a running node
 	@$(BIN)/pytest tests/attack $(PYTEST_ARGS)
 
-golden: setup ## the recordings of Java's behaviour
+golden: setup ## compare with the recordings of the Java sink and Kafka Connect
 	@$(BIN)/python -m tests.golden.run
 
-java-records: setup ## records beyond the recordings, beside the Java libraries; CASES=30000 SEED=1
+java-records: setup ## compare random records with the Java libraries; CASES=30000 SEED=1
 	@JAVA_RECORDS_CASES=$(CASES) JAVA_RECORDS_SEED=$(SEED) $(BIN)/pytest tests/contract/test_java_records.py $(PYTEST_ARGS)
 
-sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
+sim: $(STAMP) ## run the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
 	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 
-faults: setup ## every failpoint, kills, freezes, layouts on real processes; FAULT_SEEDS=10 for a night
+faults: setup ## kill and freeze real processes, at every failpoint and at random; FAULT_SEEDS=10 takes a night
 	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)
 
-bench: setup ## the figures of docs/evidence/performance.md, as a table and JSON
+bench: setup ## measure the figures of docs/evidence/performance.md, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)
 
-bench-peer: setup ## formats x shapes x modes x tables beside the Java sink, an hour; PEER_ARGS chooses
+bench-peer: setup ## compare the performance with the Java sink (an hour); PEER_ARGS selects cases
 	@$(BIN)/python -m tests.bench.peer $(PEER_ARGS)
 
-docs: $(STAMP) ## write the generated pages anew
+docs: $(STAMP) ## generate the reference pages
 	@$(BIN)/python -m connect.generated_docs.configuration_page docs/reference/configuration.md
 	@$(BIN)/python -m connect.generated_docs.converter_pages docs/reference/converters
 	@$(BIN)/python -m connect.generated_docs.connector_schema > docs/reference/connector.schema.json
 	@$(BIN)/python -m connect.generated_docs.transform_pages docs/reference/transforms
 	@$(BIN)/python -m connect.generated_docs.metrics_page > docs/reference/metrics.md
 
-lock: ## resolve dependencies and jars anew, with check sums
+lock: ## update the lock files of dependencies and jars
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/runtime.lock
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
@@ -119,15 +119,15 @@ lock: ## resolve dependencies and jars anew, with check sums
 	@$(MAKE) setup
 	@$(BIN)/python -m connect.jvm.jars lock
 
-sbom: $(STAMP) ## packages and jars of a node as CycloneDX, from the lock files: build/sbom.cdx.json
+sbom: $(STAMP) ## write the packages and jars of a node as CycloneDX to build/sbom.cdx.json
 	@$(BIN)/python .ci/dependencies.py sbom
 
-audit-dependencies: sbom ## known vulnerabilities of those packages; says so when nobody can be asked
+audit-dependencies: sbom ## check the packages for known vulnerabilities
 	@$(BIN)/python .ci/dependencies.py audit
 
-site: $(STAMP) ## the documentation as a site, in build/site; a dead link is an error
+site: $(STAMP) ## build the documentation as a site in build/site; a dead link is an error
 	@mkdir -p build
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
 
-clean: ## remove what was built; the jar cache stays
+clean: ## remove environments and build output; the jar cache is kept
 	@rm -rf $(VENV) $(CLIENTS) .venv-audit build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

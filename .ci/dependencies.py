@@ -1,4 +1,4 @@
-"""What a node is made of: ``dependencies.py (sbom | audit)``.
+"""Lists and audits the dependencies of a node: ``dependencies.py (sbom | audit)``.
 
 ``sbom`` writes the packages and jars of the lock files as CycloneDX JSON to build/sbom.cdx.json; it
 needs no network. ``audit`` checks the packages for known vulnerabilities with pip-audit: status 1
@@ -30,7 +30,7 @@ _JAR = re.compile(r"(?P<name>.+?)-(?P<version>\d[\w.-]*)\.jar")
 
 
 def packages() -> Iterator[dict[str, Any]]:
-    """A component for each package, with the check sums of all its files."""
+    """Yield a component for each package, with the hashes of all its files."""
     found: dict[str, Any] = {}
     for line in PACKAGES.read_text("utf-8").splitlines():
         if match := _PACKAGE.match(line):
@@ -45,7 +45,7 @@ def packages() -> Iterator[dict[str, Any]]:
 
 
 def jars() -> Iterator[dict[str, Any]]:
-    """A component for each jar that a node loads."""
+    """Yield a component for each jar that a node loads."""
     locked = json.loads(JARS.read_text("utf-8"))
     files = {file: digest for part in NODE_JARS for file, digest in locked[part].items()}
     for file, digest in sorted(files.items()):
@@ -68,7 +68,7 @@ def _component(name: str, version: str, purl: str) -> dict[str, Any]:
 
 
 def sbom() -> dict[str, Any]:
-    """The document; the same lock files give the same one."""
+    """Return the CycloneDX document; it depends only on the lock files."""
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     version = re.search(r'^version = "([^"]+)"', project, re.MULTILINE)
     assert version is not None
@@ -84,7 +84,7 @@ def sbom() -> dict[str, Any]:
 
 
 def audit() -> int:
-    """Ask for known vulnerabilities; 1 when there are some."""
+    """Check for known vulnerabilities; return 1 if there are any."""
     report = REPORTS / "audit.json"
     report.unlink(missing_ok=True)
     try:

@@ -16,7 +16,7 @@ from connect.config.keys.client_names import ALLOWED, REFUSED
 
 PREFIXES = ("consumer.override.", "producer.override.", "iceberg.kafka.")
 
-_LOOKS_REFUSED = re.compile(
+_REFUSED_PATTERN = re.compile(
     r".*\.(class|classes|location|path|paths|file|dir|cmd|url|jaas\.config|reporters|providers)"
     r"|.*\.(deserializer|serializer|callback\.handler\..*)|library\..*|.*\.library\..*"
     r"|spark\..*|config\.providers.*|plugin\..*|debug|.*_cb"
@@ -39,7 +39,7 @@ def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
 
 def is_refused(name: str) -> bool:
     """Return whether connectors cannot set a client property."""
-    return name in REFUSED or (name not in ALLOWED and bool(_LOOKS_REFUSED.fullmatch(name)))
+    return name in REFUSED or (name not in ALLOWED and bool(_REFUSED_PATTERN.fullmatch(name)))
 
 
 def allowed_overrides(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:

@@ -134,11 +134,11 @@ def test_long_blocks() -> None:
 ROUTER = {"type": f"{KAFKA}RegexRouter"}
 ROUTER |= {"regex": "(.*)", "replacement": "$1-x"}
 COPY = {"type": f"{ICEBERG}CopyValue", "source.field": "p", "target.field": "q"}
-BESIDE = table(id=LongType(), c=StringType(), q=INNER)
+SIBLING = table(id=LongType(), c=StringType(), q=INNER)
 TWO = table(id=LongType(), c=StringType(), p=INNER, q=INNER)
 CHAINS: dict[str, tuple[list[dict[str, str]], Schema, set[str]]] = {
-    "next to it": ([own("ParseJson", field="p", target="q")], BESIDE, {"p"}),
-    "below": ([own("ParseJson", field="p", target="q.s")], BESIDE, {"p"}),
+    "next to it": ([own("ParseJson", field="p", target="q")], SIBLING, {"p"}),
+    "below": ([own("ParseJson", field="p", target="q.s")], SIBLING, {"p"}),
     "into itself": ([own("ParseJson", field="p", target="p.s")], TABLE, set()),
     "wanted as a text": (
         [own("ParseJson", field="c", target="p")],

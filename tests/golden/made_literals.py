@@ -36,9 +36,9 @@ def literal(rng: Random) -> str:
 
 def _value(rng: Random, depth: int) -> str:
     if not depth:
-        return rng.choice(_WORDS)(rng)
+        return rng.choice(_LITERALS)(rng)
     is_list = rng.random() < 0.5
-    one = rng.choice(_WORDS)  # of one kind, so that there is a common schema
+    one = rng.choice(_LITERALS)  # of one kind, so that there is a common schema
 
     def inner() -> str:
         kind = rng.random()
@@ -108,7 +108,7 @@ def _list_of(rng: Random) -> str:
     return _value(rng, 1)
 
 
-_WORDS: tuple[Callable[[Random], str], ...] = (
+_LITERALS: tuple[Callable[[Random], str], ...] = (
     *(_whole, _whole, _number, _fraction, _fraction, _long, _temporal, _temporal, _temporal),
     *(_quoted, _quoted, _quoted, _bare, _bare, _list_of, made.text, made.text),
 )

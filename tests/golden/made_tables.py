@@ -21,7 +21,7 @@ _LIKELY = {
     "uuid": made.IDENTIFIERS,
     "binary": made.ENCODED,
     "fixed[3]": made.ENCODED,
-    "boolean": made.WORDS,
+    "boolean": made.LITERALS,
 }
 
 

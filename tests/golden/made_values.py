@@ -66,7 +66,7 @@ ENCODED = [
     "A",
     "AQI=",
 ]
-WORDS = [
+LITERALS = [
     *(
         "",
         "x",
@@ -96,7 +96,7 @@ WORDS = [
     ),
     *('"q"', "\\", "/", "{}", "[]", "[1,2]", '{"a":1}', '{"a":1', "$1", "${x}", "\t\n", "a" * 300),
 ]
-TEXTS = [*NUMBERS, *DATES, *TIMES, *INSTANTS, *IDENTIFIERS, *ENCODED, *WORDS]
+TEXTS = [*NUMBERS, *DATES, *TIMES, *INSTANTS, *IDENTIFIERS, *ENCODED, *LITERALS]
 INTEGERS = [
     *(0, 1, -1, 2, 5, 42, 127, 128, -128, -129, 255, 32767, 32768, -32769, 65536, 16777217),
     *(2147483647, 2147483648, -2147483648, -2147483649, 9007199254740993, 1684408953123),

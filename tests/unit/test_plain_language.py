@@ -12,7 +12,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".html", ".js", ".css", ".sh"}
+SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".html", ".js", ".css", ".sh", ".java"}
+FILES = {"Makefile", "Dockerfile", ".ci/run"}
 
 # word or phrase -> what to write
 INSTEAD = {
@@ -59,9 +60,11 @@ KEPT: dict[tuple[str, str], str] = {
 
 _ALTERNATIVES = "|".join(sorted(INSTEAD, key=len, reverse=True))
 _CAPITALISED = "|".join(w.capitalize() for w in sorted(INSTEAD, key=len, reverse=True))
+_UPPER = _ALTERNATIVES.upper()
 _PATTERN = re.compile(
     rf"(?<![A-Za-z])(?:{_ALTERNATIVES}|{_CAPITALISED})(?![a-z'-]?[a-z])"
     rf"|(?<=[a-z])(?:{_CAPITALISED})(?![a-z])"
+    rf"|(?<![A-Za-z])(?:{_UPPER})(?![A-Za-z])"
     rf"|\b(?:{'|'.join(PHRASES)})\b"
 )
 
@@ -92,7 +95,7 @@ def searched_files() -> list[str]:
         name
         for name in names.split("\0")
         if name
-        and Path(name).suffix in SUFFIXES
+        and (Path(name).suffix in SUFFIXES or name in FILES)
         and (ROOT / name).is_file()
         and name != Path(__file__).relative_to(ROOT).as_posix()
     )
@@ -102,6 +105,7 @@ def test_the_search_finds_words_in_prose_and_in_identifiers() -> None:
     """Prose, snake case, camel case and constants are searched; parts of other words are not."""
     assert places("f", "# The herder is told.") == ["f:1 'told' -> reported, sent"]
     assert places("f", "looked_ms = is_told(NodeWord)")[0].startswith("f:1 'looked'")
+    assert places("f", "LOOK_MS = 1")[0].startswith("f:1 'LOOK'")
     assert len(places("f", "looked_ms = is_told(NodeWord)")) == 3
     assert places("f", "password, keyword, lookup, there, recommended, besides, adhere") == []
     assert places("f", "the stream goes on") == ["f:1 'goes on' -> continues"]

@@ -59,14 +59,18 @@ def read_audit(name: ConnectorName, herder: HerderDep) -> m.Audit:
 def retry_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
     """Try a failed table again now."""
     with not_found(f"Connector {name} not found"):
-        return m.TableDecisionResult.model_validate(KNOWN.masked(herder.decide_table(name, table, "retry")))
+        return m.TableDecisionResult.model_validate(
+            KNOWN.masked(herder.decide_table(name, table, "retry"))
+        )
 
 
 @router.post("/tables/{table}/skip", dependencies=[_DECIDE], responses=errors(404, 409, 503))
 def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDecisionResult:
     """Give up the waiting files of a failed table."""
     with not_found(f"Connector {name} not found"):
-        return m.TableDecisionResult.model_validate(KNOWN.masked(herder.decide_table(name, table, "skip")))
+        return m.TableDecisionResult.model_validate(
+            KNOWN.masked(herder.decide_table(name, table, "skip"))
+        )
 
 
 @router.post("/control/rebase", dependencies=[_CONTROL], responses=errors(404, 409, 503))

@@ -38,7 +38,7 @@ import io.apicurio.registry.utils.converter.avro.AvroDataConfig;
  *
  * <p>Cases have the form of tests/golden/records (README.md there), with a "kind": the folder's
  * name, or the file's below schema and routing. It lies in the sink's package, whose classes are
- * not public, so it is compiled into a folder beside the jars.
+ * not public, so it is compiled into a folder next to the jars.
  */
 public final class RecordOracle {
   private static final Map<String, String> BASE =

@@ -15,7 +15,7 @@ from connect.cli.terminal import echo, plain, table
 
 CONNECT = Path(__file__).parents[4] / "connect"
 PRINTING = {"typer.echo", "typer.secho", "click.echo", "console.print"}
-OWN_WORDS = {
+OWN_ENTRIES = {
     "connect/cli/terminal.py",
     "connect/embedded/demo.py",  # own figures, on the machine of one user
     "connect/embedded/stack.py",  # the same
@@ -61,7 +61,7 @@ def test_commands_print_through_one_module() -> None:
     found = [
         f"{path.relative_to(CONNECT.parent)}:{node.lineno}"
         for path in CONNECT.rglob("*.py")
-        if str(path.relative_to(CONNECT.parent)) not in OWN_WORDS
+        if str(path.relative_to(CONNECT.parent)) not in OWN_ENTRIES
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
     ]

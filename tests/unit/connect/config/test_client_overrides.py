@@ -19,7 +19,7 @@ GOOD = {
     "iceberg.catalog.type": "rest",
     "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
-LOOK_ALIKES = (
+SIMILAR_NAMES = (
     "some.new.class",
     "some.interceptor.classes",
     "ssl.new.location",
@@ -38,7 +38,7 @@ LOOK_ALIKES = (
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("name", [*sorted(REFUSED), *LOOK_ALIKES])
+@pytest.mark.parametrize("name", [*sorted(REFUSED), *SIMILAR_NAMES])
 def test_what_no_connector_may_set(prefix: str, name: str) -> None:
     """Each refused name is an error at its key, below each prefix, and reaches no client."""
     raw = {**GOOD, prefix + name: "value-of-it"}
