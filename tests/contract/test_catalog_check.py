@@ -12,7 +12,7 @@ import pytest
 from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.operations.catalog_check import CatalogCheck
-from tests.support.command_line import Said, icefloe
+from tests.support.command_line import CommandResult, icefloe
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
 from tests.support.faulty_http import FaultyProxy
 from tests.support.stack import RestCatalog
@@ -29,7 +29,7 @@ def memory(tmp_path: Path) -> Iterator[MemoryCatalogServer]:
     server.close()
 
 
-def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> Said:
+def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> CommandResult:
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "topics": "t",

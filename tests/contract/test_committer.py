@@ -38,14 +38,14 @@ def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
     assert head.summary is not None
     assert (outcome.snapshot_id, outcome.files, outcome.records) == (head.snapshot_id, 3, 30)
     assert head.summary.operation.value == "append"
-    said = head.summary.additional_properties
-    assert said["kafka.connect.offsets.control-iceberg.connect-c"] == '{"0":5}'
-    assert said["kafka.connect.commit-id"] == str(commit.commit_id)
-    assert said["kafka.connect.task-id"] == "c-0"
-    assert said["kafka.connect.valid-through-ts"] == "2026-01-02T03:04:05.678Z"
-    assert said["engine-name"] == "icefloe"
-    assert said["added-data-files"] == said["total-data-files"] == "3"
-    assert said["added-records"] == said["total-records"] == "30"
+    properties = head.summary.additional_properties
+    assert properties["kafka.connect.offsets.control-iceberg.connect-c"] == '{"0":5}'
+    assert properties["kafka.connect.commit-id"] == str(commit.commit_id)
+    assert properties["kafka.connect.task-id"] == "c-0"
+    assert properties["kafka.connect.valid-through-ts"] == "2026-01-02T03:04:05.678Z"
+    assert properties["engine-name"] == "icefloe"
+    assert properties["added-data-files"] == properties["total-data-files"] == "3"
+    assert properties["added-records"] == properties["total-records"] == "30"
     assert table.properties["icefloe.offsets.control-iceberg.connect-c"] == '{"0":5}'
     assert table.properties["icefloe.topic-id.control-iceberg.connect-c"] == "topic-1"
     tag = table.metadata.refs["icefloe-c"]

@@ -47,9 +47,9 @@ def _refused(tables: StaticTables) -> str:
     with pytest.raises(ConfigError) as refused:
         tables.refresh()
     assert refused.value.code == "sql_table"
-    said = trace_of(refused.value)
-    assert _CANARY not in said
-    return said
+    messages = trace_of(refused.value)
+    assert _CANARY not in messages
+    return messages
 
 
 def test_a_table_reads_no_file_of_others(catalog: CatalogGateway, tmp_path: Path) -> None:

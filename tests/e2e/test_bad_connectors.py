@@ -122,19 +122,19 @@ def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None
     cause = running.trace(name).partition("\n")[0]
     assert f"the broker refuses to create topic {refused}" in cause
     assert "collides" in cause
-    letters = {
+    dead_letters = {
         "errors.tolerance": "all",
         "errors.deadletterqueue.topic.name": f"{name}-letters",  # three replicas by default
     }
-    answer = running.api.put(f"/connectors/{name}/config", json={**config, **letters})
+    answer = running.api.put(f"/connectors/{name}/config", json={**config, **dead_letters})
     assert answer.is_success
     running.until(
         lambda: f"{name}-letters: Unable to replicate" in str(running.status(name)["connector"]),
         lambda: f"the other cause: {running.status(name)}",
     )
-    letters["errors.deadletterqueue.topic.replication.factor"] = "1"
+    dead_letters["errors.deadletterqueue.topic.replication.factor"] = "1"
     running.table("db.t")
-    answer = running.api.put(f"/connectors/{name}/config", json={**config, **letters})
+    answer = running.api.put(f"/connectors/{name}/config", json={**config, **dead_letters})
     assert answer.is_success
     running.until(
         lambda: (

@@ -107,8 +107,8 @@ def test_wrong_arguments_name_the_argument(
 
 def test_a_properties_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """Its path, and that a file that exists is wanted; a folder is no file either."""
-    said = complaint(icefloe(tmp_path, "node", "--properties", "gone.properties"))
-    assert "gone.properties: No such file or directory; name a file that exists" in said
+    output = complaint(icefloe(tmp_path, "node", "--properties", "gone.properties"))
+    assert "gone.properties: No such file or directory; name a file that exists" in output
     assert "Is a directory" in complaint(icefloe(tmp_path, "node", "--properties", "."))
 
 
@@ -116,9 +116,9 @@ def test_a_malformed_properties_file_is_named_with_its_line(tmp_path: Path) -> N
     """A lone backslash, as of a Windows path: file, line and how to write it."""
     file = tmp_path / "node.properties"
     file.write_text("group.id=g\nicefloe.state.dir=C:\\users\\x\n")
-    said = complaint(icefloe(tmp_path, "node", "--properties", str(file)))
-    assert str(file) in said
-    assert "malformed \\u escape in line 2; a backslash is written \\\\" in said
+    output = complaint(icefloe(tmp_path, "node", "--properties", str(file)))
+    assert str(file) in output
+    assert "malformed \\u escape in line 2; a backslash is written \\\\" in output
 
 
 def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
@@ -126,18 +126,18 @@ def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
     file = properties(tmp_path, icefloe__sttate__dir="x", icefloe__drain__grace__ms="soon")
     text = Path(file).read_text().replace("group.id=g\n", "")
     Path(file).write_text(text)
-    said = complaint(icefloe(tmp_path, "node", "--properties", file))
-    assert "Unknown configuration icefloe.sttate.dir. Did you mean icefloe.state.dir?" in said
-    assert "icefloe.drain.grace.ms: Invalid value soon" in said
-    assert 'Missing required configuration "group.id"' in said
+    output = complaint(icefloe(tmp_path, "node", "--properties", file))
+    assert "Unknown configuration icefloe.sttate.dir. Did you mean icefloe.state.dir?" in output
+    assert "icefloe.drain.grace.ms: Invalid value soon" in output
+    assert 'Missing required configuration "group.id"' in output
 
 
 def test_a_node_address_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
     """The listener, and that another can be chosen."""
     file = properties(tmp_path, listeners=f"http://127.0.0.1:{taken_port}")
-    said = complaint(icefloe(tmp_path, "node", "--properties", file))
-    assert f"cannot listen at http://127.0.0.1:{taken_port}: Address already in use" in said
-    assert "choose another address in listeners" in said
+    output = complaint(icefloe(tmp_path, "node", "--properties", file))
+    assert f"cannot listen at http://127.0.0.1:{taken_port}: Address already in use" in output
+    assert "choose another address in listeners" in output
 
 
 def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
@@ -146,9 +146,9 @@ def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> No
     for option, part in (("--rest-port", "REST API"), ("--broker-port", "embedded broker")):
         chosen = {**free, option: str(taken_port)}
         given = [text for pair in chosen.items() for text in pair]
-        said = complaint(icefloe(tmp_path, "up", "--state-dir", "state", *given))
-        assert f"{part} cannot listen on 127.0.0.1:{taken_port}" in said
-        assert "choose another port or end that process" in said
+        output = complaint(icefloe(tmp_path, "up", "--state-dir", "state", *given))
+        assert f"{part} cannot listen on 127.0.0.1:{taken_port}" in output
+        assert "choose another port or end that process" in output
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -160,9 +160,9 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("up", "--broker-port", "0", "--rest-port", "0", "--state-dir", "file/state"),
         ("demo", "--records", "1", "--state-dir", "file/state"),
     ):
-        said = complaint(icefloe(tmp_path, *command))
-        assert "file/state" in said
-        assert "cannot be written: Not a directory" in said
+        output = complaint(icefloe(tmp_path, *command))
+        assert "file/state" in output
+        assert "cannot be written: Not a directory" in output
 
 
 @pytest.mark.parametrize("command", ["node", "up", "demo"])
@@ -175,14 +175,14 @@ def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
         "demo": ("demo", "--state-dir", "state", "--records", "1"),
     }[command]
     old = old_java(tmp_path)
-    said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME=str(old)))
-    assert f"{old}/bin/java is Java 11: {advice}" in said
-    said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=f"{old}/bin:/usr/bin"))
-    assert f"{old}/bin/java is Java 11: {advice}" in said
-    said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="/nonexistent"))
-    assert f"JAVA_HOME is /nonexistent, but there is no bin/java in it: {advice}" in said
-    said = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=str(tmp_path)))
-    assert f"Java was not found: {advice}" in said
+    output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME=str(old)))
+    assert f"{old}/bin/java is Java 11: {advice}" in output
+    output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=f"{old}/bin:/usr/bin"))
+    assert f"{old}/bin/java is Java 11: {advice}" in output
+    output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="/nonexistent"))
+    assert f"JAVA_HOME is /nonexistent, but there is no bin/java in it: {advice}" in output
+    output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=str(tmp_path)))
+    assert f"Java was not found: {advice}" in output
 
 
 def test_a_node_without_broker_says_which_it_waits_for(tmp_path: Path) -> None:
@@ -207,9 +207,9 @@ def test_a_node_without_broker_says_which_it_waits_for(tmp_path: Path) -> None:
             except httpx.TransportError:
                 continue
             assert answer.status_code == 503
-        said = complaint(icefloe(tmp_path, "node", "--properties", properties(tmp_path)))
-        assert "a node is running on" in said
-        assert "state already; end it or use another folder" in said
+        output = complaint(icefloe(tmp_path, "node", "--properties", properties(tmp_path)))
+        assert "a node is running on" in output
+        assert "state already; end it or use another folder" in output
         node.send_signal(signal.SIGTERM)
         assert node.wait(TIMEOUT_S) == 0
     finally:

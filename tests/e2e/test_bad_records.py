@@ -58,7 +58,7 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
 ) -> None:
     """Bytes as they were, Connect's headers behind; the good ones are rows; the counts agree."""
     name = unique_name("tolerates")
-    topic, letters = running.topic("mixed", partitions=2), unique_name("letters")
+    topic, dead_letters = running.topic("mixed", partitions=2), unique_name("letters")
     schema = Schema(
         NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())
     )
@@ -66,7 +66,7 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     config = {
         **running.connector(topics=topic, iceberg__tables=f"bad.{name}"),
         **DEAD_LETTERS,
-        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.name": dead_letters,
         "errors.deadletterqueue.context.headers.enable": "true",
     }
     bad = _mix(running, topic, 0, 200)
@@ -88,7 +88,7 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     bad += _mix(running, topic, 400, 600)
     rows = running.rows(f"bad.{name}", 450, name)
     assert pick(rows, "id") == [(n,) for n in range(600) if n % 4]
-    found = running.records(letters)
+    found = running.records(dead_letters)
     assert sorted((r.key(), r.value()) for r in found) == sorted(bad)
     for record in found:
         headers = record.headers()

@@ -181,8 +181,8 @@ def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
     running.stop(three.name)
     asked = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
     assert running.icefloe(*asked)[0] == 2
-    status, said = running.icefloe(*asked, "--yes")
-    assert (status, "removed by snapshot" in said) == (0, True), said
+    status, output = running.icefloe(*asked, "--yes")
+    assert (status, "removed by snapshot" in output) == (0, True), output
     running.request_state(three.name, "resume")
     three.produce(*KINDS)
     three.arrived(*KINDS)

@@ -140,9 +140,9 @@ def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_sessio
         assert head.summary.operation.value == "overwrite"
         if kind != "bucket":  # DuckDB 1.5 misreads equality deletes of a partition
             assert duckdb_rows(loaded, "id", "region", "balance") == wanted
-    status, said = running.icefloe("audit", name)
-    assert status == 0, said
-    assert "rows made by records" in said
+    status, output = running.icefloe("audit", name)
+    assert status == 0, output
+    assert "rows made by records" in output
     running.delete(name)
     specs = running.catalog.load_table(tables["region"]).specs()
     assert [len(spec.fields) for spec in specs.values()] == [1, 0]

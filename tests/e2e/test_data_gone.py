@@ -96,14 +96,14 @@ def test_a_recreated_control_topic_is_rebased(running: RunningStack, admin: Kafk
     assert _ids(running, table, name, 10) == [*range(10)]
     admin.delete_topic(control)
     assert "control_log_reset" in running.trace(name).partition("\n")[0]
-    code, said = running.icefloe("control", "rebase", name)
+    code, output = running.icefloe("control", "rebase", name)
     assert code == 1
-    assert "STOPPED" in said
+    assert "STOPPED" in output
     running.stop(name)
     assert running.icefloe("control", "rebase", name)[0] == 2  # it says what is given up
-    code, said = running.icefloe("control", "rebase", name, "--yes")
+    code, output = running.icefloe("control", "rebase", name, "--yes")
     assert code == 0
-    assert "that were not committed are given up" in said
+    assert "that were not committed are given up" in output
     running.request_state(name, "resume")
     running.produce(topic, *numbered(10, 10))
     assert _ids(running, table, name, 20) == [*range(20)]

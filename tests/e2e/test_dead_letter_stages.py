@@ -48,7 +48,7 @@ def test_every_stage_is_a_dead_letter_once_in_topic_and_table(
 ) -> None:
     """The worker is killed in between; rows and records agree; nothing of a record is in a log."""
     name = unique_name("stages")
-    topic, letters = running.topic("stages"), unique_name("letters")
+    topic, dead_letters = running.topic("stages"), unique_name("letters")
     table, dead = f"stages.{name}", f"stages_{mode}.dead"
     running.table(table, schema=TABLE)
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
@@ -64,7 +64,7 @@ def test_every_stage_is_a_dead_letter_once_in_topic_and_table(
         "iceberg.tables.route-field": "kind",
         f"iceberg.table.{table}.route-regex": "good",
         "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.name": dead_letters,
         "errors.deadletterqueue.topic.replication.factor": "1",
         "errors.deadletterqueue.context.headers.enable": "true",
         "errors.deadletterqueue.table": dead,
@@ -99,7 +99,7 @@ def test_every_stage_is_a_dead_letter_once_in_topic_and_table(
         lambda: duckdb_rows(running.catalog.load_table(table), "id") == ids,
         lambda: f"the good records of {table}",
     )
-    assert len(running.records(letters)) == 3 * len(STAGES)
+    assert len(running.records(dead_letters)) == 3 * len(STAGES)
     assert not [file for file, text in running.logs().items() if CANARY in text]
     assert CANARY not in running.api.get("/metrics").text
     assert CANARY not in running.api.get(f"/connectors/{name}/status").text

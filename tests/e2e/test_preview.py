@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from connect.errors import ConfigError
 from connect.operations.preview.connector_preview import preview_in_process
 from connect.operations.preview.preview_report import json_value
-from tests.support.command_line import Said, icefloe
+from tests.support.command_line import CommandResult, icefloe
 from tests.support.running_stack import RunningStack, duckdb_rows
 from tests.support.stack import unique_name
 
@@ -57,11 +57,11 @@ class Previewed:
 
     def preview(self, *options: str) -> tuple[int, Json]:
         """Run the command; its status and its JSON."""
-        said = self.command("-o", "json", *options)
-        assert said.stdout, said.stderr
-        return said.status, json.loads(said.stdout)
+        output = self.command("-o", "json", *options)
+        assert output.stdout, output.stderr
+        return output.status, json.loads(output.stdout)
 
-    def command(self, *options: str) -> Said:
+    def command(self, *options: str) -> CommandResult:
         """Run the command against the node, whose properties give the converters."""
         server = () if "--direct" in options else ("--server", self.running.stack.rest_url)
         return icefloe("preview", "-f", str(self.file), *server, *options)
@@ -230,14 +230,14 @@ def test_only_as_many_records_as_asked_for_are_read(running: RunningStack, tmp_p
     assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [0, 1, 2]
     _, shown = previewed.preview("--records", "3", "--from", "latest")
     assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [7, 8, 9]
-    said = previewed.command()
-    assert said.status == 0
+    output = previewed.command()
+    assert output.status == 0
     properties = running.stack.state_dir / "node.properties"
     direct = previewed.command("--direct", "-p", str(properties))
-    assert direct.stdout == said.stdout
-    assert f"table {previewed.table} (would be created)" in said.stdout
-    assert f'{previewed.topic}-0@9  insert  {{"id": 9}}' in said.stdout
-    assert said.stdout.endswith("10 records: 10 written\n")
+    assert direct.stdout == output.stdout
+    assert f"table {previewed.table} (would be created)" in output.stdout
+    assert f'{previewed.topic}-0@9  insert  {{"id": 9}}' in output.stdout
+    assert output.stdout.endswith("10 records: 10 written\n")
 
 
 def test_a_preview_that_takes_too_long_is_ended(running: RunningStack, tmp_path: Path) -> None:

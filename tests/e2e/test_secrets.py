@@ -24,7 +24,7 @@ def test_secrets_are_nowhere_but_in_the_configuration(
 ) -> None:
     """Canaries of store, catalog and broker, through success, a bad record and a lost catalog."""
     name, table = unique_name("secret"), "secrets.t"
-    letters = unique_name("secret-letters")
+    dead_letters = unique_name("secret-letters")
     catalog = load_catalog("rest", **rest_catalog.properties, **s3_server.properties)
     running.table(table, catalog, properties={"write.data.path": f"{s3_server.warehouse}/secrets"})
     topic = running.topic("secret")
@@ -37,14 +37,14 @@ def test_secrets_are_nowhere_but_in_the_configuration(
     config = {**running.connector(topics=topic, iceberg__tables=table), **connection}
     config |= {
         "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.name": dead_letters,
         "errors.deadletterqueue.topic.replication.factor": "1",
         "errors.deadletterqueue.context.headers.enable": "true",
     }
     running.produce(topic, {"id": 1, "name": "x"}, {"id": "bad"}, {"id": 2, "name": "y"})
     running.create(name, config)
     running.rows(table, 2, name, catalog)
-    _nowhere(running, [name], topics=("control-iceberg", letters))
+    _nowhere(running, [name], topics=("control-iceberg", dead_letters))
     for snapshot in catalog.load_table(table).metadata.snapshots:
         _clean(str(snapshot), "snapshot")
     for file in rest_catalog.warehouse.rglob("*.json"):
@@ -80,7 +80,7 @@ def test_secrets_are_nowhere_but_in_the_configuration(
         lambda: "no metrics of the connector at statsd",
     )
     _clean("\n".join(running.statsd), "statsd")
-    _nowhere(running, [name, *broken], topics=("control-iceberg", "icefloe-status", letters))
+    _nowhere(running, [name, *broken], topics=("control-iceberg", "icefloe-status", dead_letters))
     running.delete(name, *broken)
 
 

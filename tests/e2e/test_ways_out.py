@@ -73,11 +73,11 @@ class Case:
     def rebase(self) -> str:
         """Ask what a rebase would do, then do it; what it says."""
         at_first = ("control", "rebase", self.name)
-        status, said = self.running.icefloe(*at_first)
-        assert status == 2, said
-        status, said = self.running.icefloe(*at_first, "--yes")
-        assert status == 0, said
-        return said
+        status, output = self.running.icefloe(*at_first)
+        assert status == 2, output
+        status, output = self.running.icefloe(*at_first, "--yes")
+        assert status == 0, output
+        return output
 
     def is_running(self) -> bool:
         """Whether connector and tasks are."""
@@ -118,8 +118,8 @@ def test_a_rebase_restores_a_lost_floor(running: RunningStack, admin: KafkaAdmin
     running.request_state(case.name, "resume")
     assert "floor_lost" in case.reported()
     case.stop()
-    said = case.rebase()
-    assert "floor_lost" in said
+    output = case.rebase()
+    assert "floor_lost" in output
     running.request_state(case.name, "resume")
     assert case.ids(16) == [-1, *range(15)]
     case.runs()
@@ -209,10 +209,10 @@ def announce_ranges(case: Case, *ranges: tuple[int, int]) -> None:
     )
     hand.init()
     for start, end in ranges:
-        said = SourceRange(case.topic, 0, start, end, 0, 0, 0, 0, None)
+        output = SourceRange(case.topic, 0, start, end, 0, 0, 0, 0, None)
         stand = TopicPartitionOffset(case.topic, 0, end, None)
         event = Event(uuid4(), 0, group, DataComplete(uuid4(), (stand,)))
-        headers = encode_headers(EventHeaders(layout=1, ranges=(said,)))
+        headers = encode_headers(EventHeaders(layout=1, ranges=(output,)))
         hand.transact(
             [ProducerMessage(case.control, group.encode(), encode(event), headers, partition=0)]
         )

@@ -92,7 +92,7 @@ class Verdict:
 
     wrong: tuple[str, ...]
     records: int
-    letters: int
+    dead_letters: int
     dropped: int
     snapshots: int
     files: int
@@ -247,22 +247,28 @@ class Field:
         self.until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
         log = join_logs([*self._retired, last])
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
-        letters = read_letters(servers, LETTERS_TOPIC)
+        dead_letters = read_letters(servers, LETTERS_TOPIC)
         ranges, events = read_ranges(servers, CONTROL_TOPIC)
-        letters_count, rows = len(letters.partitions), sum(len(t.rows.partitions) for t in tables)
+        letters_count, rows = (
+            len(dead_letters.partitions),
+            sum(len(t.rows.partitions) for t in tables),
+        )
         dropped = int((log.tables == DROPPED).sum())
         accounts = checkers.check_accounts(
             (r for reported in ranges.values() for r in reported),
             records=len(log.partitions),
             rows=rows,
-            letters=letters_count,
+            dead_letters=letters_count,
             dropped=dropped,
         )
         texts = {**self._texts(), CONTROL_TOPIC: events}
         return Verdict(
             (
                 *checkers.findings(log, tables),
-                *(f"dead letters: {w}" for w in checkers.check_rows(log.of(DEAD_LETTER), letters)),
+                *(
+                    f"dead letters: {w}"
+                    for w in checkers.check_rows(log.of(DEAD_LETTER), dead_letters)
+                ),
                 *checkers.check_source_offsets(self.admin.committed(GROUP, list(ends)), ends),
                 *checkers.check_ranges(ranges, ends),
                 *accounts,

@@ -243,7 +243,7 @@ def check_ranges(
 
 
 def check_accounts(
-    ranges: Iterable[RangeSeen], *, records: int, rows: int, letters: int, dropped: int
+    ranges: Iterable[RangeSeen], *, records: int, rows: int, dead_letters: int, dropped: int
 ) -> list[str]:
     """Source = tables + dead letters + dropped, in our counts and in the announced counts.
 
@@ -251,14 +251,14 @@ def check_accounts(
         ranges: every committed announcement.
         records: of the source.
         rows: of all tables.
-        letters: on the dead letter topic.
+        dead_letters: on the dead letter topic.
         dropped: records of the source that belong nowhere.
     """
     seen = list(ranges)
     counts = (
         ("read", sum(r.read for r in seen), records),
         ("written", sum(r.written for r in seen), rows),
-        ("dead-lettered", sum(r.dead_lettered for r in seen), letters),
+        ("dead-lettered", sum(r.dead_lettered for r in seen), dead_letters),
         ("dropped", sum(r.dropped for r in seen), dropped),
     )
     out = [
@@ -266,9 +266,9 @@ def check_accounts(
         for what, announced, found in counts
         if announced != found
     ]
-    if records != rows + letters + dropped:
+    if records != rows + dead_letters + dropped:
         out.append(
-            f"{records} records are {rows} rows + {letters} dead letters + {dropped} dropped"
+            f"{records} records are {rows} rows + {dead_letters} dead letters + {dropped} dropped"
         )
     return out
 

@@ -74,8 +74,8 @@ def join_logs(logs: Sequence[Log]) -> Log:
 def read_letters(bootstrap_servers: str, topic: str) -> Rows:
     """The dead letters: which records they are."""
     found, _ = _read(bootstrap_servers, [topic], _identity)
-    letters = np.array(found, dtype=np.int64).reshape(-1, 3)
-    return Rows(letters[:, 0], letters[:, 1], np.zeros(len(letters), np.int64))
+    dead_letters = np.array(found, dtype=np.int64).reshape(-1, 3)
+    return Rows(dead_letters[:, 0], dead_letters[:, 1], np.zeros(len(dead_letters), np.int64))
 
 
 def read_ranges(

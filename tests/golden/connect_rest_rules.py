@@ -192,8 +192,8 @@ def _without_errors(pair: Pair, is_own: Callable[[str, str], bool]) -> bool:
     count = 0
     for entry in ours["configs"]:
         name, errors = entry["value"]["name"], entry["value"]["errors"]
-        said = known.get(name, ())
-        entry["value"]["errors"] = [t for t in errors if t in said or not is_own(name, t)]
+        reported = known.get(name, ())
+        entry["value"]["errors"] = [t for t in errors if t in reported or not is_own(name, t)]
         count += len(errors) - len(entry["value"]["errors"])
     ours["error_count"] -= count
     return count > 0

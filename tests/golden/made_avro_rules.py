@@ -21,8 +21,8 @@ _MARK = "io.confluent.connect.avro.field.default"
 def avro_rule(case: Case) -> str | None:
     """The rule by which a case of ``converters/AvroData`` differs; None when there is none."""
     expected, source = case["expected"], case["input"]
-    said = (expected.get("error") or {}).get("message") or ""
-    if "error" in expected and not said.startswith("Invalid type for "):
+    recorded_error = (expected.get("error") or {}).get("message") or ""
+    if "error" in expected and not recorded_error.startswith("Invalid type for "):
         return None
     try:
         reader = avro_reader(parse_avro(json.dumps(source["avro_schema"])), case["config"])

@@ -199,8 +199,8 @@ def _fields_of_later_items(case: Case, outcome: Outcome) -> bool:
 
 def _decimal_grows(case: Case, outcome: Outcome) -> bool:
     """Java's writer refuses a decimal that its column is too short for."""
-    said = (case["expected"].get("error") or {}).get("message") or ""
-    is_long = re.match(r"Cannot write value as decimal\(.*too large", said) is not None
+    recorded_error = (case["expected"].get("error") or {}).get("message") or ""
+    is_long = re.match(r"Cannot write value as decimal\(.*too large", recorded_error) is not None
     given, stored = _leaf(case.get("given")), _leaf(outcome.value)
     return is_long and outcome.error is None and None not in (given, stored) and given == stored
 
@@ -219,12 +219,12 @@ _AVRO_MAPS = (
 )
 
 
-def _java_says(*texts: str) -> Callable[[Case, Outcome], bool]:
+def _java_error(*texts: str) -> Callable[[Case, Outcome], bool]:
     """Return a rule: Java fails with one of the texts, and our reader accepts the case."""
 
     def holds(case: Case, outcome: Outcome) -> bool:
-        said = (case["expected"].get("error") or {}).get("message") or ""
-        return outcome.error is None and any(text in said for text in texts)
+        recorded_error = (case["expected"].get("error") or {}).get("message") or ""
+        return outcome.error is None and any(text in recorded_error for text in texts)
 
     return holds
 
@@ -233,25 +233,25 @@ EXTENSIONS = (
     Rule(
         "Avro's null alone is null",
         frozenset(),
-        _java_says("Standalone null schemas", "Found null value for non-optional schema"),
+        _java_error("Standalone null schemas", "Found null value for non-optional schema"),
     ),
     Rule(
         "defaults that hold unions of null alone",
         frozenset(),
-        _java_says('data.Field.name()" because "field" is null'),
+        _java_error('data.Field.name()" because "field" is null'),
     ),
     Rule(
         "a record's own default may hold unions",
         frozenset(),
-        _java_says(
+        _java_error(
             'the return value of "org.apache.kafka.connect.data.Schema.field(String)" is null'
         ),
     ),
-    Rule("fields and symbols may have any name", frozenset(), _java_says(*_AVRO_NAMES)),
+    Rule("fields and symbols may have any name", frozenset(), _java_error(*_AVRO_NAMES)),
     Rule("fields of later items of a new list are added", frozenset(), _fields_of_later_items),
     Rule("a decimal column grows under evolution", frozenset(), _decimal_grows),
-    Rule("odd connect properties are ignored", frozenset(), _java_says(*_AVRO_PROPERTIES)),
-    Rule("maps of Avro's entries are read anywhere", frozenset(), _java_says(*_AVRO_MAPS)),
+    Rule("odd connect properties are ignored", frozenset(), _java_error(*_AVRO_PROPERTIES)),
+    Rule("maps of Avro's entries are read anywhere", frozenset(), _java_error(*_AVRO_MAPS)),
     Rule("Avro schemas that contain themselves are refused", frozenset(), _recursive),
     Rule("decimals of Avro's fixed are read", frozenset(), _fixed_decimal),
     Rule("numbers outside of connect.type are refused", frozenset(), _small_integer),

@@ -170,9 +170,9 @@ def _configured(case: Case, error: ConfigError) -> Result:
         return Result(case["name"], "by rule", "a mode that is none is an error")
     if recorded is None or recorded["stage"] != "configure":
         return Result(case["name"], "failing", f"{error} for {case['expected']!s:.300}")
-    said = _bare(_JAVA_SPECIFIC.split(recorded["message"])[0].strip(" :"))
+    expected_text = _bare(_JAVA_SPECIFIC.split(recorded["message"])[0].strip(" :"))
     ours = _bare(error.message)
-    if said in ours:
+    if expected_text in ours:
         return Result(case["name"], "agreed")
     if "Not a " in recorded["message"] and "Missing required configuration" in ours:
         return Result(case["name"], "by rule", "a missing type is missing, as in REST answers")

@@ -196,12 +196,12 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
     for number, name in enumerate(NAMES):
         # a child tells what ran on it earlier, too: of gauges only what runs there now counts
         lag = [["lag_records", {"connector": "one", "task": str(t)}, 10**number] for t in range(3)]
-        letters = ["records_dead_lettered", {"connector": "one", "task": "0"}, 2**number]
+        dead_letters = ["records_dead_lettered", {"connector": "one", "task": "0"}, 2**number]
         own = [
             ["records_uncommitted", {"connector": "one"}, 40 + number],
             ["valid_through_timestamp_seconds", {"connector": "one"}, 1_700_000_000 + number],
         ]
-        for child, samples in (("worker", [*lag, letters]), ("coordinator", own)):
+        for child, samples in (("worker", [*lag, dead_letters]), ("coordinator", own)):
             reported = [{"event": "metrics", "samples": samples}]
             (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(reported))
     start(nodes, *NAMES)

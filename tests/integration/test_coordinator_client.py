@@ -45,8 +45,8 @@ def test_questions_to_an_absent_coordinator_harm_nothing(own_broker: Broker) -> 
 
     def until_answered() -> None:
         """A broker that has just started may not answer within the limit of a call."""
-        while (said := answer()) != "[]":
-            assert said == "broker_unavailable"
+        while (reported := answer()) != "[]":
+            assert reported == "broker_unavailable"
 
     until_answered()
     own_broker.stop()

@@ -61,7 +61,7 @@ def _stop(node: RunningNode, name: str) -> None:
     node.until(lambda: node.has_stopped(name))
 
 
-def _said(node: RunningNode, topic: str) -> list[Any]:
+def _messages(node: RunningNode, topic: str) -> list[Any]:
     """Return every announcement of moved offsets in a control topic, in order."""
     records = committed_records(node.kafka, TopicPartition(topic, 0))
     found = [decode_headers(record.headers).moved for record in records]
@@ -103,7 +103,7 @@ def test_recreated_source_topics_are_read_when_their_offsets_are_set(
     assert dict(node.layouts("c")[0].topic_ids) == known  # another topic's offsets say nothing
     assert node.call("DELETE", change).status_code == 200
     assert dict(node.layouts("c")[0].topic_ids) == {**known, orders: new}
-    assert _said(node, f"{node.group_id}-control") == [((users, 0),), ()]
+    assert _messages(node, f"{node.group_id}-control") == [((users, 0),), ()]
     node.call("PUT", "/connectors/c/resume")
     node.running("c", 1)
     assert node.commands("worker", "c")[-1]["layout"]["topic_ids"] == {**known, orders: new}
@@ -147,12 +147,12 @@ def test_offsets_of_a_deleted_regex_topic_are_reset(
     admin.delete_topic(gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
-        assert _said(node, f"{node.group_id}-control") == []
+        assert _messages(node, f"{node.group_id}-control") == []
         node.start()
     node.until(lambda: node.layouts("c")[0].number == node.layouts("c")[1] == 2)
     assert node.layouts("c")[0].partitions == {(first, 0)}
-    said = () if dies else ((gone, 0),)  # of what there was before nothing is known: all
-    assert _said(node, f"{node.group_id}-control") == [said]
+    message = () if dies else ((gone, 0),)  # of what there was before nothing is known: all
+    assert _messages(node, f"{node.group_id}-control") == [message]
 
 
 def test_a_task_that_misses_its_topic_makes_the_leader_read_the_topics(
@@ -206,8 +206,10 @@ def test_a_gap_in_the_source_is_a_bug_unless_an_operator_moved_offsets(
     (moved,) = committed_records(node.kafka, TopicPartition(control, 0))
     with Running(bench.coordinator()) as running:
         _ranges(bench, 0, 10)
-        (said,) = bench.messages(decode(moved.value or b"").payload)
-        bench.hand.transact([type(said)(said.topic, said.key, said.value, moved.headers)])
+        (message,) = bench.messages(decode(moved.value or b"").payload)
+        bench.hand.transact(
+            [type(message)(message.topic, message.key, message.value, moved.headers)]
+        )
         _ranges(bench, 50, 60)
         _ranges(bench, 60, 70)
         assert running.error is None

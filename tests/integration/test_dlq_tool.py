@@ -23,7 +23,7 @@ from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperat
 from connect.operations.dead_letter_replay import ReplayChoice
 from connect.records.dead_letter import message
 from connect.validation.parse import parse
-from tests.support.command_line import Said, icefloe
+from tests.support.command_line import CommandResult, icefloe
 from tests.support.reading import committed_records
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics, unique_name
@@ -35,7 +35,7 @@ KILLED = -9
 TIME_MS = 1_700_000_000_000
 
 
-class Letters:
+class DeadLetterTool:
     """A connector's file and its dead letter topic.
 
     Args:
@@ -111,7 +111,7 @@ class Letters:
         where = ("-f", str(self.file), "--bootstrap-server", self._kafka["bootstrap.servers"])
         return ["dlq", command, self.name, *more, *where]
 
-    def run(self, *arguments: str) -> Said:
+    def run(self, *arguments: str) -> CommandResult:
         """The command as a user runs it."""
         return icefloe(*self._command(*arguments))
 
@@ -145,23 +145,27 @@ def node(
 
 
 @pytest.fixture(params=["node", "direct"])
-def letters(
+def dead_letters(
     request: pytest.FixtureRequest,
     kafka_properties: dict[str, str],
     topics: Topics,
     tmp_path: Path,
     node: RunningNode,
-) -> Iterator[Letters]:
+) -> Iterator[DeadLetterTool]:
     """A connector without dead letters; no catalog answers at its address."""
-    made = Letters(kafka_properties, topics, tmp_path, node if request.param == "node" else None)
+    made = DeadLetterTool(
+        kafka_properties, topics, tmp_path, node if request.param == "node" else None
+    )
     yield made
     made.close()
 
 
 @pytest.fixture
-def direct(kafka_properties: dict[str, str], topics: Topics, tmp_path: Path) -> Iterator[Letters]:
+def direct(
+    kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
+) -> Iterator[DeadLetterTool]:
     """A connector that no node runs."""
-    made = Letters(kafka_properties, topics, tmp_path)
+    made = DeadLetterTool(kafka_properties, topics, tmp_path)
     yield made
     made.close()
 
@@ -174,23 +178,23 @@ def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
     return sorted(kept, key=lambda row: row[0] or 0)
 
 
-def test_a_killed_command_replays_each_dead_letter_once(direct: Letters) -> None:
+def test_a_killed_command_replays_each_dead_letter_once(direct: DeadLetterTool) -> None:
     """Killed after a transaction and inside one: all are back, byte for byte, none twice."""
-    letters = direct
-    expected = letters.add(0, 700) + letters.add(700, 1_900)
-    letters.killed_replay("R2")
-    some = len(letters.back())
+    dead_letters = direct
+    expected = dead_letters.add(0, 700) + dead_letters.add(700, 1_900)
+    dead_letters.killed_replay("R2")
+    some = len(dead_letters.back())
     assert 0 < some < len(expected)
-    letters.killed_replay("R1")
-    done = letters.run("replay", "--yes")
+    dead_letters.killed_replay("R1")
+    done = dead_letters.run("replay", "--yes")
     assert done.status == 0, done.stderr
-    assert f"{len(expected) - some:,} were put back on topic {letters.source}" in done.stdout
-    assert content(letters.back()) == content(expected)
-    more = letters.add(1_900, 1_903)
-    again = letters.run("replay", "--yes")
-    assert f"3 were put back on topic {letters.source}" in again.stdout
-    assert content(letters.back()) == content(expected + more)
-    assert "no dead letter waits" in letters.run("replay", "--yes").stdout
+    assert f"{len(expected) - some:,} were put back on topic {dead_letters.source}" in done.stdout
+    assert content(dead_letters.back()) == content(expected)
+    more = dead_letters.add(1_900, 1_903)
+    again = dead_letters.run("replay", "--yes")
+    assert f"3 were put back on topic {dead_letters.source}" in again.stdout
+    assert content(dead_letters.back()) == content(expected + more)
+    assert "no dead letter waits" in dead_letters.run("replay", "--yes").stdout
     assert CONTENT not in done.stdout + done.stderr + again.stdout + again.stderr
 
 
@@ -201,20 +205,20 @@ def test_a_killed_node_replays_each_dead_letter_once(
     node = RunningNode(tmp_path / "node", kafka_properties["bootstrap.servers"])
     node.folder.mkdir()
     node.start("replay")
-    letters = Letters(kafka_properties, topics, tmp_path, node)
+    dead_letters = DeadLetterTool(kafka_properties, topics, tmp_path, node)
     try:
-        expected = letters.add(0, 900)
-        assert letters.run("replay", "--yes").status == 3
+        expected = dead_letters.add(0, 900)
+        assert dead_letters.run("replay", "--yes").status == 3
         assert node.process.wait(60) != 0
-        assert letters.back() == []
+        assert dead_letters.back() == []
         node.start()
-        node.until(lambda: node.call("GET", f"/connectors/{letters.name}").status_code == 200)
-        done = letters.run("replay", "--yes")
+        node.until(lambda: node.call("GET", f"/connectors/{dead_letters.name}").status_code == 200)
+        done = dead_letters.run("replay", "--yes")
         assert done.status == 0, done.stderr
-        assert content(letters.back()) == content(expected)
-        assert "no dead letter waits" in letters.run("replay", "--yes").stdout
+        assert content(dead_letters.back()) == content(expected)
+        assert "no dead letter waits" in dead_letters.run("replay", "--yes").stdout
     finally:
-        letters.close()
+        dead_letters.close()
         node.close()
 
 
@@ -222,111 +226,115 @@ def test_a_node_replays_a_limited_number_of_offsets_per_request(
     kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
 ) -> None:
     """Requests are repeated up to the first ends; dead letters that came later are left."""
-    letters = Letters(kafka_properties, topics, tmp_path)
-    expected = letters.add(0, 120)
+    dead_letters = DeadLetterTool(kafka_properties, topics, tmp_path)
+    expected = dead_letters.add(0, 120)
     limits = replace(NODE_LIMITS, replayed_offsets_max=50, counted_offsets_max=30)
     operations = ConnectorOperations(kafka_properties, {}, SystemClock(), limits)
-    counted = operations.dead_letter_kinds(letters.config)
+    counted = operations.dead_letter_kinds(dead_letters.config)
     assert (counted["records"], counted["offsets_not_read"]) == (29, 91)  # and a marker
-    plan = operations.replay(letters.config, ReplayChoice(), is_applied=False)
+    plan = operations.replay(dead_letters.config, ReplayChoice(), is_applied=False)
     assert (plan["offsets_left"], sum(plan["targets"].values())) == (71, 50)
-    assert letters.back() == []
-    letters.add(120, 130)
+    assert dead_letters.back() == []
+    dead_letters.add(120, 130)
     ends = {end["partition"]: end["offset"] for end in plan["ends"]}
     left = []
     while not left or left[-1]:
-        done = operations.replay(letters.config, ReplayChoice(ends=ends), is_applied=True)
+        done = operations.replay(dead_letters.config, ReplayChoice(ends=ends), is_applied=True)
         left.append(done["offsets_left"])
     assert left == [71, 21, 0]
-    assert content(letters.back()) == content(expected)
-    letters.close()
+    assert content(dead_letters.back()) == content(expected)
+    dead_letters.close()
 
 
 def test_other_connectors_dead_letters_in_a_shared_topic_are_hidden_by_a_node(
-    letters: Letters,
+    dead_letters: DeadLetterTool,
 ) -> None:
     """A node neither counts nor shows them; the direct command reads the whole topic."""
-    letters.add(0, 2)
-    letters.add(2, 5, name="another")
-    is_node = letters.node is not None
-    found = json.loads(letters.run("list", "-o", "json").stdout)
+    dead_letters.add(0, 2)
+    dead_letters.add(2, 5, name="another")
+    is_node = dead_letters.node is not None
+    found = json.loads(dead_letters.run("list", "-o", "json").stdout)
     assert found["records"] == (2 if is_node else 5)
     for more in ([], ["--content"]):
-        displayed = letters.run("show", "0:4", *more)  # behind a marker
+        displayed = dead_letters.run("show", "0:4", *more)  # behind a marker
         assert displayed.status == (1 if is_node else 0), displayed.stderr
         assert (CONTENT in displayed.output) == (not is_node and bool(more))
 
 
 def test_no_dead_letter_goes_to_a_topic_that_the_connector_does_not_read(
-    letters: Letters, topics: Topics
+    dead_letters: DeadLetterTool, topics: Topics
 ) -> None:
     """Neither by ``--topic`` nor by a forged header."""
     other = topics.create("other")
-    letters.add(0, 1, context=False)
-    refused = letters.run("replay", "--yes", "--topic", other)
+    dead_letters.add(0, 1, context=False)
+    refused = dead_letters.run("replay", "--yes", "--topic", other)
     assert refused.status == 1, refused.output
     assert f"goes to topic {other} which does not exist, or which" in refused.stderr
-    source, letters.source = letters.source, other
-    letters.add(1, 2)
-    letters.source = source
-    refused = letters.run("replay", "--yes", "--topic", source)
+    source, dead_letters.source = dead_letters.source, other
+    dead_letters.add(1, 2)
+    dead_letters.source = source
+    refused = dead_letters.run("replay", "--yes", "--topic", source)
     assert refused.status == 1, refused.output
     assert f"goes to topic {other}, partition 1, which" in refused.stderr
-    assert letters.back(other, 1) == []
+    assert dead_letters.back(other, 1) == []
 
 
-def test_a_replay_is_only_said_until_it_is_confirmed(letters: Letters) -> None:
+def test_a_replay_is_only_said_until_it_is_confirmed(dead_letters: DeadLetterTool) -> None:
     """Exit status 2, the counts, and nothing moved."""
-    letters.add(0, 5)
+    dead_letters.add(0, 5)
     for _ in range(2):
-        said = letters.run("replay")
-        assert said.status == 2
-        assert f"5 would be put back on topic {letters.source}" in said.stdout
-    assert not letters.back()
+        result = dead_letters.run("replay")
+        assert result.status == 2
+        assert f"5 would be put back on topic {dead_letters.source}" in result.stdout
+    assert not dead_letters.back()
 
 
-def test_filtered_and_foreign_dead_letters_are_skipped_and_said(letters: Letters) -> None:
+def test_filtered_and_foreign_dead_letters_are_skipped_and_said(
+    dead_letters: DeadLetterTool,
+) -> None:
     """Only the code asked for, never those of another connector in the same topic."""
-    letters.add(0, 4)
-    wanted = letters.add(4, 6, code="not_null")
-    letters.add(6, 9, code="not_null", name="another")
-    done = letters.run("replay", "--yes", "--code", "not_null", "--table", "db.t")
+    dead_letters.add(0, 4)
+    wanted = dead_letters.add(4, 6, code="not_null")
+    dead_letters.add(6, 9, code="not_null", name="another")
+    done = dead_letters.run("replay", "--yes", "--code", "not_null", "--table", "db.t")
     assert done.status == 0, done.stderr
     assert "2 were put back" in done.stdout
     assert "4 were skipped for good: filtered" in done.stdout
     assert "3 were skipped for good: other connector" in done.stdout
-    assert content(letters.back()) == content(wanted)
+    assert content(dead_letters.back()) == content(wanted)
 
 
-def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(letters: Letters) -> None:
+def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(
+    dead_letters: DeadLetterTool,
+) -> None:
     """Without context headers a topic must be named; one that is gone is named."""
-    letters.add(0, 2)
-    bare = letters.add(2, 3, context=False)[0]
-    refused = letters.run("replay", "--yes")
+    dead_letters.add(0, 2)
+    bare = dead_letters.add(2, 3, context=False)[0]
+    refused = dead_letters.run("replay", "--yes")
     assert refused.status == 1
     assert "--topic" in refused.stderr
-    assert not letters.back()
-    done = letters.run("replay", "--yes", "--topic", letters.source)
+    assert not dead_letters.back()
+    done = dead_letters.run("replay", "--yes", "--topic", dead_letters.source)
     assert done.status == 0, done.stderr
-    back = {r.timestamp_ms: r for r in letters.back()}
+    back = {r.timestamp_ms: r for r in dead_letters.back()}
     assert len(back) == 3
     assert back[TIME_MS + 2].headers == bare.headers
-    letters.add(3, 4)
-    letters.admin.delete_topic(letters.source)
-    refused = letters.run("replay", "--yes")
+    dead_letters.add(3, 4)
+    dead_letters.admin.delete_topic(dead_letters.source)
+    refused = dead_letters.run("replay", "--yes")
     assert refused.status == 1
-    assert f"goes to topic {letters.source}, partition 1" in refused.stderr
+    assert f"goes to topic {dead_letters.source}, partition 1" in refused.stderr
 
 
-def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None:
+def test_list_and_show_tell_everything_but_the_content(dead_letters: DeadLetterTool) -> None:
     """Counts with first and last place; headers and sizes; key and value only when asked."""
-    letters.add(0, 5)
-    letters.add(5, 7, context=False)
-    listed = letters.run("list")
+    dead_letters.add(0, 5)
+    dead_letters.add(5, 7, context=False)
+    listed = dead_letters.run("list")
     assert "7 dead letters" in listed.stdout
-    kind = f"5 x VALUE_CONVERTER RecordError, table db.t, source topic {letters.source}"
+    kind = f"5 x VALUE_CONVERTER RecordError, table db.t, source topic {dead_letters.source}"
     assert f"{kind}: first 0:0 (2023-11-14T22:13:20Z), last 0:4 " in listed.stdout
-    found = json.loads(letters.run("list", "-o", "json").stdout)
+    found = json.loads(dead_letters.run("list", "-o", "json").stdout)
     kinds = {kind["stage"]: kind for kind in found["kinds"]}
     assert {stage: kind["records"] for stage, kind in kinds.items()} == {
         "VALUE_CONVERTER": 5,
@@ -338,20 +346,20 @@ def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None
         "time": "2023-11-14T22:13:20Z",
     }
     assert kinds["VALUE_CONVERTER"]["last"]["offset"] == 4
-    displayed = letters.run("show", "0:1")
-    assert f"__connect.errors.topic: {letters.source}" in displayed.stdout
+    displayed = dead_letters.run("show", "0:1")
+    assert f"__connect.errors.topic: {dead_letters.source}" in displayed.stdout
     assert f"value: {len(CONTENT) + 2} bytes" in displayed.stdout
     assert "header h: null" in displayed.stdout
-    with_content = letters.run("show", "0:1", "--content")
+    with_content = dead_letters.run("show", "0:1", "--content")
     assert f"{CONTENT} 1" in with_content.stdout
     assert "\x00" not in with_content.stdout
-    said = listed.stdout + listed.stderr + json.dumps(found)
-    assert CONTENT not in said
+    result = listed.stdout + listed.stderr + json.dumps(found)
+    assert CONTENT not in result
     for wrong, status, reason in (
         ("0:99", 1, "has no dead letter of"),
         ("9:0", 1, "has no dead letter of"),
         ("x", 2, "PARTITION"),
     ):
-        failed = letters.run("show", wrong)
+        failed = dead_letters.run("show", wrong)
         assert failed.status == status
         assert reason in failed.stderr

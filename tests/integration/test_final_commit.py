@@ -108,9 +108,9 @@ def test_the_control_topics_retention_is_an_alarm_before_it_loses_announcements(
     with Running(bench.coordinator()):
         bench.age_ms = 15 * 60_000
         bench.answer(bench.start_commit(), 1)
-        said = until(lambda: bench.reported.get("retention", {}).get("message"))
-        assert "1 announcements" in said
-        assert bench.control in said
+        message = until(lambda: bench.reported.get("retention", {}).get("message"))
+        assert "1 announcements" in message
+        assert bench.control in message
         assert 200 < bench.reported["retention"]["left_s"] <= 300
         bench.age_ms = 0
         bench.answer_as("other")

@@ -143,8 +143,8 @@ def test_read_and_control(cli: Cli) -> None:
     assert yaml.safe_load(text)["config"]["iceberg.tables"] == "db.t"
     masked = cli.folder.parent / "masked.yaml"
     masked.write_text(text)
-    code, said = cli("apply", "-f", str(masked))
-    assert (code, "iceberg.catalog.credential is masked" in said) == (2, True)
+    code, output = cli("apply", "-f", str(masked))
+    assert (code, "iceberg.catalog.credential is masked" in output) == (2, True)
     assert (
         yaml.safe_load(cli("get", "one", "-o", "yaml", "--reveal")[1])["config"][
             "iceberg.catalog.credential"

@@ -10,7 +10,7 @@ import pytest
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.command_line import Said, icefloe
+from tests.support.command_line import CommandResult, icefloe
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics
@@ -55,7 +55,7 @@ class Checked:
             **{f"iceberg.catalog.{key}": value for key, value in catalog.items()},
         }
 
-    def run(self, *command: str, name: str = "checked") -> Said:
+    def run(self, *command: str, name: str = "checked") -> CommandResult:
         """A command with the file, asked of the node."""
         self._file.write_text(json.dumps({"name": name, "config": self.config}))
         return icefloe(*command, "-f", str(self._file), "--server", self._node.url)

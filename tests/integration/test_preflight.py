@@ -160,32 +160,32 @@ def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, st
     """Missing sources, topics that cannot be created, a control topic that forgets."""
     servers = kafka_properties["bootstrap.servers"]
     missing = unique_name("missing")
-    said = checked.error({"topics": f"{checked.good['topics']},{missing}"}, "topics")
-    assert said.startswith(f"Asked the brokers at {servers} (within 30 s) for topics")
-    assert said.endswith(f"{missing} does not exist, or cannot be described")
-    said = checked.error({"topics": "", "topics.regex": f"{missing}.*"}, "topics.regex")
-    assert "topics that can be described" in said
+    messages = checked.error({"topics": f"{checked.good['topics']},{missing}"}, "topics")
+    assert messages.startswith(f"Asked the brokers at {servers} (within 30 s) for topics")
+    assert messages.endswith(f"{missing} does not exist, or cannot be described")
+    messages = checked.error({"topics": "", "topics.regex": f"{missing}.*"}, "topics.regex")
+    assert "topics that can be described" in messages
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": missing}
-    said = checked.error(letters, "errors.deadletterqueue.topic.name")
-    assert "it does not exist, and the broker refuses to create topic" in said
-    assert "eplication factor" in said
+    messages = checked.error(letters, "errors.deadletterqueue.topic.name")
+    assert "it does not exist, and the broker refuses to create topic" in messages
+    assert "eplication factor" in messages
     compacted = topics.create("compacted")
     KafkaAdmin(kafka_properties).delete_topic(compacted)
     compacted = unique_name("compacted")
     KafkaAdmin(kafka_properties).ensure_topic(compacted, 1, {"cleanup.policy": "compact"})
-    said = checked.error({"iceberg.control.topic": compacted}, "iceberg.control.topic")
-    assert "cleanup.policy is compact" in said
+    messages = checked.error({"iceberg.control.topic": compacted}, "iceberg.control.topic")
+    assert "cleanup.policy is compact" in messages
 
 
 def test_tables_of_the_catalog(checked: Checked) -> None:
     """Errors name missing tables, unsupported formats, unfit columns and missing keys."""
-    said = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
-    assert said.startswith("Asked the sql catalog at sqlite:///")
-    assert "table db.none does not exist; create it, or set iceberg.tables.auto-create" in said
+    messages = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
+    assert messages.startswith("Asked the sql catalog at sqlite:///")
+    assert "table db.none does not exist; create it, or set iceberg.tables.auto-create" in messages
     auto = {"iceberg.tables.auto-create-enabled": "true"}
     assert checked.errors({"iceberg.tables": "db.none", **auto}) == {}
-    said = checked.error({"iceberg.tables": "db.old"}, "iceberg.tables")
-    assert "table db.old has format version 1; only version 2 is supported" in said
+    messages = checked.error({"iceberg.tables": "db.old"}, "iceberg.tables")
+    assert "table db.old has format version 1; only version 2 is supported" in messages
     upsert = {"iceberg.tables.upsert-mode-enabled": "true"}
     own = "iceberg.table.db.t.id-columns"
     assert checked.errors({**upsert, own: "id"}) == {}
@@ -195,8 +195,8 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
     assert "floating-point column, which Iceberg does not allow as a key" in refused
     assert checked.errors(upsert) == {}  # keys of JSON have fields
     for table in ({}, {"iceberg.tables": "db.none", **auto}):
-        said = checked.error({**upsert, **table, "key.converter": BYTES}, "iceberg.tables")
-        assert "cannot be identified" in said
+        messages = checked.error({**upsert, **table, "key.converter": BYTES}, "iceberg.tables")
+        assert "cannot be identified" in messages
     terms = "iceberg.table.db.t.partition-by"
     assert "the table has no column 'when'" in checked.error({terms: "day(when)"}, terms)
     assert "does not support double" in checked.error({terms: "bucket(ratio, 4)"}, terms)
@@ -205,8 +205,8 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
     assert "the table has no column 'when'" in checked.error({terms: "when desc"}, terms)
     assert checked.errors({terms: "ratio desc"}) == {}
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.table": "db.old"}
-    said = checked.error(letters, "errors.deadletterqueue.table")
-    assert "format version 1" in said
+    messages = checked.error(letters, "errors.deadletterqueue.table")
+    assert "format version 1" in messages
 
 
 def test_a_database_that_is_not_there_stays_so(checked: Checked, tmp_path: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
     catalog.close()
     rest = {CATALOG + key: value for key, value in rest_catalog.properties.items()}
     assert checked.errors({**rest, "iceberg.tables": table}) == {}
-    said = checked.error({**rest, "iceberg.tables": "no.where"}, "iceberg.tables")
-    assert said.startswith(
+    messages = checked.error({**rest, "iceberg.tables": "no.where"}, "iceberg.tables")
+    assert messages.startswith(
         f"Asked the rest catalog at {rest_catalog.uri} (each request within 30 s"
     )
 
@@ -249,9 +249,9 @@ def test_a_schema_registry(checked: Checked) -> None:
         assert checked.errors(avro) == {}
         secret = base64.b64encode(f"user:{CANARY}".encode()).decode()
         registry.credentials = f"Basic {secret}"
-        said = checked.error(avro, REGISTRY)
+        messages = checked.error(avro, REGISTRY)
         asked = f"Asked the schema registry at {registry.url} (each request within 30 s): "
-        assert said.startswith(f"{asked}the schema registry {registry.url} answers 401")
+        assert messages.startswith(f"{asked}the schema registry {registry.url} answers 401")
         login = "value.converter.basic.auth.user.info"
         source = {"value.converter.basic.auth.credentials.source": "USER_INFO"}
         known = {**avro, **source, login: "user:${env:CATALOG_PASSWORD}"}
@@ -282,9 +282,9 @@ def test_no_service_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) ->
         body = {**hasty.good, **rest, f"{CATALOG}uri": uri}
         answer = hasty.server.json("PUT", VALIDATE, {k: v for k, v in body.items() if v}).json()
         reported = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
-        (said,) = reported[f"{CATALOG}uri"]  # the brokers, too, may be too late for it
-        assert closed in said
-        assert "does not answer" in said
+        (messages,) = reported[f"{CATALOG}uri"]  # the brokers, too, may be too late for it
+        assert closed in messages
+        assert "does not answer" in messages
         assert CANARY not in json.dumps([c["value"]["errors"] for c in answer["configs"]])
     kafka = {"iceberg.kafka.bootstrap.servers": closed}
     found = hasty.errors(kafka)

@@ -209,7 +209,7 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("SELECT nothing FROM records", "UNRESOLVED_COLUMN"),
         ("SELECT id + FROM records", "PARSE_SYNTAX_ERROR"),
@@ -230,9 +230,9 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) ->
         ),
     ],
 )
-def test_what_cannot_be_run_soundly_is_refused(rig: Rig, text: str, said: str) -> None:
+def test_what_cannot_be_run_soundly_is_refused(rig: Rig, text: str, message: str) -> None:
     """The query fails before the first record, with Spark's message or ours."""
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         rig.query(text)
     assert refused.value.code == "sql_query"
 
@@ -265,16 +265,16 @@ def test_static_tables_are_refreshed(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"transforms.q.table.places": "geo.nowhere"}, "geo.nowhere does not exist"),
         ({"transforms.q.table.places": "/nowhere/at/all"}, "no Parquet files"),
         ({"transforms.q.tables.max.bytes": "100"}, "tables.max.bytes allows 100"),
     ],
 )
-def test_a_static_table_that_cannot_be_had(rig: Rig, keys: dict[str, str], said: str) -> None:
+def test_a_static_table_that_cannot_be_had(rig: Rig, keys: dict[str, str], message: str) -> None:
     """A missing or too large table is named in an error, before the first record."""
     text = "SELECT id FROM records r JOIN places p ON p.device = r.device"
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         rig.query(text, **{**rig.keys(text), **keys})
     assert refused.value.code == "sql_table"

@@ -63,8 +63,8 @@ def test_schemas_of_xml_are_not_fetched(rig: Rig) -> None:
         for place in (f"{address}/x.xsd", secret.as_uri(), str(secret)):
             for name in ("from_xml", "FROM_XML", "`from_xml`", "system.builtin.from_xml"):
                 options = f"map('rowValidationXSDPath', '{place}')"
-                said = _refused(rig, f"{name}(device, 'x INT', {options}).x")
-                assert "from_xml" in said.lower()
+                output = _refused(rig, f"{name}(device, 'x INT', {options}).x")
+                assert "from_xml" in output.lower()
         assert not paths
 
 
@@ -89,10 +89,10 @@ def test_a_subquery_reads_no_file(rig: Rig, condition: str, is_there: bool) -> N
     file = rig.folder / "secret.csv"
     if is_there:
         file.write_text(f"{_CANARY},second\n1,2\n")
-    said = _refused(rig, "device", condition.format(file=file))
-    said = said.replace(str(file), "<file>")
-    assert "UNRESOLVED_COLUMN" not in said
-    assert "PATH_NOT_FOUND" not in said
+    output = _refused(rig, "device", condition.format(file=file))
+    output = output.replace(str(file), "<file>")
+    assert "UNRESOLVED_COLUMN" not in output
+    assert "PATH_NOT_FOUND" not in output
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,14 @@ def test_what_depends_on_more_than_its_arguments_is_refused(rig: Rig, item: str)
 
 def test_what_spark_says_is_not_passed_on(rig: Rig) -> None:
     """An error names its condition and the part of the query; not the columns that exist."""
-    said = _refused(rig, "nothing")
-    assert "UNRESOLVED_COLUMN" in said
-    assert "nothing" in said
+    output = _refused(rig, "nothing")
+    assert "UNRESOLVED_COLUMN" in output
+    assert "nothing" in output
     for hidden in ("Did you mean", "device", "SQLSTATE", "pyspark"):
-        assert hidden not in said
-    said = _refused(rig, "id, id")
-    assert "PARSE_SYNTAX_ERROR" in said
-    assert "== SQL ==" not in said
+        assert hidden not in output
+    output = _refused(rig, "id, id")
+    assert "PARSE_SYNTAX_ERROR" in output
+    assert "== SQL ==" not in output
 
 
 def test_sessions_are_closed(rig: Rig) -> None:
@@ -212,6 +212,6 @@ def _refused(rig: Rig, item: str, where: str | None = None) -> str:
     with pytest.raises(ConfigError) as refused:
         SparkQuery(rig.session.spark, asked, tables).refresh()
     assert refused.value.code == "sql_query"
-    said = trace_of(refused.value)
-    assert _CANARY not in said
-    return said
+    output = trace_of(refused.value)
+    assert _CANARY not in output
+    return output

@@ -171,7 +171,7 @@ def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[...
     """Pause asks first; resume and restarts reach the node; its answer is read out."""
     name = "more-03"
     seen = visit(f"{node.url}/ui#/connectors/{name}")
-    detail, said = seen.page.locator("#detail"), seen.page.get_by_role("status")
+    detail, output = seen.page.locator("#detail"), seen.page.get_by_role("status")
     dialog = seen.page.get_by_role("dialog")
     pause = detail.get_by_role("button", name="Pause")
     pause.click()
@@ -181,7 +181,7 @@ def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[...
     expect(dialog).to_contain_text(f"Pause {name}?")
     dialog.get_by_role("button", name="Pause").click()
     expect(detail.locator(".title .state")).to_have_text("paused")
-    expect(said).to_have_text(f"Pausing {name}: accepted.")
+    expect(output).to_have_text(f"Pausing {name}: accepted.")
     assert node.status(name)[0] == "PAUSED"
     assert seen.asked.count(f"PUT /connectors/{name}/pause") == 1
     detail.get_by_role("button", name="Resume").click()
@@ -191,9 +191,9 @@ def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[...
     node.until(lambda: len(node.commands("worker", name)) > starts)
     detail.get_by_role("button", name="Restart all").click()
     dialog.get_by_role("button", name="Restart").click()
-    expect(said).to_have_text(f"Restarting all of {name}: accepted.")
+    expect(output).to_have_text(f"Restarting all of {name}: accepted.")
     node.call("DELETE", f"/connectors/{name}")
-    expect(said).to_contain_text("There is no connector more-03")
+    expect(output).to_contain_text("There is no connector more-03")
     expect(detail).not_to_be_visible()
     assert not [c for c in seen.complaints if "404" not in c]
     node.put(name, node.call("GET", "/connectors/more-04/config").json()["topics"])

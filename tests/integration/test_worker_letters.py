@@ -102,12 +102,12 @@ def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
 def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(rig: Rig) -> None:
     """They go out under an id that no round has; the next round is answered as usual."""
     rig.overrides["icefloe.drain.records"] = "2"
-    rig.runner.letters, rig.runner.letter = 2, b"x" * 2**25
+    rig.runner.dead_letters, rig.runner.letter = 2, b"x" * 2**25
     with rig.running():
         rig.feed(2)
         assert paths(rig.answer(None)) == ["0:0-1"]
         assert rig.committed()[0] == 2
-        rig.runner.letters = 0
+        rig.runner.dead_letters = 0
         rig.feed(1)
         _, answer = rig.round()
         assert paths(answer) == ["0:2-2"]

@@ -238,8 +238,12 @@ def test_refused_record_becomes_a_dead_letter(
     assert letter.value == b"{nonsense"
     headers = dict(letter.headers)
     assert headers["__connect.errors.offset"] == b"1"
-    (said,) = next(r.ranges for r in sink.rounds if r.ranges)
-    assert (said.records_read, said.records_written, said.records_dead_lettered) == (3, 2, 1)
+    (source_range,) = next(r.ranges for r in sink.rounds if r.ranges)
+    assert (
+        source_range.records_read,
+        source_range.records_written,
+        source_range.records_dead_lettered,
+    ) == (3, 2, 1)
 
 
 def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:

@@ -246,7 +246,7 @@ def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) ->
     At W10 and W11 the first answer is committed, although the task may not know.
     """
     rig.feed(10)
-    rig.runner.letters = 1
+    rig.runner.dead_letters = 1
     failpoints.configure(f"{point}=raise@1")
     with rig.running() as task:
         first, second = uuid4(), uuid4()
@@ -388,16 +388,20 @@ def test_a_topic_that_is_another_is_not_announced(rig: Rig, *, is_there_again: b
 
 def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
     """Dead letters are in the answer's transaction and in its counts."""
-    rig.runner.letters = 2
+    rig.runner.dead_letters = 2
     rig.feed(6)
     dead = TopicPartition("dead", 0)
     before = rig.admin.high_watermarks([dead])[dead]
     with rig.running():
         _, answer = rig.round()
-    (said,) = answer[-1][1].ranges or ()
-    assert (said.records_read, said.records_dead_lettered, said.records_written) == (6, 2, 4)
-    letters = committed_records(rig.kafka, dead, first=before)
-    assert [letter.value for letter in letters] == [b"0", b"1"]
+    (source_range,) = answer[-1][1].ranges or ()
+    assert (
+        source_range.records_read,
+        source_range.records_dead_lettered,
+        source_range.records_written,
+    ) == (6, 2, 4)
+    dead_letters = committed_records(rig.kafka, dead, first=before)
+    assert [letter.value for letter in dead_letters] == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(
@@ -417,7 +421,7 @@ def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
     """The batch is not announced; after the fix, the task reads it again and writes every row."""
     rig.overrides.update(limits)
     rig.feed(1_000)
-    rig.runner.letters = 501
+    rig.runner.dead_letters = 501
     with rig.running():
         rig.send(StartCommit(uuid4()))
         until(lambda: bool(rig.ended))
@@ -425,10 +429,10 @@ def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
     assert isinstance(error, RecordError)
     assert error.code == "too_many_dead_letters"
     assert rig.committed() == {0: 0, 1: 0}
-    rig.runner.letters = 500
+    rig.runner.dead_letters = 500
     rig.ended.clear()
     with rig.running():
         _, answer = rig.round()
-    (said,) = answer[-1][1].ranges or ()
-    assert (said.start_offset, said.end_offset) == (0, 1_000)
-    assert (said.records_dead_lettered, said.records_written) == (500, 500)
+    (source_range,) = answer[-1][1].ranges or ()
+    assert (source_range.start_offset, source_range.end_offset) == (0, 1_000)
+    assert (source_range.records_dead_lettered, source_range.records_written) == (500, 500)

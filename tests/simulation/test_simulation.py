@@ -96,8 +96,8 @@ def test_nothing_is_lost_or_doubled() -> None:
     """Each record in its table once, offsets and VTTS never back, progress after healing."""
     if SCRIPT:
         moves = script.parsed(SCRIPT)
-        said = runs.violation_of(moves)
-        assert said is None, "\n".join([said, *runs.log_of(moves)])
+        output = runs.violation_of(moves)
+        assert output is None, "\n".join([output, *runs.log_of(moves)])
         return
     summary = runs.Summary()
     try:
@@ -136,13 +136,13 @@ def test_a_failing_seed_says_how_to_see_it_again() -> None:
     off = PLANTED["blind retry on unknown"]
     seed = caught_at(off, PLANTED_SEEDS_MAX)
     assert seed is not None
-    said = runs.report(seed, off)
-    assert f"seed {seed}: twice" in said
-    text = said.split("SCRIPT=")[1].split()[0]
+    output = runs.report(seed, off)
+    assert f"seed {seed}: twice" in output
+    text = output.split("SCRIPT=")[1].split()[0]
     small = script.parsed(text)
     assert len(small) < len(script.script_of(seed)) / 2
     assert (runs.violation_of(small, off) or "").startswith("twice")
-    assert "VIOLATION twice" in said
+    assert "VIOLATION twice" in output
     for at in range(1, len(small)):  # nothing can be left out of it
         without = [*small[:at], *small[at + 1 :]]
         assert not (runs.violation_of(without, off) or "").startswith("twice")

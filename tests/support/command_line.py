@@ -11,7 +11,7 @@ from connect.cli.terminal import plain
 from connect.errors import IcefloeError
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command came to: its exit status, and what it printed."""
 
     status: int
@@ -24,7 +24,7 @@ class Said(NamedTuple):
         return self.stdout + self.stderr
 
 
-def icefloe(*arguments: str) -> Said:
+def icefloe(*arguments: str) -> CommandResult:
     """Run a command; its error becomes a status and a line, as in ``connect.cli.main.main``.
 
     Raises:
@@ -39,4 +39,4 @@ def icefloe(*arguments: str) -> Said:
         status = done.exception.exit_status
     elif done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return Said(status, done.stdout, stderr)
+    return CommandResult(status, done.stdout, stderr)

@@ -237,17 +237,17 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
             values.clear()
             yield batch
 
-    before, letters, kept = psutil.Process().memory_info().rss, 0, []
+    before, dead_letters, kept = psutil.Process().memory_info().rss, 0, []
     for batch in run(spec)(given()):
         if batch["kind"][0].as_py() == "dead_letter":
-            letters += batch.num_rows
+            dead_letters += batch.num_rows
         else:
             kept.append(batch)
     result = collect(pa.Table.from_batches(kept))
     return {
         "records": count,
         "rows": sum(f.record_count for listed in result.files.values() for f in listed),
-        "letters": letters,
+        "letters": dead_letters,
         "asked": len(result.schema_requests),
         "error": None if result.error is None else result.error.code,
         "before_mb": before >> 20,

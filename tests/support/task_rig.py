@@ -50,7 +50,7 @@ class Records:
 
     columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
     error: Exception | None = None
-    letters: int = 0
+    dead_letters: int = 0
     letter: bytes = b""
     records_max: int | None = None  # of a batch whose letters can be kept
     is_primed: bool = True
@@ -76,7 +76,7 @@ class Records:
         topic = next(iter(ranges.ends)).topic
         progress = {
             TopicPartition(topic, p): PartitionProgress(
-                len(o), 0, self.letters, len(o) - self.letters, 5
+                len(o), 0, self.dead_letters, len(o) - self.dead_letters, 5
             )
             for p, o in offsets.items()
         }
@@ -86,13 +86,13 @@ class Records:
             )
             for p, o in sorted(offsets.items())
         )
-        letters = tuple(
+        dead_letters = tuple(
             DeadLetter(
                 KafkaRecord(topic, 0, n, 5, 0, None, self.letter), RecordError("bad", code="bad")
             )
-            for n in range(self.letters)
+            for n in range(self.dead_letters)
         )
-        return WrittenBatch(ranges, progress, (((TABLE, files),),), letters)
+        return WrittenBatch(ranges, progress, (((TABLE, files),),), dead_letters)
 
     def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
         """Return a message with only the offset of the record as its value."""

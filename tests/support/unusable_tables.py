@@ -92,8 +92,8 @@ class Task:
 
     def __post_init__(self) -> None:
         self.tables = TaskTables(self.config, self.catalog, self.clock)
-        letters = DeadLetterTable(self.config, self.catalog, self.clock, 0)
-        self.runner = PipelineRunner(self.config, self.tables, letters)
+        dead_letters = DeadLetterTable(self.config, self.catalog, self.clock, 0)
+        self.runner = PipelineRunner(self.config, self.tables, dead_letters)
 
     def run(self, *kinds: str, values: Sequence[bytes | None] | None = None) -> WrittenBatch:
         """Write a record for each kind."""

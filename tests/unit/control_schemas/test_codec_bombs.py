@@ -38,7 +38,7 @@ except MalformedEvent as error:
 MANY = 16_000_000
 
 
-def said(frame: bytes) -> str:
+def refusal_text(frame: bytes) -> str:
     """What a child says of a frame."""
     assert len(frame) <= FRAME_BYTES_MAX
     done = subprocess.run(
@@ -114,4 +114,4 @@ WIDE = {
 )
 def test_bombs(frame: Callable[[], bytes], reason: str) -> None:
     """Frames that ask for more memory or time than any event are refused and take neither."""
-    assert reason in said(frame())
+    assert reason in refusal_text(frame())

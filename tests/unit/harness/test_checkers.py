@@ -211,22 +211,22 @@ def test_ranges_that_do_not_fit_are_found(ranges: Sequence[RangeSeen], finding: 
 
 def test_accounts_that_add_up() -> None:
     """Eight records: six rows, a dead letter, one dropped."""
-    assert check_accounts(RANGES, records=8, rows=6, letters=1, dropped=1) == []
+    assert check_accounts(RANGES, records=8, rows=6, dead_letters=1, dropped=1) == []
 
 
 @pytest.mark.parametrize(
     ("wrong", "finding"),
     [
         ({"rows": 5}, "6 records reported written, 5 found"),
-        ({"letters": 0}, "1 records reported dead-lettered, 0 found"),
-        ({"letters": 2}, "1 records reported dead-lettered, 2 found"),
+        ({"dead_letters": 0}, "1 records reported dead-lettered, 0 found"),
+        ({"dead_letters": 2}, "1 records reported dead-lettered, 2 found"),
         ({"dropped": 0}, "1 records reported dropped, 0 found"),
         ({"records": 9}, "8 records reported read, 9 found"),
     ],
 )
 def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], finding: str) -> None:
     """A count differs from the announced count, and the sum differs from the source."""
-    found = check_accounts(RANGES, **{"records": 8, "rows": 6, "letters": 1, "dropped": 1, **wrong})
+    found = check_accounts(RANGES, **{"records": 8, "rows": 6, "dead_letters": 1, "dropped": 1, **wrong})
     assert len(found) == 2
     assert finding in found[0]
     assert "dead letters +" in found[1]

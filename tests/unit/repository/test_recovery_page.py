@@ -62,12 +62,12 @@ def _codes() -> dict[str, str]:
                     constants[known] = text
     for name, tree in trees:
         for node in ast.walk(tree):
-            for code in _said(node, constants):
+            for code in _codes_in(node, constants):
                 found.setdefault(code, name)
     return found
 
 
-def _said(node: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+def _codes_in(node: ast.AST, constants: dict[str, str]) -> Iterator[str]:
     if isinstance(node, ast.Call):
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
         for keyword in node.keywords if called in STOPPING else ():

@@ -96,9 +96,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 2  # the last one, as the command itself ends
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
-    said = dict(zip(wrong, zip(lines[::2], lines[1::2], strict=False), strict=True))
+    output = dict(zip(wrong, zip(lines[::2], lines[1::2], strict=False), strict=True))
     for name, (_, text) in wrong.items():
-        assert text in said[name][0]
-        assert said[name][1] == "status 2"
+        assert text in output[name][0]
+        assert output[name][1] == "status 2"
     assert lines[6:] == lines[4:5]
     assert "Traceback" not in done.stderr

@@ -111,7 +111,7 @@ def test_repository_that_cannot_be_reached_is_retriable(
     assert caught.value.code == "jars_unavailable"
 
 
-def java_that_says(text: str, folder: Path) -> Path:
+def java_that_prints(text: str, folder: Path) -> Path:
     """A JAVA_HOME whose java prints this version."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
@@ -131,7 +131,7 @@ def java_that_says(text: str, folder: Path) -> Path:
 )
 def test_java_version_is_read(text: str, is_good: bool, tmp_path: Path) -> None:
     """Seventeen and newer are taken, older ones refused with advice."""
-    home = java_that_says(text, tmp_path / "java")
+    home = java_that_prints(text, tmp_path / "java")
     if is_good:
         assert find_java({"JAVA_HOME": str(home)}) == home / "bin" / "java"
     else:

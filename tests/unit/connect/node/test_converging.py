@@ -46,9 +46,9 @@ class RecordingChild:
             self.commands.append(message)
             self._changed.notify_all()
         if message["op"] == "stop":
-            said = {key: message.get(key) for key in ("connector", "task", "generation")}
+            reported = {key: message.get(key) for key in ("connector", "task", "generation")}
             last = {"sequence": 1, "state": "STOPPED", "ended": True}
-            self.herder.received(self._name, {"event": "state", **said, **last})
+            self.herder.received(self._name, {"event": "state", **reported, **last})
         return True
 
     def trim_log(self) -> None:

@@ -89,8 +89,8 @@ def test_what_it_raises_refuses_the_record(monkeypatch: pytest.MonkeyPatch) -> N
         many=lambda _: lambda r: [r, r],
         none=lambda _: None,
     )
-    for name, said in (("raising", "KeyError"), ("odd", "str")):
-        with pytest.raises(RecordError, match=said) as refused:
+    for name, message in (("raising", "KeyError"), ("odd", "str")):
+        with pytest.raises(RecordError, match=message) as refused:
             made(f"own_transforms:{name}")(record(1))
         assert "secret" not in str(refused.value)
     assert made("own_transforms:many")(record(1)) == [record(1), record(1)]
@@ -133,13 +133,13 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
         none=lambda _: ColumnFunction({}, {}, lambda t: t),
         wide=lambda _: ColumnFunction(text, {"b": pa.list_(pa.int8())}, lambda t: t),
     )
-    for name, said in (
+    for name, message in (
         ("rows", "rows for"),
         ("kind", "return b as int64"),
         ("name", "return b as int64"),
         ("value", "not a table"),
     ):
-        with pytest.raises(RecordError, match=said) as refused:
+        with pytest.raises(RecordError, match=message) as refused:
             made(f"own_transforms:{name}")(record({"a": "secret"}))
         assert "secret" not in str(refused.value)
     for name in ("none", "wide"):

@@ -56,7 +56,7 @@ def test_a_query_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "begin with SELECT"),
         ("INSERT INTO t SELECT a FROM records", "subqueries"),
@@ -94,9 +94,9 @@ def test_a_query_is_taken_apart() -> None:
         ("SELECT /* a FROM records", "character 8 is not terminated"),
     ],
 )
-def test_what_is_no_query_over_single_records_is_refused(text: str, said: str) -> None:
+def test_what_is_no_query_over_single_records_is_refused(text: str, message: str) -> None:
     """The error of an unsupported query contains the reason."""
-    with pytest.raises(ConfigError, match=said) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         parse_query(text)
     assert refused.value.code == "sql_query"
 
@@ -145,7 +145,7 @@ def test_columns_have_types_of_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "a name and a type"),
         ("a", "a name and a type"),
@@ -158,14 +158,14 @@ def test_columns_have_types_of_tables() -> None:
         ("a ARRAY<INT", "brackets"),
     ],
 )
-def test_columns_that_cannot_be_are_refused(text: str, said: str) -> None:
+def test_columns_that_cannot_be_are_refused(text: str, message: str) -> None:
     """The error contains the invalid column or type."""
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         columns_schema(text)
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({}, None),
         ({"transforms.q.query": "SELECT id FROM records JOIN p ON p.i = id"}, "set table\\.p"),
@@ -193,10 +193,10 @@ def test_columns_that_cannot_be_are_refused(text: str, said: str) -> None:
         ({"iceberg.tables.upsert-mode-enabled": "true"}, "only inserts rows"),
     ],
 )
-def test_where_it_may_stand(keys: dict[str, str], said: str | None) -> None:
+def test_where_it_may_stand(keys: dict[str, str], message: str | None) -> None:
     """Errors that do not require Spark are reported when the connector is created."""
-    if said is None:
+    if message is None:
         assert parse({**CONNECTOR, **keys}).transforms[-1].alias == "q"
         return
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         parse({**CONNECTOR, **keys})

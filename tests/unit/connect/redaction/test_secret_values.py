@@ -117,8 +117,8 @@ def test_a_short_value_leaves_other_texts_whole(api: RestServer) -> None:
     """A secret of one character is masked where it stands alone, in sentences about its key."""
     config = {**GOOD, "tasks.max": "-${env:SHORT}", "iceberg.control.topic": ""}
     found = api.json("PUT", VALIDATE, config).json()
-    said = {c["value"]["name"]: c["value"]["errors"] for c in found["configs"]}["tasks.max"]
-    (sentence,) = said
+    errors = {c["value"]["name"]: c["value"]["errors"] for c in found["configs"]}["tasks.max"]
+    (sentence,) = errors
     assert sentence.startswith("Invalid value -${env:SHORT} for configuration tasks.max: ")
     assert sentence.endswith("Value must be at least ${env:SHORT}")
     assert KNOWN.mask("task 1 of 10") == "task 1 of 10"

@@ -99,13 +99,13 @@ class Rig:
         self.produce(number, late_ms=0)
         self.read(index, records)
         ledger.see_ends(ends, polled_at_ms=polled_at_ms)
-        said = ledger.answer()
-        ledger.announced(said)
-        for item in said.assignments:
+        answer = ledger.answer()
+        ledger.announced(answer)
+        for item in answer.assignments:
             assert item.offset is not None
             self.announced[item.partition] = item.offset
-        headers = EventHeaders(layout=self.layout.number, ranges=said.ranges)
-        self._envelope(DataComplete(self.asked, said.assignments), headers)
+        headers = EventHeaders(layout=self.layout.number, ranges=answer.ranges)
+        self._envelope(DataComplete(self.asked, answer.assignments), headers)
 
     def restart_task(self, number: int) -> None:
         """A task forgets what it read and continues from its announcements."""

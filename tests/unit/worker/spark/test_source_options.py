@@ -162,11 +162,11 @@ def test_answers_of_stores_stay_in_the_process() -> None:
     assert "canary" in str(map_spark_error(RuntimeError(text)))
     hide_foreign_texts()
     try:
-        said = str(map_spark_error(RuntimeError(text)))
+        message = str(map_spark_error(RuntimeError(text)))
     finally:
         hide_foreign_texts(are_hidden=False)
-    assert "canary" not in said
-    assert "OSError" in said
+    assert "canary" not in message
+    assert "OSError" in message
 
 
 def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:

@@ -24,18 +24,20 @@ CONTENT = "content-91c4"
 
 def batch(read: int, *refused: tuple[str, int], first: int = 0) -> WrittenBatch:
     """A batch of ``read`` records with so many dead letters of each code."""
-    letters, offset = [], first
+    dead_letters, offset = [], first
     for code, count in refused:
         for _ in range(count):
             record = KafkaRecord(
                 TP.topic, TP.partition, offset, 5, 0, CONTENT.encode(), CONTENT.encode()
             )
             error = RecordError("no", stage="VALUE_CONVERTER", code=code)
-            letters.append(DeadLetter(record, error))
+            dead_letters.append(DeadLetter(record, error))
             offset += 1
-    dead = len(letters)
+    dead = len(dead_letters)
     progress = {TP: PartitionProgress(read, 0, dead, read - dead)}
-    return WrittenBatch(OffsetRanges({TP: first}, {TP: first + read}), progress, (), tuple(letters))
+    return WrittenBatch(
+        OffsetRanges({TP: first}, {TP: first + read}), progress, (), tuple(dead_letters)
+    )
 
 
 def test_fewer_records_than_the_window_are_not_checked() -> None:
@@ -116,14 +118,14 @@ def read(
     start: int, end: int, dead: set[int], *, holes: frozenset[int] = frozenset()
 ) -> WrittenBatch:
     """A batch of one partition's offsets, with some dead letters and some gaps."""
-    letters = []
+    dead_letters = []
     for offset in sorted(dead):
         record = KafkaRecord(TP.topic, TP.partition, offset, 5, 0, b"", CONTENT.encode())
         error = RecordError("no", stage="VALUE_CONVERTER", code="bad")
-        letters.append(DeadLetter(record, error))
+        dead_letters.append(DeadLetter(record, error))
     count = end - start - len(holes)
     progress = {TP: PartitionProgress(count, 0, len(dead), count - len(dead))}
-    return WrittenBatch(OffsetRanges({TP: start}, {TP: end}), progress, (), tuple(letters))
+    return WrittenBatch(OffsetRanges({TP: start}, {TP: end}), progress, (), tuple(dead_letters))
 
 
 def test_a_run_of_the_length_itself_is_allowed() -> None:

@@ -44,9 +44,13 @@ def test_answer_covers_exactly_the_pending_batches() -> None:
     book.add(batch({A: (10, 15), B: (7, 7)}, written=3, at_ms=1000))
     book.add(batch({A: (15, 18), B: (7, 7)}, written=2, at_ms=900))
     answer = book.answer()
-    (said,) = answer.ranges
-    assert (said.start_offset, said.end_offset, said.records_read) == (10, 18, 5)
-    assert said.timestamp_max_ms == 1000
+    (source_range,) = answer.ranges
+    assert (source_range.start_offset, source_range.end_offset, source_range.records_read) == (
+        10,
+        18,
+        5,
+    )
+    assert source_range.timestamp_max_ms == 1000
     assert answer.offsets == {A: 18, B: 7}
     assert [(a.partition, a.offset, a.timestamp_us) for a in answer.assignments] == [
         (0, 18, 995_000),
@@ -60,8 +64,8 @@ def test_answers_are_contiguous() -> None:
     book.add(batch({A: (0, 4)}, written=4))
     book.announced(book.answer())
     book.add(batch({A: (4, 9)}, written=1))
-    (said,) = book.answer().ranges
-    assert (said.start_offset, said.end_offset) == (4, 9)
+    (source_range,) = book.answer().ranges
+    assert (source_range.start_offset, source_range.end_offset) == (4, 9)
 
 
 def test_unannounced_answer_changes_nothing() -> None:
@@ -160,9 +164,9 @@ def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> No
         at = ends
         if is_announced:
             answer = book.answer()
-            for said in answer.ranges:
-                tp = TopicPartition(said.topic, said.partition)
-                assert said.start_offset == covered[tp]
-                covered[tp] = said.end_offset
+            for source_range in answer.ranges:
+                tp = TopicPartition(source_range.topic, source_range.partition)
+                assert source_range.start_offset == covered[tp]
+                covered[tp] = source_range.end_offset
             book.announced(answer)
             assert covered == at == book.next_offsets
