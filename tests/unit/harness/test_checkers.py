@@ -226,7 +226,9 @@ def test_accounts_that_add_up() -> None:
 )
 def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], finding: str) -> None:
     """A count differs from the announced count, and the sum differs from the source."""
-    found = check_accounts(RANGES, **{"records": 8, "rows": 6, "dead_letters": 1, "dropped": 1, **wrong})
+    found = check_accounts(
+        RANGES, **{"records": 8, "rows": 6, "dead_letters": 1, "dropped": 1, **wrong}
+    )
     assert len(found) == 2
     assert finding in found[0]
     assert "dead letters +" in found[1]
