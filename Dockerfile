@@ -20,7 +20,7 @@ COPY --from=build /wheels /tmp/wheels
 RUN python -m pip install --no-cache-dir --no-deps /tmp/wheels/*.whl && rm -rf /tmp/wheels
 RUN useradd --create-home --uid 10001 icefloe && install -d -o icefloe /var/lib/icefloe
 USER icefloe
-ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1
+ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1 CONNECT_ICEFLOE_LOG_OUTPUT=stdout
 # the worker's jars in addition to Spark's own, verified against the lock file
 RUN python -m connect.jvm.jars resolve spark-kafka iceberg-spark
 # class data archive: halves the start time of a worker

@@ -1,8 +1,9 @@
-"""Structured logs: one JSON object a line, safe to read in any terminal.
+"""Structured logs: one event a line, as JSON or as text, safe to read in any terminal.
 
 Rules of this file:
-- A line is one JSON object; control characters of values are escaped (JSON does that for C0,
-  ``ensure_ascii`` for the rest), so a record producer cannot forge a line or colour a terminal.
+- Control characters of values are escaped in both forms (JSON does that for C0, ``ensure_ascii``
+  for the rest), so a record producer cannot forge a line or colour a terminal.
+- One lock for each stream: no line begins inside another one, also if a child process wrote it.
 - Secrets that the process has resolved are masked (``connect.redaction.secret_values``).
 - Record content is never logged above DEBUG, and not by this module's defaults at all.
 - Levels are the standard library's, per logger name; ``/admin/loggers`` changes them at run time.
@@ -13,10 +14,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import MutableMapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import IO, Any, TextIO, cast
+from typing import IO, Any, Final, Literal, TextIO, TypeAlias, cast
 
 import structlog
 
@@ -32,17 +35,29 @@ _NUMBERS = {
 _KEPT = frozenset({"component", "connector", "level", "timestamp", "worker_id"})
 PRIVATE = 0o600
 TEXT_CHARACTERS_MAX = 16_384
+OUTPUT_COMPONENT: Final = "output"
+"""Component of lines that a child process wrote and that are no log events, e.g. of its JVM."""
+
+Form: TypeAlias = Literal["json", "text"]
+
+_FIRST: Final = ("timestamp", "level", "process", "component", "event")
+_JVM_LINE: Final = re.compile(r"\S+ (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) jvm ")  # as Spark's log4j2
+_JVM_LEVELS: Final = {"TRACE": "debug", "WARN": "warning", "FATAL": "critical"}
 
 
-def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO") -> None:
+def configure(
+    process: str, *, stream: TextIO | None = None, level: str = "INFO", form: Form = "json"
+) -> None:
     """Set up logging of this process, the standard library's included.
 
     Args:
         process: ``node``, ``worker`` or ``coordinator``; in every line.
         stream: where lines go; standard error when None.
         level: of everything that has no level of its own.
+        form: ``json``, or ``text`` for people.
     """
-    target = stream or sys.stderr
+    global _lines  # noqa: PLW0603 - as structlog's own configuration
+    _lines = lines = _Lines(stream or sys.stderr, form)
     structlog.configure(
         processors=[
             _filter,
@@ -53,10 +68,10 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
             structlog.processors.format_exc_info,
             _masked,
             _Bounded(process),
-            structlog.processors.JSONRenderer(serializer=_serialize),
+            lines.rendered,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
@@ -64,6 +79,22 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
     root.setLevel(level)
     for chatty in ("py4j", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def forward(process: str, line: bytes) -> None:
+    """Write a line that a child process wrote to this process's log stream.
+
+    Log events keep their fields. Any other line (of a JVM, a traceback) becomes the event of a
+    line with the component ``output``; one that is too long becomes several lines.
+
+    Args:
+        process: name of the child process.
+        line: what it wrote, without the end of the line.
+    """
+    text = line.decode("utf-8", "replace").rstrip("\r")
+    for event in _events(text):
+        event["process"] = process
+        _lines.write(_lines.rendered(None, "", _masked(None, "", event)))
 
 
 def open_private(file: Path) -> IO[bytes]:
@@ -113,9 +144,78 @@ class _Bounded:
         return event
 
 
-def _serialize(event: Any, **options: Any) -> str:
+class _Lines:
+    """A stream of log lines. Thread-safe.
+
+    Args:
+        stream: where lines go. When its reader is gone, lines are dropped: a process that drains
+            must not fail because of its log.
+        form: of each line.
+    """
+
+    def __init__(self, stream: TextIO, form: Form) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._render: Callable[[Mapping[str, Any]], str] = _text if form == "text" else _json
+
+    def rendered(self, _: Any, __: str, event: MutableMapping[str, Any]) -> str:
+        """Return the line of an event, without its end."""
+        return self._render(event)
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        with self._lock:
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):  # closed by its reader, or by this process at its end
+                return
+
+    msg = debug = info = warning = error = critical = exception = fatal = log = write
+
+
+def _json(event: Any) -> str:
     # DEL and C1 are escaped by ensure_ascii or not at all: escape DEL explicitly
-    return json.dumps(event, ensure_ascii=True, **options).replace("\x7f", "\\u007f")
+    return json.dumps(event, ensure_ascii=True, default=repr).replace("\x7f", "\\u007f")
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    """``<timestamp> <LEVEL> <process> [<component>] <event> key=value ...``."""
+    known = {name: str(event.get(name) or "-") for name in _FIRST}
+    text = _json(known["event"])[1:-1].replace('\\"', '"')
+    head = (
+        f"{known['timestamp']} {known['level'].upper():7} {known['process']} "
+        f"[{known['component']}] {text}"
+    )
+    rest = (f"{key}={_value(value)}" for key, value in event.items() if key not in _FIRST)
+    return " ".join((head, *rest))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[\w.:/+-]+", value, re.ASCII):
+        return value
+    return _json(value)
+
+
+def _events(text: str) -> Iterator[dict[str, Any]]:
+    """The log events of one line of a child process."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict) and isinstance(found.get("event"), str) and "process" in found:
+        yield found
+        return
+    jvm = _JVM_LINE.match(text)
+    level = "info" if jvm is None else _JVM_LEVELS.get(jvm[1], jvm[1].lower())
+    for at in range(0, len(text), TEXT_CHARACTERS_MAX):
+        piece = {"component": OUTPUT_COMPONENT, "level": level}
+        event = cast("dict[str, Any]", _NOW(None, "", piece))
+        yield {"event": text[at : at + TEXT_CHARACTERS_MAX], **event}
+
+
+_NOW: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
+_lines = _Lines(sys.stderr, "json")
 
 
 class _Bridge(logging.Handler):

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import sys
 
+import structlog
+
 from connect.clock import SystemClock
 from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
 from coordinator.host import CoordinatorHost
+
+log = structlog.get_logger("coordinator")
 
 
 def main() -> int:
@@ -22,6 +26,7 @@ def main() -> int:
     host = CoordinatorHost(serving.child, serving.node, serving.providers, SystemClock())
     process_metrics.start_reporting(serving.child.channel)
     serving.child.ready()
+    log.info("coordinator process is ready")
     host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)

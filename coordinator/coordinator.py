@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import overridden
+from connect.metrics import process_metrics
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.fencing import coordinator_transactional_id
@@ -32,10 +33,10 @@ from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.lso_monitor import LsoMonitor
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
-from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
 from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
+from coordinator.coordinator_context import CoordinatorContext
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel.announcements import Announcements
 from coordinator.kernel.commit_round import KernelSettings
@@ -67,7 +68,6 @@ POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
 READ_END_MS = 2_000
 FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
-CHECK_MS = 60_000
 LSO_POLL_MS_MAX = 15_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
@@ -76,31 +76,6 @@ STALLED_MARGIN_MS = 120_000  # longer than all requests of one attempt or one ta
 FAILING_MS_MAX = 30_000  # after so long without a round the connector shows why
 
 log = structlog.get_logger("coordinator")
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorContext:
-    """What a coordinator needs of the process around it.
-
-    Attributes:
-        kafka: Java-named client properties of the node for this connector.
-        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
-        clock: time and identities.
-        on_round: called with each finished round.
-        on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened``
-            when it begins to work, ``kept`` with the records and bytes that are in no table yet,
-            ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
-            with the error that it retries, ``stalled``, and ``retention`` with the time after which
-            the control topic deletes an announcement.
-        poll_ms: how often the control topic is checked.
-    """
-
-    kafka: Mapping[str, str]
-    node_group_id: str
-    clock: WaitingClock
-    on_round: Callable[[RoundEnded], None]
-    on_event: Callable[[str, Mapping[str, Any]], None]
-    poll_ms: int = CHECK_MS
 
 
 class ConnectorCoordinator:
@@ -195,6 +170,7 @@ class ConnectorCoordinator:
                 log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
                 self._wiring.on_event("restart", {"code": e.code})
                 self._report_recovery(e)
+                self._wiring.waits_for(f"its next attempt after the error {e.code}")
                 self.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
@@ -237,11 +213,15 @@ class _CoordinatorRun:
 
     def _open(self) -> _CommitLoop:
         config, wiring, closing = self._config, self._wiring, self._closing
+        log.info("coordinator starting", connector=config.name, layout=self._layout.number)
+        wiring.waits_for("the broker to fence earlier coordinators of this connector")
         self._producer.init()
         failpoints.hit("C2")
         admin = KafkaAdmin(wiring.kafka)
         closing.callback(admin.close)
-        wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
+        groups = [config.control_group_id]
+        wait_until_left(admin, groups, self._owner, wiring.clock, wiring.waits_for)
+        wiring.waits_for("the control topic and its committed offsets")
         control = ControlLogCheck.of(admin, config.control_topic, self._layout)
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
@@ -264,9 +244,13 @@ class _CoordinatorRun:
             group_id=config.connect_group_id,
             control_group_id=config.control_group_id,
         )
+        wiring.waits_for("the catalog")
         fan_out = self._fan_out(control, topic_id, has_history=has_history)
         watch = _ControlTopicWatch(config, wiring, admin, control)
-        return _CommitLoop(kernel, inbox, outbox, fan_out, watch, reports, wiring, self._owner)
+        first = {tp.partition: offset for tp, offset in positions.items()}
+        log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
+        owner = self._owner
+        return _CommitLoop(kernel, inbox, outbox, fan_out, watch, reports, wiring, owner, ends)
 
     def _kernel(self) -> Kernel:
         config = self._config
@@ -285,7 +269,12 @@ class _CoordinatorRun:
         self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
     ) -> FanOut:
         config = self._config
-        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+        catalog = open_catalog(
+            config.catalog_name,
+            config.catalog_properties,
+            config.locations,
+            process_metrics.catalog_requests("coordinator"),
+        )
         self._closing.callback(catalog.close)
         committer = Committer(
             catalog,
@@ -318,6 +307,7 @@ class _CommitLoop:
     reports: _Reports
     wiring: CoordinatorContext
     owner: ConnectorCoordinator
+    read_to: dict[int, int] | None
 
     def run(
         self, layout: Layout, given: queue.SimpleQueue[Input], stopping: threading.Event
@@ -325,12 +315,14 @@ class _CommitLoop:
         """Loop until the stop, then commit once more."""
         clock = self.wiring.clock
         self._receive(LayoutChanged(layout))
+        self.wiring.waits_for("the events of earlier rounds in the control topic to be read")
         while not stopping.is_set():
             self.watch.check(self.inbox.partitions, self.kernel.announcements)
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:
                 self._receive(LogEndSeen(ends))
             has_read = self._read()
+            self._note_read()
             while not given.empty():
                 self._receive(given.get())
             self._receive(Tick(clock.new_uuid(), clock.now_ms() * 1000))
@@ -356,6 +348,13 @@ class _CommitLoop:
             self.owner.progressed()
             self._receive(outcome)
         return is_busy or len(received) > 1  # the last item only says how far the log was read
+
+    def _note_read(self) -> None:
+        """Report once that everything is read that was in the control topic at the start."""
+        positions = self.inbox.positions
+        if self.read_to is not None and all(positions[p] >= e for p, e in self.read_to.items()):
+            self.read_to = None
+            self.wiring.waits_for(None)
 
     def _finish(self) -> None:
         """Commit what the tasks announced at their end, and store offsets behind our own events.

@@ -29,9 +29,11 @@ from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import restore_floors
 from coordinator.commit.valid_through_reset import reset_claims
-from coordinator.coordinator import ConnectorCoordinator, CoordinatorContext
+from coordinator.coordinator import ConnectorCoordinator
+from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
 
+TABLES_LOGGED_MAX = 20
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
 
 log = structlog.get_logger("coordinator")
@@ -96,6 +98,7 @@ class CoordinatorHost:
             clock=self._clock,
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(unit, kind, where),
+            waits_for=lambda reason: self.units.waits_for(unit, reason),
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
@@ -208,6 +211,10 @@ class CoordinatorHost:
                 ended.valid_through_us / 1e6
             )
         process_metrics.gauge("round_duration_ms", connector=connector).set(duration_ms)
+        process_metrics.durations("round_duration_seconds", connector=connector).observe(
+            duration_ms / 1000
+        )
+        _log_round(connector, ended, duration_ms)
         self._child.channel.send(
             {
                 "event": "round",
@@ -223,6 +230,25 @@ class CoordinatorHost:
         )
 
 
+def _log_round(connector: str, ended: RoundEnded, duration_ms: int) -> None:
+    """Log a round; one without files at DEBUG, because idle connectors end many of those."""
+    written = [o for o in ended.outcomes if isinstance(o, TableCommitted) and o.files]
+    failed = [o for o in ended.outcomes if isinstance(o, TableFailed)]
+    write = log.info if written or failed or ended.is_partial else log.debug
+    write(
+        "round committed",
+        connector=connector,
+        commit_id=str(ended.commit_id),
+        tables=len(written),
+        tables_failed=len(failed),
+        rows=sum(outcome.records for outcome in written),
+        files=sum(outcome.files for outcome in written),
+        duration_ms=duration_ms,
+        partial=ended.is_partial,
+        table_names=[str(outcome.table) for outcome in written[:TABLES_LOGGED_MAX]],
+    )
+
+
 def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
     where = {"connector": connector, "table": str(outcome.table)}
     code = "committed" if isinstance(outcome, TableCommitted) else outcome.code
@@ -231,6 +257,9 @@ def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
         process_metrics.counter("records_committed", **where).inc(outcome.records)
         process_metrics.counter("files_committed", **where).inc(outcome.files)
         process_metrics.gauge("commit_duration_ms", **where).set(outcome.duration_ms)
+        process_metrics.durations("commit_duration_seconds", connector=connector).observe(
+            outcome.duration_ms / 1000
+        )
 
 
 def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:

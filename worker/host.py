@@ -93,6 +93,7 @@ class TaskHost:
         context = replace(
             self._context,
             report=lambda state, error: self.units.report(unit, state, error),
+            waits_for=lambda reason: self.units.waits_for(unit, reason),
             topic_missing=lambda: self._child.topic_missing(connector),
         )
         return ConnectorTask(config, assignment, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 
@@ -14,6 +15,7 @@ from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
 from worker.host import TaskHost
+from worker.spark.jvm_metrics import publish_jvm
 from worker.spark.opening import Opening
 from worker.spark.session import Session
 from worker.spark.warm_up import warm_up
@@ -21,6 +23,7 @@ from worker.task.batch_runner import make_runner
 from worker.task.task_context import TaskContext
 
 METRICS_INTERVAL_S = 1
+JVM_METRICS_TURNS = 10
 EXIT_SPARK_DIED = 70
 
 log = structlog.get_logger("worker")
@@ -45,20 +48,26 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     child, node, providers = serving.child, serving.node, serving.providers
     if opening is None:
         opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    log.info("waiting", waits_for="the Spark session", master=node.spark_properties["spark.master"])
     session = opening.result()
+    took_ms = clock.monotonic_ms() - started_ms
+    log.info("Spark session is ready", waited_ms=took_ms)
     context = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
         config_topic=node.config_topic,
         session=session,
-        clock=SystemClock(),
+        clock=clock,
         runner=make_runner,
         report=lambda _state, _error: None,
     )
     host = TaskHost(child, node, providers, context)
     threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
     process_metrics.start_reporting(child.channel)
-    threading.Thread(target=_publish_metrics, args=(host, serving.stopping), daemon=True).start()
+    publishing = (host, session, serving.stopping)
+    threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
     child.ready()
     threading.Thread(target=_warm_up, args=(session, serving.stopping), daemon=True).start()
     host.units.start_inventory()
@@ -87,6 +96,10 @@ def _watch(session: Session, stopping: threading.Event) -> None:
         os._exit(EXIT_SPARK_DIED)
 
 
-def _publish_metrics(host: TaskHost, stopping: threading.Event) -> None:
-    while not stopping.wait(METRICS_INTERVAL_S):
+def _publish_metrics(host: TaskHost, session: Session, stopping: threading.Event) -> None:
+    for turn in itertools.count():
+        if stopping.wait(METRICS_INTERVAL_S):
+            return
         host.publish_metrics()
+        if turn % JVM_METRICS_TURNS == 0:
+            publish_jvm(session.spark)

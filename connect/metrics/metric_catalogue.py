@@ -12,23 +12,41 @@ from typing import Final, Literal, TypeAlias
 
 PREFIX: Final = "icefloe_"
 
-Kind: TypeAlias = Literal["counter", "gauge"]
+BUCKET: Final = "le"
+SUM: Final = "sum"
+INFINITE: Final = "+Inf"
+DURATION_BUCKETS_S: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+)
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One declared metric; exposed as ``icefloe_<name>``, counters with ``_total`` behind."""
+    """One declared metric; exposed as ``icefloe_<name>``, counters with ``_total`` behind.
+
+    Attributes:
+        prefix: of the exposed name; empty for metrics of others with a usual name.
+    """
 
     name: str
     kind: Kind
     unit: str
     labels: tuple[str, ...]
     doc: str
+    prefix: str = PREFIX
 
     @property
     def exposed_name(self) -> str:
         """The name under which Prometheus sees it."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+        return f"{self.prefix}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+    @property
+    def sample_labels(self) -> tuple[str, ...]:
+        """Labels of its samples: a histogram has a sample for each bucket, and one for the sum."""
+        return (*self.labels, BUCKET) if self.kind == "histogram" else self.labels
 
 
 _CONNECTOR = ("connector",)
@@ -63,11 +81,28 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),
     Metric("batch_duration_ms", "gauge", "ms", _TASK, "Duration of the last micro-batch."),
+    Metric(
+        "batch_duration_seconds", "histogram", "seconds", _CONNECTOR, "Duration of micro-batches."
+    ),
+    Metric(
+        "announcement_duration_seconds",
+        "histogram",
+        "seconds",
+        _CONNECTOR,
+        "Duration of announcements: each commits source offsets.",
+    ),
     Metric("announcements", "counter", "transactions", _TASK, "Answers announced to rounds."),
     Metric(
         "task_retries", "counter", "restarts", _TASK, "Times a task started over after an error."
     ),
     Metric("lag_records", "gauge", "records", _TASK, "Source records not yet in files."),
+    Metric(
+        "lag_records_partition_max",
+        "gauge",
+        "records",
+        _TASK,
+        "Source records not yet in files, of the partition with the most.",
+    ),
     Metric(
         "rounds_uncommitted", "gauge", "rounds", _TASK, "Rounds announced, not known committed."
     ),
@@ -138,12 +173,62 @@ CATALOGUE: tuple[Metric, ...] = (
         _TASK,
         "When a record of the task could not be handled last; 0 for never.",
     ),
+    Metric(
+        "jvm_memory_used_bytes",
+        "gauge",
+        "bytes",
+        ("area",),
+        "Memory of Spark's JVM in use, by area: heap, nonheap.",
+        prefix="",
+    ),
+    Metric(
+        "jvm_memory_committed_bytes",
+        "gauge",
+        "bytes",
+        ("area",),
+        "Memory that Spark's JVM has from the system.",
+        prefix="",
+    ),
+    Metric(
+        "jvm_memory_max_bytes",
+        "gauge",
+        "bytes",
+        ("area",),
+        "Limit of the memory of Spark's JVM; -1 without a limit.",
+        prefix="",
+    ),
+    Metric("jvm_threads_current", "gauge", "threads", (), "Threads of Spark's JVM.", prefix=""),
+    Metric(
+        "jvm_gc_collection_seconds_sum",
+        "gauge",
+        "seconds",
+        ("gc",),
+        "Time that a garbage collector of Spark's JVM has taken since its start.",
+        prefix="",
+    ),
+    Metric(
+        "jvm_gc_collection_seconds_count",
+        "gauge",
+        "collections",
+        ("gc",),
+        "Collections of a garbage collector of Spark's JVM since its start.",
+        prefix="",
+    ),
+    # worker and coordinator
+    Metric(
+        "catalog_request_duration_seconds",
+        "histogram",
+        "seconds",
+        ("process", "operation", "outcome"),
+        "Duration of requests to catalogs; outcome: ok, or the error's code.",
+    ),
     # coordinator
     Metric("rounds", "counter", "rounds", _CONNECTOR, "Rounds ended."),
     Metric(
         "rounds_partial", "counter", "rounds", _CONNECTOR, "Rounds ended by timeout, without VTTS."
     ),
     Metric("round_duration_ms", "gauge", "ms", _CONNECTOR, "Duration of the last round."),
+    Metric("round_duration_seconds", "histogram", "seconds", _CONNECTOR, "Duration of rounds."),
     Metric(
         "table_commits",
         "counter",
@@ -152,6 +237,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Table commits by outcome: committed, or the error's code.",
     ),
     Metric("commit_duration_ms", "gauge", "ms", _TABLE, "Duration of the table's last commit."),
+    Metric(
+        "commit_duration_seconds",
+        "histogram",
+        "seconds",
+        _CONNECTOR,
+        "Duration of commits of tables.",
+    ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
     Metric("snapshots_expired", "counter", "snapshots", _TABLE, "Old snapshots removed."),
@@ -220,6 +312,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Times a coordinator started over, by the error's code.",
     ),
     # node
+    Metric(
+        "rest_request_duration_seconds",
+        "histogram",
+        "seconds",
+        ("method", "route", "status"),
+        "Duration of requests to the REST API, by path template and HTTP status.",
+    ),
     Metric("connectors", "gauge", "connectors", ("state",), "Connectors by state."),
     Metric("tasks", "gauge", "tasks", ("state",), "Tasks by state."),
     Metric(
@@ -254,6 +353,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "offsets",
         _CONNECTOR,
         "Committed offsets of failed, paused or stopped units that the leader stored again.",
+    ),
+    Metric(
+        "notifications",
+        "counter",
+        "messages",
+        ("outcome",),
+        "Messages to the webhook: sent, failed (sent again later) or refused.",
     ),
     Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
     Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),

@@ -13,16 +13,28 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from connect.errors import InvariantViolation
-from connect.metrics.metric_catalogue import CATALOGUE, PREFIX, Kind, Metric
+from connect.metrics.metric_catalogue import (
+    CATALOGUE,
+    DURATION_BUCKETS_S,
+    INFINITE,
+    SUM,
+    Kind,
+    Metric,
+)
 from connect.processes.ipc import Channel
 from connect.redaction.secret_values import KNOWN
 
@@ -32,7 +44,11 @@ SIGN_OF_LIFE_S = 5.0
 OTHER: Final = "other"
 _IDENTITIES: Final = frozenset({"connector", "task"})
 
+_BUCKETS: Final = (*(f"{bound:g}" for bound in DURATION_BUCKETS_S), INFINITE)
+
+Key: TypeAlias = tuple[str, tuple[str, ...]]
 Sample: TypeAlias = tuple[str, dict[str, str], float]
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 _BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
 
@@ -55,41 +71,76 @@ class Value:
         self._registry.put(self._key, value)
 
 
+class Durations:
+    """One histogram of durations with its labels."""
+
+    __slots__ = ("_key", "_registry")
+
+    def __init__(self, registry: Registry, key: Key) -> None:
+        self._registry = registry
+        self._key = key
+
+    def observe(self, seconds: float) -> None:
+        """Count a duration."""
+        name, labels = self._key
+        bucket = _BUCKETS[bisect_left(DURATION_BUCKETS_S, seconds)]
+        added = {(name, (*labels, bucket)): 1.0, (name, (*labels, SUM)): seconds}
+        self._registry.add_all(added)
+
+
 class Registry:
     """The values of one process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[tuple[str, tuple[str, ...]], float] = {}
-        self._series: dict[str, int] = {}
+        self._values: dict[Key, float] = {}
+        self._series: dict[str, set[tuple[str, ...]]] = {}
         self._version = 0
 
     def value(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Value:
-        """The metric with these labels.
+        """The counter or gauge with these labels.
 
         Raises:
             InvariantViolation: not declared so.
         """
+        key = self._key(kind, name, labels)
+        with self._lock:
+            self._values.setdefault(key, 0)
+        return Value(self, key)
+
+    def durations(self, name: str, labels: Mapping[str, object]) -> Durations:
+        """The histogram with these labels.
+
+        Raises:
+            InvariantViolation: not declared so.
+        """
+        return Durations(self, self._key("histogram", name, labels))
+
+    def _key(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Key:
         metric = _BY_NAME.get(name)
         if metric is None or metric.kind != kind or set(labels) != set(metric.labels):
             raise InvariantViolation(f"no {kind} {name} with labels {sorted(labels)} is declared")
         key = (name, tuple(_text(label, labels[label]) for label in metric.labels))
         with self._lock:
-            if key not in self._values:
-                if self._series.get(name, 0) >= SERIES_MAX:
-                    key = (name, tuple(OTHER for _ in metric.labels))
-                else:
-                    self._series[name] = self._series.get(name, 0) + 1
-                self._values.setdefault(key, 0)
-        return Value(self, key)
+            series = self._series.setdefault(name, set())
+            if key[1] not in series:
+                if len(series) >= SERIES_MAX:
+                    return name, tuple(OTHER for _ in metric.labels)
+                series.add(key[1])
+        return key
 
-    def add(self, key: tuple[str, tuple[str, ...]], amount: float) -> None:
+    def add(self, key: Key, amount: float) -> None:
         """Add to a value."""
+        self.add_all({key: amount})
+
+    def add_all(self, amounts: Mapping[Key, float]) -> None:
+        """Add to several values at once."""
         with self._lock:
-            self._values[key] = self._values.get(key, 0) + amount
+            for key, amount in amounts.items():
+                self._values[key] = self._values.get(key, 0) + amount
             self._version += 1
 
-    def put(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
+    def put(self, key: Key, value: float) -> None:
         """Set a value."""
         with self._lock:
             if self._values.get(key) != value:
@@ -101,17 +152,18 @@ class Registry:
         wanted = {label: _text(label, value) for label, value in labels.items()}
         with self._lock:
             for key in list(self._values):
-                has = dict(zip(_BY_NAME[key[0]].labels, key[1], strict=True))
+                metric = _BY_NAME[key[0]]
+                has = dict(zip(metric.sample_labels, key[1], strict=True))
                 if wanted.items() <= has.items():
                     del self._values[key]
-                    self._series[key[0]] = self._series.get(key[0], 1) - 1
+                    self._series.get(key[0], set()).discard(key[1][: len(metric.labels)])
             self._version += 1
 
     def snapshot(self) -> tuple[int, list[Sample]]:
         """A version that rises with every change, and all values."""
         with self._lock:
             return self._version, [
-                (name, dict(zip(_BY_NAME[name].labels, values, strict=True)), number)
+                (name, dict(zip(_BY_NAME[name].sample_labels, values, strict=True)), number)
                 for (name, values), number in self._values.items()
             ]
 
@@ -134,6 +186,28 @@ def counter(name: str, **labels: object) -> Value:
 def gauge(name: str, **labels: object) -> Value:
     """A gauge of this process."""
     return PROCESS.value("gauge", name, labels)
+
+
+def durations(name: str, **labels: object) -> Durations:
+    """A histogram of this process."""
+    return PROCESS.durations(name, labels)
+
+
+def catalog_requests(process: str) -> Callable[[str, str, int], None]:
+    """Return a function that counts the duration of a catalog request.
+
+    Args:
+        process: ``worker`` or ``coordinator``.
+
+    Returns:
+        Takes the operation, its outcome, and its milliseconds.
+    """
+
+    def observe(operation: str, outcome: str, duration_ms: int) -> None:
+        labels = {"process": process, "operation": operation, "outcome": outcome}
+        durations("catalog_request_duration_seconds", **labels).observe(duration_ms / 1000)
+
+    return observe
 
 
 def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading.Thread:
@@ -191,7 +265,7 @@ class Exposition(Collector):
         kept: list[Sample] = [
             (str(name), {str(k): str(v) for k, v in labels.items()}, float(number))
             for name, labels, number in samples
-            if name in _BY_NAME and set(labels) == set(_BY_NAME[name].labels)
+            if name in _BY_NAME and set(labels) == set(_BY_NAME[name].sample_labels)
         ]
         with self._lock:
             self._received[process] = kept
@@ -214,7 +288,7 @@ class Exposition(Collector):
                 continue
             key = (name, tuple(labels.values()))
             earlier = merged.get(key)
-            is_sum = earlier is not None and _BY_NAME[name].kind == "counter"
+            is_sum = earlier is not None and _BY_NAME[name].kind != "gauge"
             merged[key] = (name, labels, number + (earlier[2] if earlier and is_sum else 0))
             if name == "valid_through_timestamp_seconds":
                 age = max(0.0, self._now_ms() / 1000 - number)
@@ -244,23 +318,13 @@ class Exposition(Collector):
                 of_connector[name] = of_connector.get(name, 0.0) + number
         return found
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Metric families for prometheus_client."""
-        samples = self.samples()
+        by_name: dict[str, list[Sample]] = {}
+        for sample in self.samples():
+            by_name.setdefault(sample[0], []).append(sample)
         for metric in CATALOGUE:
-            family: CounterMetricFamily | GaugeMetricFamily
-            if metric.kind == "counter":
-                family = CounterMetricFamily(
-                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
-                )
-            else:
-                family = GaugeMetricFamily(
-                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
-                )
-            for name, labels, number in samples:
-                if name == metric.name:
-                    family.add_metric([labels[label] for label in metric.labels], number)
-            yield family
+            yield _family(metric, by_name.get(metric.name, []))
 
     def also(self, collector: Collector) -> None:
         """Expose what another collector has, too."""
@@ -269,3 +333,28 @@ class Exposition(Collector):
     def text(self) -> str:
         """Prometheus' text format."""
         return generate_latest(self._registry).decode()
+
+
+def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    name, labels = metric.prefix + metric.name, list(metric.labels)
+    if metric.kind == "histogram":
+        return _histogram(HistogramMetricFamily(name, metric.doc, labels=labels), samples)
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = kind(name, metric.doc, labels=labels)
+    for _, of_sample, number in samples:
+        family.add_metric([of_sample[label] for label in labels], number)
+    return family
+
+
+def _histogram(family: HistogramMetricFamily, samples: Iterable[Sample]) -> HistogramMetricFamily:
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for _, labels, number in samples:
+        *known, bucket = (value for value in labels.values())
+        found.setdefault(tuple(known), {})[bucket] = number
+    for labelled, counts in found.items():
+        buckets, total = [], 0.0
+        for bound in _BUCKETS:
+            total += counts.get(bound, 0.0)
+            buckets.append((bound, total))
+        family.add_metric(list(labelled), buckets, counts.get(SUM, 0.0))
+    return family

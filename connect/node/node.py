@@ -152,8 +152,7 @@ class Node:
                     break
         if not self._stopping.is_set():
             parts.herder.start()
-            if parts.statsd is not None:
-                parts.statsd.start()
+            parts.start_reporters()
             parts.member.start()
             while not parts.herder.election.joined.wait(RETRY_PAUSE_S):
                 if self._stopping.is_set():
@@ -183,8 +182,7 @@ class Node:
         deadline_ms = self._clock.monotonic_ms() + grace_ms
         parts.member.leave()  # the group elects the next leader while the children still drain
         parts.herder.close()
-        if parts.statsd is not None:
-            parts.statsd.stop()
+        parts.stop_reporters()
         parts.children["worker"].shutdown(grace_ms - grace_ms // COORDINATOR_GRACE_PART)
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         parts.children["coordinator"].shutdown(left_ms)

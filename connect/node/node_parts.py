@@ -8,6 +8,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from prometheus_client import ProcessCollector
+
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.group_membership import GroupMember
@@ -28,6 +30,7 @@ from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
 from connect.node.metrics.statsd_reporter import StatsdReporter
 from connect.node.node_start import NodeStart
+from connect.node.notifications.notifier import NodeView, Notifier
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
 from connect.processes.backoff import BackoffPolicy
@@ -82,7 +85,6 @@ class NodeParts:
         herder: runs connectors.
         api: the herder as the REST API uses it.
         member: membership in the group.
-        statsd: reports metrics; None when that is not configured.
     """
 
     def __init__(
@@ -119,7 +121,6 @@ class NodeParts:
             is_known=lambda name: self.store.get(name).config is not None,
             is_local=partial(is_placed, self.store, settings.worker_id),
         )
-        self.statsd = StatsdReporter.of(config, exposition)
         values = config.values
         self.herder = Herder(
             store=self.store,
@@ -140,6 +141,7 @@ class NodeParts:
             on_metrics=exposition.received,
         )
         self.api = self._api(configs, deployer, exposition, stores.reader_properties)
+        self._reporters = self._made_reporters(exposition, resolved)
         self.member = GroupMember(
             stores.reader_properties,
             group_id=config.group_id,
@@ -151,6 +153,30 @@ class NodeParts:
             on_refused=on_refused,
         )
         settings.started.child_events.deliver_to(self._received)
+
+    def _made_reporters(
+        self, exposition: Exposition, resolved: Mapping[str, str]
+    ) -> list[StatsdReporter | Notifier]:
+        config, clock = self._settings.config, self._settings.clock
+        exposition.also(ProcessCollector(registry=None))
+        view = NodeView(
+            self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples
+        )
+        made = (
+            StatsdReporter.of(config, exposition),
+            Notifier.of(config, resolved, view, clock),
+        )
+        return [reporter for reporter in made if reporter is not None]
+
+    def start_reporters(self) -> None:
+        """Start what sends metrics and notifications to other systems."""
+        for reporter in self._reporters:
+            reporter.start()
+
+    def stop_reporters(self) -> None:
+        """Stop it."""
+        for reporter in self._reporters:
+            reporter.stop()
 
     def _api(
         self,

@@ -122,7 +122,9 @@ class NodeStart:
                 ChildSpec(
                     name=name,
                     command=command,
-                    log_file=config.state_dir.resolve() / f"{name}.log",
+                    log_file=None
+                    if config.is_log_on_stdout
+                    else config.state_dir.resolve() / f"{name}.log",
                     properties=config.properties,
                     environ=environ,
                 ),
@@ -169,6 +171,12 @@ def listen(config: NodeConfig) -> socket.socket:
     return made
 
 
+def configure_logs(config: NodeConfig) -> None:
+    """Set up the log stream of this process and of the children whose lines it forwards."""
+    stream = sys.stdout if config.is_log_on_stdout else sys.stderr
+    logs.configure("node", stream=stream, form=config.values["icefloe.log.format"])
+
+
 def run_node(properties: Path | None) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status.
 
@@ -181,7 +189,9 @@ def run_node(properties: Path | None) -> int:
     """
     logs.configure("node")
     find_java()  # otherwise the worker would fail repeatedly, and report it in its own log only
-    started = NodeStart.of(NodeConfig.load(properties, os.environ), dict(os.environ))
+    config = NodeConfig.load(properties, os.environ)
+    configure_logs(config)
+    started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     try:
         node = importlib.import_module("connect.node.node").Node(started)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
     Raises:
         ConfigError: not started by a node, or the first command is not ``configure``.
     """
-    logs.configure(process)
+    logs.configure(process, stream=sys.stdout)  # its JVM writes to standard error
     child = Child.of(channel)
     stopping = threading.Event()
 

@@ -7,7 +7,8 @@ Rules of this file:
   transactional id. After ``predecessor_wait_ms`` it begins anyway and fences the earlier units.
 - A report with ``ended`` is the last one of its generation. Without it, ``FAILED`` means that the
   unit continues to retry.
-- The inventory lists every live thread and every failure that the node has not cleared.
+- The inventory lists every live thread and every failure that the node has not cleared, and what a
+  unit waits for. A wait that lasts is logged again and again, so that no log is silent meanwhile.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from connect.processes.child_main import Child, error_fields
 
 INVENTORY_INTERVAL_S = 2.0
 INVENTORY_TRACE_CHARACTERS_MAX = 500
+WAIT_LOGGED_MS = 2_000
+WAIT_LOGGED_AGAIN_MS = 10_000
 
 Key: TypeAlias = tuple[str, int | None]
 """Connector, and task or None for its coordinator."""
@@ -57,6 +60,21 @@ class ProgressingWork(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class UnitWait:
+    """What a unit waits for.
+
+    Attributes:
+        reason: completes the sentence "waiting for ...".
+        since_ms: when the wait began, monotonic clock.
+        log_at_ms: when it is logged next.
+    """
+
+    reason: str
+    since_ms: int
+    log_at_ms: int
+
+
 @dataclass(slots=True, eq=False)
 class HostedUnit:
     """One start of a task or coordinator.
@@ -71,6 +89,7 @@ class HostedUnit:
         error: as last reported.
         sequence: number of its last report.
         is_stopping: it was requested to stop.
+        wait: what it waits for; None while it works.
         ended: set when its thread has ended.
     """
 
@@ -84,6 +103,7 @@ class HostedUnit:
     error: BaseException | None = None
     sequence: int = 0
     is_stopping: bool = False
+    wait: UnitWait | None = None
     ended: threading.Event = field(default_factory=threading.Event)
 
     def fields(self, *, trace_characters_max: int | None = None) -> dict[str, Any]:
@@ -192,11 +212,39 @@ class HostedUnits:
             unit.state, unit.error = state, error
             self._send(unit)
 
+    def waits_for(self, unit: HostedUnit, reason: str | None) -> None:
+        """Note what a unit waits for from now on; None when it works again.
+
+        Args:
+            unit: the unit.
+            reason: completes the sentence "waiting for ...". The same reason continues a wait.
+        """
+        if reason is None:
+            unit.wait = None
+        elif unit.wait is None or unit.wait.reason != reason:
+            now_ms = self._clock.monotonic_ms()
+            unit.wait = UnitWait(reason, now_ms, now_ms + WAIT_LOGGED_MS)
+
+    def log_waits(self) -> None:
+        """Log the waits that last, each every few seconds."""
+        now_ms = self._clock.monotonic_ms()
+        for unit in self.living():
+            wait = unit.wait
+            if wait is None or now_ms < wait.log_at_ms:
+                continue
+            wait.log_at_ms = now_ms + WAIT_LOGGED_AGAIN_MS
+            connector, task = unit.key
+            where = (
+                {"connector": connector} if task is None else {"connector": connector, "task": task}
+            )
+            log.info("waiting", waits_for=wait.reason, waited_ms=now_ms - wait.since_ms, **where)
+
     def end(self, unit: HostedUnit, error: BaseException | None) -> None:
         """Send the last report of a unit that has ended."""
         with self._lock:
             unit.state, unit.error = "STOPPED" if error is None else "FAILED", error
             unit.predecessors = ()
+            unit.wait = None
             unit.ended.set()
             self._send(unit)
             if unit.is_stopping:
@@ -208,11 +256,12 @@ class HostedUnits:
 
     def inventory(self) -> dict[str, Any]:
         """Return all units, for the node to compare with its own state."""
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
             return {
                 "event": "inventory",
                 "last_generation": self._generation_max,
-                "units": [_item(unit) for unit in self._units.values()],
+                "units": [_item(unit, now_ms) for unit in self._units.values()],
             }
 
     def start_inventory(self) -> None:
@@ -221,6 +270,7 @@ class HostedUnits:
         def run() -> None:
             pause = threading.Event()
             while self._child.channel.send(self.inventory()):
+                self.log_waits()
                 pause.wait(INVENTORY_INTERVAL_S)
 
         threading.Thread(target=run, name="inventory", daemon=True).start()
@@ -240,9 +290,12 @@ class HostedUnits:
         if task is not None:
             structlog.contextvars.bind_contextvars(task=task)
         deadline_ms = self._clock.monotonic_ms() + self._predecessor_wait_ms
+        if unit.predecessors:
+            self.waits_for(unit, "its predecessor in this process, which has not ended yet")
         for predecessor in unit.predecessors:
             self._has_ended_by(predecessor, deadline_ms)
         unit.predecessors = ()
+        self.waits_for(unit, None)
         error: Exception | None = None
         try:
             if unit.work is not None:
@@ -269,8 +322,10 @@ class HostedUnits:
         self._child.channel.send({"event": "state", **unit.fields()})
 
 
-def _item(unit: HostedUnit) -> dict[str, Any]:
+def _item(unit: HostedUnit, now_ms: int) -> dict[str, Any]:
     item = unit.fields(trace_characters_max=INVENTORY_TRACE_CHARACTERS_MAX)
+    if (wait := unit.wait) is not None:
+        item |= {"waits_for": wait.reason, "waited_ms": now_ms - wait.since_ms}
     if unit.progress is None or unit.ended.is_set():
         return item
     return {**item, "idle_ms": unit.progress.idle_ms(), "idle_ms_max": unit.progress.idle_ms_max}

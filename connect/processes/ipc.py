@@ -24,9 +24,10 @@ Child to node (``event``):
                    trace|null, retriable}             state: STARTING RUNNING FAILED STOPPED;
                    generation: of the ``start``; sequence: of the report within it; ended: no
                    further report of this generation follows
-    ``inventory``  {last_generation, units: [{...as in state[, idle_ms, idle_ms_max]}]}  every few
-                   seconds: all units that run, and failures not cleared; last_generation: the
-                   highest of all ``start`` commands; idle_ms: since a coordinator made progress
+    ``inventory``  {last_generation, units: [{...as in state[, idle_ms, idle_ms_max]
+                   [, waits_for, waited_ms]}]}        every few seconds: all units that run, and
+                   failures not cleared; last_generation: the highest of all ``start`` commands;
+                   idle_ms: since a coordinator made progress; waits_for: a text
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
                    topics: [...], tables: [{table, snapshot_id, files, records, ...}]}

@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from connect.clock import Clock
-from connect.logs import logger, open_private
+from connect.logs import logger
 from connect.processes.backoff import Backoff, BackoffPolicy
+from connect.processes.child_output import ChildOutput, output_of, trim
 from connect.processes.ipc import Channel
 
-LOG_BYTES_MAX = 64 * 1024 * 1024
-TRACE_BYTES = 2_000
 QUEUE_MAX = 100_000
 POLL_MS = 1_000
 END_TIMEOUT_MS = 30_000  # a child without a node drains, then ends
@@ -46,14 +45,15 @@ class ChildSpec:
     Attributes:
         name: ``worker`` or ``coordinator``.
         command: program and arguments.
-        log_file: file to which its output is appended.
+        log_file: file to which its output is appended; None writes it line by line to this
+            process's log stream.
         properties: the node's properties, sent as ``configure``; placeholders unresolved.
         environ: its environment.
     """
 
     name: str
     command: Sequence[str]
-    log_file: Path
+    log_file: Path | None
     properties: Mapping[str, str]
     environ: Mapping[str, str]
 
@@ -139,23 +139,15 @@ class SupervisedChild:
             self._thread.join()
 
     def trim_log(self) -> None:
-        """Bound the log file: its last part is copied, then the file is truncated."""
-        file = self.spec.log_file
-        try:
-            if file.stat().st_size <= LOG_BYTES_MAX:
-                return
-            with file.open("rb") as full, open_private(file.with_suffix(".log.1")) as copy:
-                copy.truncate(0)
-                full.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
-                copy.write(full.read())
-            os.truncate(file, 0)
-        except OSError as e:
-            self._log.warning("log file not trimmed", error=str(e))
+        """Bound the log file, if there is one."""
+        if self.spec.log_file is not None:
+            trim(self.spec.log_file, self._log)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            output = output_of(self.spec.name, self.spec.log_file)
             try:
-                status = self._live_once()
+                status = self._live_once(output)
             except OSError as e:  # fork or exec failed: out of memory, out of processes
                 self._log.error("child could not be started", error=str(e))
                 status = -1
@@ -163,19 +155,19 @@ class SupervisedChild:
                 return
             self._on_event(
                 self.spec.name,
-                {"event": "exited", "status": status, "trace": _tail(self.spec.log_file)},
+                {"event": "exited", "status": status, "trace": output.tail()},
             )
             pause_ms = self._backoff.failed(self._clock.monotonic_ms()) or 0
             self._log.warning("child ended, starting it again", status=status, pause_ms=pause_ms)
             self._stopping.wait(pause_ms / 1000)
 
-    def _live_once(self) -> int:
+    def _live_once(self, output: ChildOutput) -> int:
         ours, theirs = socket.socketpair()
         channel = Channel(ours)
         outgoing: queue.Queue[Mapping[str, Any] | None] = queue.Queue(QUEUE_MAX)
         outgoing.put({"op": "configure", "properties": dict(self.spec.properties)})
         with theirs:
-            process = self._spawn(theirs)
+            process = self._spawn(theirs, output)
         with self._lock:
             self._process, self._outgoing = process, outgoing
         self._backoff.started(self._clock.monotonic_ms())
@@ -202,22 +194,26 @@ class SupervisedChild:
                 self._outgoing = None
             watch.end()
             status = self._reap(process)
+            output.ended()
             outgoing.put(None)
             channel.close()
             sender.join()
         return status
 
-    def _spawn(self, end: socket.socket) -> subprocess.Popen[bytes]:
-        with open_private(self.spec.log_file) as log:
-            return subprocess.Popen(
+    def _spawn(self, end: socket.socket, output: ChildOutput) -> subprocess.Popen[bytes]:
+        stdout, stderr = output.open()
+        with stdout, stderr:
+            process = subprocess.Popen(
                 list(self.spec.command),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=stdout,
+                stderr=stderr,
                 env={**self.spec.environ, "ICEFLOE_IPC_FD": str(end.fileno())},
                 pass_fds=[end.fileno()],
                 start_new_session=True,
             )
+        output.started()
+        return process
 
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
         # WNOWAIT leaves the zombie, so no other process gets the group's id before it is killed
@@ -287,13 +283,3 @@ def _send_all(channel: Channel, outgoing: queue.Queue[Mapping[str, Any] | None])
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _tail(file: Path) -> str:
-    try:
-        with file.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            log.seek(max(0, end - TRACE_BYTES))
-            return log.read().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""

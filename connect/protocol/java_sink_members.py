@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from connect.clock import Clock
@@ -43,7 +43,11 @@ class Waiting(Protocol):
 
 
 def wait_until_left(
-    admin: KafkaAdmin, groups: Collection[str], owner: Waiting, clock: Clock
+    admin: KafkaAdmin,
+    groups: Collection[str],
+    owner: Waiting,
+    clock: Clock,
+    waits_for: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Return once none of the groups has a member, or when requested to stop.
 
@@ -52,6 +56,7 @@ def wait_until_left(
         groups: consumer groups that only this connector may use.
         owner: the task or coordinator that waits.
         clock: monotonic time.
+        waits_for: called with what is waited for, when that changes.
 
     Raises:
         RetriableError: ``group_in_use``, with the address of a member that is still alive.
@@ -69,6 +74,9 @@ def wait_until_left(
                 f"{len(found)} members, first {found[0]}; stop that sink",
                 code=GROUP_IN_USE,
             )
+        waits_for(
+            f"{len(found)} members of consumer group {group} to leave, the first is {found[0]}"
+        )
         if not has_reported:
             _log.warning(
                 "waiting for another sink to leave", group=group, members=len(found), first=found[0]

@@ -42,6 +42,15 @@ PARTIAL = 'icefloe_rounds_partial_total{connector="a"}'
 ROUNDS = 'icefloe_rounds_total{connector="a"}'
 RETENTION = 'icefloe_control_retention_left_seconds{connector="a"}'
 LAG = 'icefloe_lag_records{connector="a",task="0"}'
+COMMIT = 'icefloe_commit_duration_seconds_bucket{connector="a"'
+REQUEST = 'icefloe_catalog_request_duration_seconds_bucket{process="worker",operation="load"'
+
+
+def durations(histogram: str, bound: str, below: str) -> dict[str, str]:
+    """Buckets of durations that are all between two bounds."""
+    counts = {below: "0x60", bound: "0+5x60", "+Inf": "0+5x60"}
+    return {f'{histogram},le="{le}"}}': values for le, values in counts.items()}
+
 
 CASES = [
     Case(
@@ -101,6 +110,8 @@ CASES = [
         14,
     ),
     Case("IcefloeLagGrows", {LAG: "200000+1000x90"}, {LAG: "300000-1000x90"}, 80),
+    Case("IcefloeCommitsSlow", durations(COMMIT, "120", "60"), durations(COMMIT, "60", "30"), 50),
+    Case("IcefloeCatalogSlow", durations(REQUEST, "30", "10"), durations(REQUEST, "10", "5"), 50),
     Case(
         "IcefloeReadingStopped",
         {'icefloe_held_back{connector="a",task="0"}': "1x20"},

@@ -77,9 +77,11 @@ def test_groups_without_members_are_not_waited_for(admin: KafkaAdmin) -> None:
 
 def test_a_member_that_stays_is_named(admin: KafkaAdmin, member: Consumer, group: str) -> None:
     """While another sink is in the group nothing starts, and the error says who it is."""
-    clock = SteppedClock()
+    clock, waits = SteppedClock(), set[str]()
     with pytest.raises(RetriableError, match=f"group {group} has 1 members, first java-task at"):
-        wait(admin, clock, group)
+        wait_until_left(admin, [group], clock, clock, waits.add)
+    (reason,) = waits
+    assert reason.startswith(f"1 members of consumer group {group} to leave, the first is java-")
     assert clock.passed_ms == LEAVE_TIMEOUT_MS
     assert member.assignment()
 

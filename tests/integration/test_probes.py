@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -58,7 +61,7 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
 def test_without_a_properties_file_the_environment_configures_a_node(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    """``CONNECT_`` variables give every key."""
+    """``CONNECT_`` variables give every key; on standard output are the logs of all processes."""
     variables = {
         "CONNECT_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
         "CONNECT_GROUP_ID": "from-environment",
@@ -68,19 +71,35 @@ def test_without_a_properties_file_the_environment_configures_a_node(
         "CONNECT_STATUS_STORAGE_REPLICATION_FACTOR": "-1",
         "CONNECT_LISTENERS": "http://127.0.0.1:0",
         "CONNECT_ICEFLOE_STATE_DIR": str(tmp_path / "state"),
+        "CONNECT_ICEFLOE_LOG_OUTPUT": "stdout",
     }
-    log = tmp_path / "node.log"
-    with log.open("wb") as output:
+    log, errors = tmp_path / "node.log", tmp_path / "errors.log"
+    with log.open("wb") as output, errors.open("wb") as other:
         process = subprocess.Popen(
             [sys.executable, "-m", "connect.node"],
             env={**os.environ, **variables},
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=other,
         )
+    expected = {
+        ("node", "node is ready"),
+        ("coordinator", "coordinator process is ready"),
+        ("worker", "waiting"),
+    }
     try:
-        while b"node is ready" not in log.read_bytes():  # the test's timeout bounds it
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
+        while not expected <= {(e["process"], e["event"]) for e in events(log)}:
+            assert process.poll() is None, log.read_text() + errors.read_text()
+            time.sleep(0.1)  # the test's timeout bounds it
     finally:
         process.terminate()
         process.wait()
+    assert errors.read_text() == ""
+    assert not list((tmp_path / "state").glob("*.log"))
+    assert list(events(log))[-1]["event"] == "node ends"
+
+
+def events(log: Path) -> Iterator[dict[str, Any]]:
+    """Every complete line of a log, which must be JSON."""
+    for line in log.read_text().splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)

@@ -23,7 +23,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from connect.validation.parse import parse
 from coordinator.coordinator import ConnectorCoordinator
-from coordinator.coordinator import CoordinatorContext as CoordinatorWiring
+from coordinator.coordinator_context import CoordinatorContext as CoordinatorWiring
 from coordinator.kernel.effects import RoundEnded
 from tests.support.reading import committed_records
 from tests.support.stack import Topics

@@ -275,6 +275,17 @@ def trace_of(worker: Worker, connector: str) -> Mapping[str, Any]:
     return next(e for e in worker.events if e["event"] == "state" and e["state"] == "FAILED")
 
 
+def jvm_heap(worker: Worker) -> float:
+    """Heap in use of Spark's JVM, as last reported; 0 before."""
+    reports = [e["samples"] for e in list(worker.events) if e["event"] == "metrics"]
+    found = [
+        n
+        for m, labels, n in (reports or [[]])[-1]
+        if m == "jvm_memory_used_bytes" and labels["area"] == "heap"
+    ]
+    return found[0] if found else 0.0
+
+
 def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     """Two connectors, one of them broken; SIGTERM announces what is pending and ends with 0.
 
@@ -300,6 +311,8 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
         if labels == {"connector": "good", "task": "0"}
     }
     until(lambda: samples().get("records_read") == 7)
+    until(lambda: jvm_heap(worker) > 0)
+    assert worker.figure("batch_duration_seconds", "good") > 0
 
     family = [psutil.Process(worker.process.pid), *worker.children()]
     assert any("java" in p.name() for p in family)
@@ -310,6 +323,10 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive
     assert CANARY not in worker.log.read_text()
+    logged = [json.loads(line) for line in worker.log.read_text().splitlines() if line[:1] == "{"]
+    assert any(line["event"] == "Spark session is ready" for line in logged)
+    (started,) = (line for line in logged if line["event"] == "task started")
+    assert (started["connector"], started["positions"]) == ("good", {f"{good}-0": 0})
     assert not list((bench.folder / "state").glob("icefloe-worker-*"))
 
 

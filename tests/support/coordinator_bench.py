@@ -30,7 +30,8 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import encode_headers
-from coordinator.coordinator import ConnectorCoordinator, CoordinatorContext
+from coordinator.coordinator import ConnectorCoordinator
+from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded
 from tests.support.stack import unique_name
 from tests.support.tables import connector, reference, written_file

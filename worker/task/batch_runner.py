@@ -20,6 +20,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_clients import ProducerMessage
+from connect.metrics import process_metrics
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
@@ -189,7 +190,12 @@ def make_runner(
         CommitRefused, RetriableError: as ``open_catalog``.
     """
     ReferencePath(config)  # an error of an executor would be reported as a failure of Spark
-    catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+    catalog = open_catalog(
+        config.catalog_name,
+        config.catalog_properties,
+        config.locations,
+        process_metrics.catalog_requests("worker"),
+    )
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)
     letters = DeadLetterTable(config, catalog, clock, assignment.task)

@@ -168,6 +168,11 @@ class Ledger:
         """Return the offsets between the positions and ``ends``: an upper bound of the records."""
         return sum(max(0, end - self._partitions[tp].position) for tp, end in ends.items())
 
+    def unread_max(self, ends: Offsets) -> int:
+        """Return the same, of the partition with the most."""
+        left = (end - self._partitions[tp].position for tp, end in ends.items())
+        return max(0, *left) if ends else 0
+
     def ranges_to(self, ends: Offsets) -> OffsetRanges:
         """Return the ranges from the positions to ``ends``; empty where an end is lower."""
         starts = self.next_offsets

@@ -98,6 +98,7 @@ class ConnectorTask:
         """
         with contextlib.ExitStack() as clients:
             run = open_task_run(self._setup, clients)
+            self._setup.context.waits_for(None)
             self._setup.context.report("RUNNING", None)
             run.serve()
 
@@ -114,6 +115,7 @@ class ConnectorTask:
         )
         if restarts.must_report(error.code, setup.clock.monotonic_ms()):
             setup.context.report("FAILED", error)
+        setup.context.waits_for(f"its next attempt after the error {error.code}")
         setup.stop.pause(delay_ms)
 
 

@@ -100,6 +100,7 @@ class TaskContext:
         runner: makes the task's batch runner; called again after each retriable error.
         report: receives each state: RUNNING, or FAILED with a retriable error after which the
             task restarts.
+        waits_for: called with what the task waits for, and with None when it works again.
         topic_missing: called when a topic that matched ``topics.regex`` was deleted.
         small_records: up to this many waiting records are one read, see
             ``worker.spark.batch_sizing``.
@@ -114,6 +115,7 @@ class TaskContext:
     runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
     report: Callable[[str, Exception | None], None]
     topic_missing: Callable[[], None] = lambda: None
+    waits_for: Callable[[str | None], None] = lambda _: None
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
 

@@ -8,6 +8,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -38,6 +39,23 @@ class RecentValues:
 
 
 @dataclass(slots=True)
+class RecentDurations(RecentValues):
+    """Durations of the last minute in milliseconds, and those not in a histogram yet."""
+
+    _unpublished: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
+
+    def add(self, value: float, at_ms: int) -> None:
+        """Add a duration."""
+        RecentValues.add(self, value, at_ms)  # super() does not work in a class with slots
+        self._unpublished.append(value)
+
+    def unpublished(self) -> Iterator[float]:
+        """Take the durations that were added since the last call."""
+        while self._unpublished:
+            yield self._unpublished.popleft()
+
+
+@dataclass(slots=True)
 class BatchMetrics:
     """Micro-batches, their records and files."""
 
@@ -64,7 +82,7 @@ class BatchMetrics:
     bytes_written: int = 0
     batches: int = 0
     batch_duration_ms: int = 0
-    batch_durations: RecentValues = field(default_factory=RecentValues)
+    batch_durations: RecentDurations = field(default_factory=RecentDurations)
     batch_records: RecentValues = field(default_factory=RecentValues)
 
     def add(self, batch: WrittenBatch, *, started_ms: int, now_ms: int) -> None:
@@ -98,7 +116,7 @@ class AnnouncementMetrics:
     rounds_uncommitted: int = 0
     records_pending: int = 0
     records_pending_partition_max: int = 0
-    announcement_durations: RecentValues = field(default_factory=RecentValues)
+    announcement_durations: RecentDurations = field(default_factory=RecentDurations)
     pending: RecentValues = field(default_factory=RecentValues)
 
     def add(self, letters: int, *, started_ms: int, now_ms: int) -> None:
@@ -124,10 +142,11 @@ class AnnouncementMetrics:
 class SourceMetrics:
     """The source partitions, as of the last poll."""
 
-    GAUGES: ClassVar = ("partitions", "lag_records", "lso_stalled")
+    GAUGES: ClassVar = ("partitions", "lag_records", "lag_records_partition_max", "lso_stalled")
 
     partitions: int = 0
     lag_records: int = 0
+    lag_records_partition_max: int = 0
     lso_stalled: int = 0
     is_held_back: bool = False
 
@@ -169,6 +188,8 @@ class TaskMetrics:
         self.batch.add(batch, started_ms=started_ms, now_ms=now_ms)
         lag = self.source.lag_records - batch.ranges.record_count_max
         self.source.lag_records = max(0, lag)
+        highest = self.source.lag_records_partition_max
+        self.source.lag_records_partition_max = min(highest, self.source.lag_records)
         self.announcement.add_pending(batch.records_read, now_ms)
 
 
@@ -192,3 +213,10 @@ def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> Non
         average, highest = recent.average_and_max(now_ms)
         process_metrics.gauge(f"{name}_avg{unit}", **labels).set(average)
         process_metrics.gauge(f"{name}_max{unit}", **labels).set(highest)
+    for name, recent in (
+        ("batch_duration_seconds", metrics.batch.batch_durations),
+        ("announcement_duration_seconds", metrics.announcement.announcement_durations),
+    ):
+        histogram = process_metrics.durations(name, connector=connector)
+        for duration_ms in recent.unpublished():
+            histogram.observe(duration_ms / 1000)

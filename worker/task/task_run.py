@@ -180,6 +180,7 @@ class TaskRun:
         if high_watermarks is not None:
             metrics.lso_stalled = self.source.stalled_count(ends, high_watermarks, self._polled_ms)
         metrics.lag_records = self.ledger.unread(ends)
+        metrics.lag_records_partition_max = self.ledger.unread_max(ends)
         return ends
 
     def _is_held_back(self) -> bool:
@@ -195,6 +196,8 @@ class TaskRun:
             )
         elif metrics.is_held_back and not is_held_back:
             log.info("reading resumed", **self.setup.log_labels)
+        if is_held_back != metrics.is_held_back:
+            self.setup.context.waits_for("the coordinator to commit" if is_held_back else None)
         metrics.is_held_back = is_held_back
         return is_held_back
 

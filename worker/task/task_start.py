@@ -65,10 +65,14 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
         "task starting", layout=assignment.layout, partitions=partition_count, **setup.log_labels
     )
     setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
+    waits_for = setup.context.waits_for
+    waits_for(f"the broker to fence earlier producers of transactional.id {setup.transactional_id}")
     producer = _fenced_producer(setup, clients)
+    waits_for("its layout in the config topic")
     floor = check_layout(setup)
     admin = _admin(setup, clients)
-    wait_until_left(admin, config.member_groups, setup.stop, clock)
+    wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
+    waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
     runner = setup.context.runner(config, assignment)
     clients.callback(runner.close)

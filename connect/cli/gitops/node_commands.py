@@ -142,7 +142,8 @@ def logs(
     """Print log files of a node on this machine: JSON lines, secrets masked.
 
     A node writes its own log to standard error: in a container, use `docker logs` or `kubectl
-    logs`. Its worker and coordinator processes write to files in the state folder.
+    logs`. Its worker and coordinator processes write to files in the state folder, or with
+    icefloe.log.output=stdout to the standard output of the node.
     """
     wanted = _LOG_NAMES if process is None else (process,)
     files = [file for name in wanted for file in sorted(state_dir.rglob(f"{name}.log"))]

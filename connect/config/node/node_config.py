@@ -182,6 +182,11 @@ class NodeConfig:
         return Path(self.values["icefloe.state.dir"])
 
     @property
+    def is_log_on_stdout(self) -> bool:
+        """Return whether node, worker and coordinator log to standard output."""
+        return bool(self.values["icefloe.log.output"] == "stdout")
+
+    @property
     def drain_grace_ms(self) -> int:
         """Return the time that child processes have to stop, in milliseconds."""
         return int(self.values["icefloe.drain.grace.ms"])

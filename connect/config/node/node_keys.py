@@ -13,6 +13,7 @@ _REST = "REST API"
 _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
 _OWN = "Icefloe"
+_NOTIFICATIONS = "Notifications"
 
 NODE_KEYS: tuple[Key, ...] = (
     Key("bootstrap.servers", "LIST", "Brokers of the cluster.", REQUIRED, "HIGH", _KAFKA),
@@ -457,6 +458,26 @@ NODE_KEYS: tuple[Key, ...] = (
         check=at_least(100),
     ),
     Key(
+        "icefloe.log.output",
+        "STRING",
+        "Where logs are written. `files`: the node writes to standard error, worker and "
+        "coordinator write to `worker.log` and `coordinator.log` in `icefloe.state.dir`. `stdout`: "
+        "all three write to standard output, with the name of the process in every line.",
+        "files",
+        "MEDIUM",
+        _OWN,
+        choices=("files", "stdout"),
+    ),
+    Key(
+        "icefloe.log.format",
+        "STRING",
+        "Form of the lines on standard output and standard error. Files always have JSON.",
+        "json",
+        "LOW",
+        _OWN,
+        choices=("json", "text"),
+    ),
+    Key(
         "icefloe.statsd.address",
         "STRING",
         "`host:port` of a statsd server that receives the metrics every 10 s.",
@@ -471,6 +492,66 @@ NODE_KEYS: tuple[Key, ...] = (
         "icefloe",
         "LOW",
         _OWN,
+    ),
+    Key(
+        "icefloe.notifications.webhook.url",
+        "PASSWORD",
+        "Address (http or https) that receives a JSON message when a connector or task fails, and "
+        "for the other incidents below. Default: none.",
+        None,
+        "MEDIUM",
+        _NOTIFICATIONS,
+        is_secret=True,
+    ),
+    Key(
+        "icefloe.notifications.webhook.authorization",
+        "PASSWORD",
+        "Value of the header `Authorization` of these messages, for example `Bearer <token>`.",
+        None,
+        "MEDIUM",
+        _NOTIFICATIONS,
+        is_secret=True,
+    ),
+    Key(
+        "icefloe.notifications.delay.ms",
+        "LONG",
+        "Time that an incident lasts before it is sent, and that it is gone before it is sent as "
+        "resolved.",
+        "10000",
+        "LOW",
+        _NOTIFICATIONS,
+        unit="ms",
+        check=between(0, 3_600_000),
+    ),
+    Key(
+        "icefloe.notifications.valid-through.age.ms",
+        "LONG",
+        "Age of a connector's valid-through timestamp from which on it is an incident.",
+        "3600000",
+        "LOW",
+        _NOTIFICATIONS,
+        unit="ms",
+        check=at_least(1_000),
+    ),
+    Key(
+        "icefloe.notifications.dead-letters.per.minute",
+        "LONG",
+        "Dead letters of a connector in a minute; more are an incident.",
+        "0",
+        "LOW",
+        _NOTIFICATIONS,
+        unit="records",
+        check=at_least(0),
+    ),
+    Key(
+        "icefloe.notifications.retention.left.ms",
+        "LONG",
+        "Time until the control topic deletes an event of uncommitted files; less is an incident.",
+        "86400000",
+        "LOW",
+        _NOTIFICATIONS,
+        unit="ms",
+        check=at_least(0),
     ),
     Key(
         "icefloe.validate.remote.ms",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -32,6 +33,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import IntegrityError
 
+from connect.clock import SystemClock
 from connect.config.location_policy import (
     EVERYWHERE,
     LocationPolicy,
@@ -53,6 +55,12 @@ __all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
 NAMESPACE_TRIES = 3
 Identifier = tuple[str, ...]
+ObserveRequest: TypeAlias = Callable[[str, str, int], None]
+_CLOCK = SystemClock()
+
+
+def ignore_request(operation: str, outcome: str, duration_ms: int) -> None:
+    """Observe nothing."""
 
 
 class CatalogGateway:
@@ -65,12 +73,19 @@ class CatalogGateway:
         name: the catalog's name; a SQL catalog's rows carry it.
         config: what the client was opened with.
         locations: where its tables may lie.
+        observe: called after each operation with its name, its outcome (``ok`` or the error's
+            code) and its milliseconds.
     """
 
     def __init__(
-        self, name: str, config: ClientConfig, locations: LocationPolicy = EVERYWHERE
+        self,
+        name: str,
+        config: ClientConfig,
+        locations: LocationPolicy = EVERYWHERE,
+        observe: ObserveRequest = ignore_request,
     ) -> None:
         self.name = name
+        self.observe = observe
         self.config = config
         self.locations = locations
         self._is_per_thread = config.kind == "rest"
@@ -92,7 +107,7 @@ class CatalogGateway:
                 ``unsupported_type``, ``location_not_granted``.
             RetriableError: ``catalog_unavailable``.
         """
-        with _mapped(identifier):
+        with self._request("load", identifier):
             return self._judged(self._client().load_table(tuple(identifier)))
 
     def find(self, name: str) -> Table | None:
@@ -106,7 +121,7 @@ class CatalogGateway:
 
     def exists(self, identifier: Sequence[str]) -> bool:
         """Whether the table is there; raises as ``load``, except that it may be missing."""
-        with _mapped(identifier):
+        with self._request("load", identifier):
             try:
                 self._client().load_table(tuple(identifier))
             except (NoSuchTableError, NoSuchNamespaceError):
@@ -136,7 +151,7 @@ class CatalogGateway:
         refuse_python_modules(properties or {}, table=".".join(key))
         if location is not None:
             self._refuse_locations(table_places(location, properties or {}))
-        with _mapped(key):
+        with self._request("create", key):
             client = self._client()
 
             def create() -> Table:
@@ -170,7 +185,7 @@ class CatalogGateway:
             CommitRefused: the catalog refuses it. After each of them the change may be applied.
         """
         client = self._client()
-        with _mapped(table.name(), commit_error):
+        with self._request("commit", table.name(), commit_error):
             response = client.commit_table(table, tuple(requirements), tuple(updates))
         if response.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitStateUnknown(
@@ -203,7 +218,7 @@ class CatalogGateway:
                 "the catalog does not offer to commit to several tables at once",
                 code="multi_table_unsupported",
             )
-        with _mapped((), commit_error):
+        with self._request("commit_together", (), commit_error):
             client.commit_transaction(changes)
 
     def drop(self, identifier: Sequence[str]) -> None:
@@ -213,7 +228,10 @@ class CatalogGateway:
             CommitRefused, RetriableError: as ``load``.
         """
         key = tuple(identifier)
-        with _mapped(key), contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+        with (
+            self._request("drop", key),
+            contextlib.suppress(NoSuchTableError, NoSuchNamespaceError),
+        ):
             try:
                 self._client().purge_table(key)
             except (BadRequestError, ForbiddenError, NotImplementedError):
@@ -221,7 +239,7 @@ class CatalogGateway:
 
     def has_namespace(self, namespace: Sequence[str]) -> bool:
         """Whether the namespace is there; raises as ``load``."""
-        with _mapped(namespace):
+        with self._request("load_namespace", namespace):
             try:
                 self._client().load_namespace_properties(tuple(namespace))
             except NoSuchNamespaceError:
@@ -230,7 +248,7 @@ class CatalogGateway:
 
     def drop_namespace(self, namespace: Sequence[str]) -> None:
         """Drop an empty namespace; one that is gone is no error. Raises as ``load``."""
-        with _mapped(namespace), contextlib.suppress(NoSuchNamespaceError):
+        with self._request("drop_namespace", namespace), contextlib.suppress(NoSuchNamespaceError):
             self._client().drop_namespace(tuple(namespace))
 
     @property
@@ -239,6 +257,24 @@ class CatalogGateway:
         with _mapped(()):
             client = self._client()
         return isinstance(client, GuardedRest) and client.has_transactions
+
+    @contextlib.contextmanager
+    def _request(
+        self,
+        operation: str,
+        identifier: Sequence[str],
+        to_error: Callable[[Exception], IcefloeError] = request_error,
+    ) -> Iterator[None]:
+        """Map the errors of an operation, and report its duration."""
+        started_ms, outcome = _CLOCK.monotonic_ms(), "ok"
+        try:
+            with _mapped(identifier, to_error):
+                yield
+        except IcefloeError as error:
+            outcome = error.code
+            raise
+        finally:
+            self.observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)
 
     def _judged(self, table: Table) -> Table:
         self._refuse_locations(table_places(table.location(), table.properties))
@@ -280,7 +316,10 @@ class CatalogGateway:
 
 
 def open_catalog(
-    name: str, properties: Mapping[str, str], locations: LocationPolicy = EVERYWHERE
+    name: str,
+    properties: Mapping[str, str],
+    locations: LocationPolicy = EVERYWHERE,
+    observe: ObserveRequest = ignore_request,
 ) -> CatalogGateway:
     """Open a catalog.
 
@@ -288,6 +327,7 @@ def open_catalog(
         name: ``iceberg.catalog``.
         properties: ``iceberg.catalog.*`` without the prefix, placeholders resolved.
         locations: where its tables, its warehouse and its own file may lie.
+        observe: see ``CatalogGateway``.
 
     Raises:
         ConfigError: a property is wrong, missing, names a Python module, or a place that
@@ -297,7 +337,7 @@ def open_catalog(
     """
     config = client_config(properties)
     check_catalog(config, reach())
-    gateway = CatalogGateway(name, config, locations)
+    gateway = CatalogGateway(name, config, locations, observe)
     with _mapped(()):
         gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
     return gateway

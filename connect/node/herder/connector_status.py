@@ -87,7 +87,13 @@ def _own(
     coordinator = run.coordinator
     own: State = "RUNNING" if coordinator.phase == "WAITING" else coordinator.connect_state
     reports = run.reports
-    texts = (reports.stall_text, reports.retention_text, failed_tables_text(reports.failed_tables))
+    texts = (
+        reports.stall_text,
+        reports.retention_text,
+        failed_tables_text(reports.failed_tables),
+        run.job.waits_for and f"waiting for {run.job.waits_for}",
+        coordinator.wait_text if run.has_coordinator else None,
+    )
     return own, coordinator.trace or "\n".join(text for text in texts if text) or None
 
 
@@ -109,7 +115,7 @@ def _task(
     if unit is not None:
         is_waiting = unit.phase == "IDLE" and run is not None and run.job.retry_at_ms is not None
         shown: State = "UNASSIGNED" if is_waiting else unit.connect_state
-        return TaskStatus(task, shown, node, unit.trace)
+        return TaskStatus(task, shown, node, unit.trace or unit.wait_text)
     if not state.is_ready:
         return None
     return TaskStatus(task, "RUNNING" if local.has_worker else "UNASSIGNED", node)

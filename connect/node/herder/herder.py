@@ -20,7 +20,7 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from connect.clock import Clock
@@ -94,7 +94,12 @@ class Herder:
         self.election = self._new_election(leader, store, deployer, refresh_ms, on_fatal)
         assignments = ChildAssignments(children, clock, grace_ms)
         remote = RemoteUnits(
-            store, statuses, worker_id=node.worker_id, clock=clock, grace_ms=grace_ms
+            store,
+            statuses,
+            worker_id=node.worker_id,
+            clock=clock,
+            grace_ms=grace_ms,
+            on_wait=self._waits_for_nodes,
         )
         local = LocalUnits(store, statuses, assignments, remote, node.worker_id)
         self._convergence = Convergence(
@@ -206,6 +211,14 @@ class Herder:
             for unit in run.units():
                 unit.stopped.set()  # ends the waits of jobs
         self._thread.cancel_jobs()
+
+    def _waits_for_nodes(self, name: str, nodes: Collection[str]) -> None:
+        """Note, on the thread of a connector's job, the nodes that it waits for."""
+        run = self._runs.get(name)
+        if run is not None:
+            text = f"{', '.join(nodes)} to stop its tasks" if nodes else None
+            run.job.waits_for = text
+            self._thread.post(lambda: self._convergence.publish(run))
 
     def _on_fenced(self, error: Fenced) -> None:
         self.election.lost(error)

@@ -86,7 +86,7 @@ class NodeHerder:
         self._statuses = statuses
         self._admin = admin
         self._exposition = exposition
-        exposition.also(ConnectMetrics(exposition.samples, self._statuses_of_all))
+        exposition.also(ConnectMetrics(exposition.samples, self.statuses))
         self._new_request = new_request
         self._ask = ask
         self._views = views
@@ -138,7 +138,7 @@ class NodeHerder:
 
     def metrics_text(self) -> str:
         """Return all metrics of node, worker and coordinator."""
-        statuses = self._statuses_of_all()
+        statuses = self.statuses()
         connectors = Counter(status.state for status in statuses)
         tasks = Counter(task.state for status in statuses for task in status.tasks)
         for state in _STATES:
@@ -150,7 +150,8 @@ class NodeHerder:
         """Return sums of these metrics by connector and metric."""
         return self._exposition.sums(metrics)
 
-    def _statuses_of_all(self) -> list[ReportedStatus]:
+    def statuses(self) -> list[ReportedStatus]:
+        """Return the status of every connector."""
         return [self._herder.status(name) for name in self._store.names()]
 
     # ------------------------------------------------------------ reading

@@ -23,6 +23,7 @@ from connect.node.herder.units import ConnectorRun, Unit
 
 REPORT_LATE_MS = 60_000  # a start that no inventory lists for so long was lost
 STALL_DOUBLINGS_MAX = 5
+WAIT_SHOWN_MS = 2_000  # shorter waits are part of every start
 ENDED = "ended_unasked"
 MISSING = "missing"
 STALLED = "no_rounds"
@@ -139,6 +140,7 @@ class Reconciliation:
     def _compare(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int) -> None:
         if _is_current(unit, item):
             self._apply(run, unit, item, now_ms)
+        self._note_wait(run, unit, item)
         if unit.start.has_ended or item["ended"]:
             return
         if unit.phase == "STOPPING":
@@ -147,6 +149,13 @@ class Reconciliation:
             if run.layout is not None and item["layout"] != run.layout.number:
                 self._assignments.send_layout(run)
             self._restart_if_stalled(run, unit, item, now_ms)
+
+    def _note_wait(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any]) -> None:
+        is_long = item.get("waited_ms", 0) >= WAIT_SHOWN_MS
+        waits_for = str(item["waits_for"]) if is_long and not item["ended"] else None
+        if waits_for != unit.waits_for:
+            unit.waits_for = waits_for
+            self._on_changed(run)
 
     def _miss(self, run: ConnectorRun, unit: Unit, now_ms: int) -> None:
         if unit.start.has_ended:

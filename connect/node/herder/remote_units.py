@@ -28,6 +28,7 @@ class RemoteUnits:
         worker_id: this node.
         clock: time.
         grace_ms: bound of each wait.
+        on_wait: called with a connector and the nodes that are waited for, again with none.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class RemoteUnits:
         worker_id: str,
         clock: Clock,
         grace_ms: int,
+        on_wait: Callable[[str, Collection[str]], None] = lambda *_: None,
     ) -> None:
         self._store = store
         self._statuses = statuses
         self._worker_id = worker_id
         self._clock = clock
         self._grace_ms = grace_ms
+        self._on_wait = on_wait
 
     def await_tasks_ended(self, name: str, members: Collection[str] | None = None) -> None:
         """Wait until no other node runs a task that the stored state does not contain.
@@ -100,6 +103,13 @@ class RemoteUnits:
         if not (nodes := busy_nodes()):
             return
         _log.info("waiting for other nodes to stop tasks", connector=name, nodes=nodes)
+        self._on_wait(name, nodes)
+        try:
+            self._wait_until_free(busy_nodes, name)
+        finally:
+            self._on_wait(name, ())
+
+    def _wait_until_free(self, busy_nodes: Callable[[], list[str]], name: str) -> None:
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
         while not self._statuses.wait_for(lambda: not busy_nodes(), POLL_S):
             if self._clock.monotonic_ms() >= deadline_ms:

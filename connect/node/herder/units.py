@@ -58,6 +58,7 @@ class Unit:
     Attributes:
         restart_at_ms: when to start it again after a failure; None when that is not planned.
         is_retrying: it has failed, and its child continues to retry.
+        waits_for: what it waits for, as its child reported last; None while it works.
         stopped: set when its last start has ended.
     """
 
@@ -67,6 +68,7 @@ class Unit:
     trace: str | None = None
     restart_at_ms: int | None = None
     is_retrying: bool = False
+    waits_for: str | None = None
     start: UnitStart = field(default_factory=UnitStart)
     stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -86,6 +88,7 @@ class Unit:
         self.trace = None
         self.restart_at_ms = None
         self.is_retrying = False
+        self.waits_for = None
 
     def is_failing(self, trace: str) -> None:
         """Change to FAILED while its child continues to retry: the node restarts nothing."""
@@ -102,6 +105,13 @@ class Unit:
         self.stopped.set()  # for a job that has just begun to wait for its end
         pause_ms = self.backoff.failed(now_ms) if is_retriable else None
         self.restart_at_ms = None if pause_ms is None else now_ms + pause_ms
+
+    @property
+    def wait_text(self) -> str | None:
+        """What keeps it from working, as a sentence; None when nothing does."""
+        if self.phase == "WAITING" or (self.phase == "RESTARTING" and not self.start.is_sent):
+            return f"waiting for the {self.child} process to start"
+        return None if self.waits_for is None else f"waiting for {self.waits_for}"
 
     @property
     def has_failed_for_good(self) -> bool:
@@ -135,6 +145,7 @@ class JobState:
         is_busy: a job runs.
         is_dirty: the connector must be converged again after that job.
         is_held: the units must not be started: the last job failed, or that of the leader did.
+        waits_for: what the job waits for; None while it does not wait.
         signature: stored values that the last job has read; equal values need no further job.
         retry_at_ms: when to converge again after a job that failed and may succeed later.
     """
@@ -143,6 +154,7 @@ class JobState:
     is_busy: bool = False
     is_dirty: bool = False
     is_held: bool = False
+    waits_for: str | None = None
     signature: object = None
     retry_at_ms: int | None = None
 

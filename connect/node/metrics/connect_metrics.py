@@ -65,6 +65,20 @@ CATALOGUE: tuple[ConnectMetric, ...] = (
         "records_read",
     ),
     ConnectMetric(
+        "kafka_consumer_fetch_manager_records_consumed_total",
+        "counter",
+        _TASK,
+        "Records consumed by the task.",
+        "records_read",
+    ),
+    ConnectMetric(
+        "kafka_consumer_fetch_manager_records_lag_max",
+        "gauge",
+        _TASK,
+        "Maximum lag in number of records of any partition of the task.",
+        "lag_records_partition_max",
+    ),
+    ConnectMetric(
         "kafka_connect_sink_task_sink_record_send_total",
         "counter",
         _TASK,

@@ -4,6 +4,7 @@ Rules of this file:
 - A counter is sent as its increase since the last report. A lower value means that the counter
   started again at zero, so all of it is the increase.
 - A gauge is sent when it is new or has changed.
+- A histogram is not sent: statsd has no buckets, and gauges have the last durations.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class StatsdReporter:
         try:
             with client.pipeline() as batch:
                 for name, labels, number in self._samples():
+                    if self._kinds[name] == "histogram":
+                        continue
                     self._put(batch, name, [*labels.values()], number)
         finally:
             client.close()

@@ -22,12 +22,14 @@ from contextvars import ContextVar
 from typing import Any, Final, ParamSpec, TypeVar
 
 from anyio.to_thread import run_sync
-from fastapi import Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 
+from connect.clock import SystemClock
 from connect.errors import InvariantViolation
+from connect.metrics.process_metrics import durations
 from connect.node.rest.access import Rule, credentials_of
 from connect.node.rest.api_errors import JSON_TYPE, ApiError
 from connect.node.rest.auth import EVERYBODY, Caller
@@ -58,6 +60,7 @@ REASONS: Final = {
 }
 _ANYWHERE: Final = (400, 406, 408, 413, 415)
 _FOR_CALLERS: Final = (401, 429)
+_CLOCK: Final = SystemClock()
 _turn: ContextVar[RequestSlot | None] = ContextVar("turn", default=None)
 
 
@@ -113,6 +116,21 @@ class ApiRoute(APIRoute):
         model = None if self.body_field is None else self.body_field.field_info.annotation
 
         async def serve(request: Request) -> Response:
+            started_ms, status = _CLOCK.monotonic_ms(), 500
+            try:
+                answer = await answered(request)
+            except HTTPException as error:
+                status = error.status_code
+                raise
+            else:
+                status = answer.status_code
+                return answer
+            finally:
+                took_ms = _CLOCK.monotonic_ms() - started_ms
+                labels = {"method": request.method, "route": self.path_format, "status": status}
+                durations("rest_request_duration_seconds", **labels).observe(took_ms / 1000)
+
+        async def answered(request: Request) -> Response:
             caller = await self.rule.admit(request)
             refusal = _refusal(request, self._produces)
             if refusal is not None:

@@ -1,12 +1,15 @@
+import contextlib
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from connect import logs
+from connect.redaction.secret_values import KNOWN, MASK
 
 
 @pytest.fixture
@@ -61,6 +64,49 @@ def test_levels_are_the_standard_librarys(lines: io.StringIO) -> None:
         "shown",
         "from a library",
     ]
+
+
+def test_text_lines_are_for_people(lines: io.StringIO) -> None:
+    """Instant, level, process, component, event and fields; values with blanks are quoted."""
+    logs.configure("worker", stream=lines, form="text")
+    logs.logger("task").warning(
+        "task \x1b[31mstarted", connector="c", positions={"t-0": 5}, at="a b"
+    )
+    (line,) = lines.getvalue().splitlines()
+    _, _, rest = line.partition(" ")
+    assert rest == (
+        'WARNING worker [task] task \\u001b[31mstarted connector=c positions={"t-0": 5} at="a b"'
+    )
+
+
+def test_lines_of_children_keep_their_fields(lines: io.StringIO) -> None:
+    """An event is taken over; other output becomes the event of a line, with its level."""
+    KNOWN.add("forwarded-secret-1")
+    event = {"event": "task started", "process": "x", "component": "task", "level": "info"}
+    logs.forward("worker", json.dumps({**event, "task": 3, "at": "forwarded-secret-1"}).encode())
+    logs.forward("worker", b"2026-11-23T05:00:00,123 WARN jvm Utils \x1b[31mforwarded-secret-1\r")
+    logs.forward("worker", b"[" * 100_000)
+    logs.forward("worker", b'"text"')
+    first, second, *pieces, last = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert first == {**event, "process": "worker", "task": 3, "at": MASK}
+    assert (second["level"], second["component"]) == ("warning", logs.OUTPUT_COMPONENT)
+    assert second["event"] == f"2026-11-23T05:00:00,123 WARN jvm Utils \x1b[31m{MASK}"
+    assert "".join(piece["event"] for piece in pieces) == "[" * 100_000
+    assert (last["event"], last["process"], last["level"]) == ('"text"', "worker", "info")
+
+
+def test_a_stream_without_a_reader_ends_no_process() -> None:
+    """What drains must not fail because its log is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        logs.configure("worker", stream=stream)
+        try:
+            logs.logger("task").info("to no reader")
+        finally:
+            structlog.reset_defaults()
+        with contextlib.suppress(OSError):
+            stream.close()
 
 
 def test_exceptions_of_libraries_keep_their_cause(lines: io.StringIO) -> None:

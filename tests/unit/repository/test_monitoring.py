@@ -22,7 +22,17 @@ HOW_TO = ROOT / "docs" / "how-to" / "monitor.md"
 OF_PROMETHEUS = {"up": ("job", "instance")}
 SCRAPE_LABELS = ("job", "instance")
 LABELS = {
-    **{m.exposed_name: (*m.labels, *SCRAPE_LABELS) for m in metric_catalogue.CATALOGUE},
+    **{
+        m.exposed_name: (*m.labels, *SCRAPE_LABELS)
+        for m in metric_catalogue.CATALOGUE
+        if m.kind != "histogram"
+    },
+    **{
+        m.exposed_name + part: (*m.labels, *more, *SCRAPE_LABELS)
+        for m in metric_catalogue.CATALOGUE
+        if m.kind == "histogram"
+        for part, more in (("_bucket", ("le",)), ("_sum", ()), ("_count", ()))
+    },
     **{m.name: (*m.labels, *SCRAPE_LABELS) for m in connect_metrics.CATALOGUE},
     **OF_PROMETHEUS,
 }
@@ -55,7 +65,7 @@ def problems(expression: str) -> list[str]:
     found = []
     used = set()
     for name, matchers in re.findall(
-        r"\b(up|icefloe_\w+|kafka_connect_\w+)\b(?:\{([^}]*)\})?", expression
+        r"\b(up|icefloe_\w+|kafka_(?:connect|consumer)_\w+|jvm_\w+)\b(?:\{([^}]*)\})?", expression
     ):
         if name not in LABELS:
             found.append(f"no metric {name}")
@@ -85,6 +95,10 @@ def test_an_unknown_metric_label_or_state_is_found() -> None:
     ]
     assert problems('icefloe_tables_failed{table="a"}') == [
         "icefloe_tables_failed has no label table"
+    ]
+    assert problems("rate(icefloe_round_duration_seconds[1m])") == [
+        "no metric icefloe_round_duration_seconds",
+        "no metric at all",
     ]
     assert problems("sum by (task) (icefloe_tables_failed)") == ["no label task"]
     assert problems('kafka_connect_connector_status{status="broken"}') == ["no state broken"]

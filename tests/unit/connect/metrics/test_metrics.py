@@ -1,13 +1,15 @@
+import json
 import socket
 import threading
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from connect.errors import ConfigError, InvariantViolation
 from connect.generated_docs import metrics_page
 from connect.metrics import process_metrics
-from connect.metrics.metric_catalogue import CATALOGUE, Kind
+from connect.metrics.metric_catalogue import CATALOGUE, DURATION_BUCKETS_S, Kind
 from connect.metrics.process_metrics import Exposition, Registry
 from connect.node.herder_api import ReportedStatus, TaskStatus
 from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
@@ -67,6 +69,45 @@ def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
     thread.join(5)
     assert not thread.is_alive()
     child.close()
+
+
+def test_a_histogram_counts_each_duration_in_its_bucket() -> None:
+    """Buckets are cumulative, children's are added up, and a bound belongs to its bucket."""
+    ours, child = Registry(), Registry()
+    for registry, durations in ((ours, (0.0, 0.005, 0.006)), (child, (2.5, 1_000.0))):
+        for seconds in durations:
+            registry.durations("round_duration_seconds", {"connector": "c"}).observe(seconds)
+    exposition = Exposition(lambda: 0, registry=ours)
+    samples = json.loads(json.dumps(child.snapshot()[1]))
+    exposition.received("coordinator", samples)
+    text = exposition.text()
+    family = next(
+        f
+        for f in text_string_to_metric_families(text)
+        if f.name == "icefloe_round_duration_seconds"
+    )
+    assert family.type == "histogram"
+    found = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert (found["0.005"], found["0.01"], found["1"], found["2.5"]) == (2, 3, 3, 4)
+    assert (found["600"], found["+Inf"]) == (4, 5)
+    assert len(found) == len(DURATION_BUCKETS_S) + 1
+    values = {s.name: s.value for s in family.samples if not s.name.endswith("_bucket")}
+    assert values["icefloe_round_duration_seconds_count"] == 5
+    assert values["icefloe_round_duration_seconds_sum"] == pytest.approx(1_002.511)
+    ours.forget(connector="c")
+    assert ours.snapshot()[1] == []
+
+
+def test_series_of_a_histogram_are_bounded() -> None:
+    """Beyond the limit durations are counted under one name; buckets are no series."""
+    registry = Registry()
+    for number in range(process_metrics.SERIES_MAX + 3):
+        for seconds in (0.1, 5):
+            labels = {"connector": str(number)}
+            registry.durations("round_duration_seconds", labels).observe(seconds)
+    counted = {(labels["connector"], labels["le"]): n for _, labels, n in registry.snapshot()[1]}
+    assert counted["0", "0.1"] == counted["1", "5"] == 1
+    assert counted["other", "0.1"] == counted["other", "5"] == 3
 
 
 def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +284,7 @@ def test_statsd_gets_what_was_added_and_what_changed() -> None:
 
         read.set(5)
         lag.set(3)
+        registry.durations("round_duration_seconds", {"connector": "c"}).observe(1)
         assert report() == {"ice.records_read.a_b_c.0:5|c", "ice.lag_records.c.0:3|g"}
         read.set(7)
         assert report() == {"ice.records_read.a_b_c.0:2|c"}

@@ -93,6 +93,27 @@ def test_a_failed_coordinator_is_a_failed_connector() -> None:
     assert (displayed.state, displayed.trace) == ("FAILED", "configuration")
 
 
+def test_a_wait_shows_as_the_reason_of_a_unit_that_runs() -> None:
+    """What a unit, its child or the job waits for is in the trace; an error comes first."""
+    made = run()
+    made.tasks[0].waits_for = "2 members of consumer group g to leave"
+    made.tasks[1].to("WAITING")
+    made.coordinator.waits_for = "the catalog"
+    made.job.waits_for = "w:2 to stop its tasks"
+    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    assert status.trace == "waiting for w:2 to stop its tasks\nwaiting for the catalog"
+    assert [task.trace for task in status.tasks] == [
+        "waiting for 2 members of consumer group g to leave",
+        "waiting for the worker process to start",
+    ]
+    made.tasks[0].failed(0, trace="why", is_retriable=True)
+    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    assert status.tasks[0].trace == "why"
+    made.tasks[0].to("RUNNING")
+    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    assert status.tasks[0].trace is None
+
+
 def test_retriable_failures_are_planned_until_the_limit() -> None:
     """Each restart later than the last; then the unit stays failed."""
     unit = run().tasks[0]

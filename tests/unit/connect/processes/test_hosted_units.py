@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import structlog.testing
+
 from connect.clock import SystemClock
 from connect.errors import ConfigError, Fenced
 from connect.processes.child_main import Child
@@ -35,6 +37,16 @@ class Pipe:
                 lambda: last in [f"{s} of {g}" for g, s, has_ended in self.reports if has_ended],
                 WAIT_S,
             )
+
+
+class SteppedClock(SystemClock):
+    """Moves when it is set."""
+
+    now = 0
+
+    def monotonic_ms(self) -> int:
+        """The instant that the test has set."""
+        return self.now
 
 
 class Work:
@@ -105,6 +117,28 @@ def test_a_start_of_an_older_generation_changes_nothing() -> None:
     assert start(hosted, 1, Work()) is None
     assert not work.is_stopping
     assert hosted.inventory()["last_generation"] == 2
+    work.may_end.set()
+
+
+def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
+    """It is logged when it lasts, again after a while, and gone when the unit works."""
+    clock, pipe, work = SteppedClock(), Pipe(), Work()
+    hosted = HostedUnits(Child(pipe), clock, predecessor_wait_ms=WAIT_S * 1000)
+    unit = start(hosted, 1, work)
+    assert unit is not None
+    assert work.begun.wait(WAIT_S)
+    with structlog.testing.capture_logs() as logged:
+        hosted.waits_for(unit, "members of group g to leave")
+        for _ in range(10):
+            hosted.waits_for(unit, "members of group g to leave")
+            clock.now += 2_000
+            hosted.log_waits()
+    (item,) = hosted.inventory()["units"]
+    assert (item["waits_for"], item["waited_ms"]) == ("members of group g to leave", 20_000)
+    assert [line["waited_ms"] for line in logged] == [2_000, 12_000]
+    assert logged[0]["waits_for"] == "members of group g to leave"
+    hosted.waits_for(unit, None)
+    assert "waits_for" not in hosted.inventory()["units"][0]
     work.may_end.set()
 
 

@@ -1,3 +1,5 @@
+import io
+import json
 import os
 import queue
 import signal
@@ -11,7 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+import structlog
 
+from connect import logs
 from connect.clock import SystemClock
 from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.processes.supervisor import ChildSpec, SupervisedChild
@@ -156,13 +160,69 @@ def test_child_that_does_not_listen_is_killed_after_its_grace(
     assert threading.active_count() < threads_before
 
 
+NOISY = textwrap.dedent(
+    """
+    import json, os, signal, sys, threading
+    from connect.processes.ipc import Channel
+
+    channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
+
+    def events():
+        for number in range(2_000):
+            event = {"event": "e" * (40_000 if number % 100 == 0 else 10), "process": "p"}
+            sys.stdout.write(json.dumps({**event, "number": number}) + "\\n")
+            sys.stdout.flush()
+
+    def texts():
+        for number in range(2_000):
+            sys.stderr.write(f"text {number} " + "t" * 50 + "\\n")
+
+    threads = [threading.Thread(target=each) for each in (events, texts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.stderr.write("no end of line")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+)
+
+
+def test_no_forwarded_line_is_lost_or_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two streams of one child, which is killed: each line is whole, in order and in one stream."""
+    stream = io.StringIO()
+    logs.configure("node", stream=stream)
+    events: Events = queue.Queue()
+    spec = ChildSpec("worker", [sys.executable, "-c", NOISY], None, {}, dict(os.environ))
+    policy = BackoffPolicy(first_ms=60_000, longest_ms=60_000)
+    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    made.start()
+    try:
+        for number in range(200):
+            logs.logger("herder").info("of the node", number=number)
+        exited = events.get(timeout=WAIT_S)
+    finally:
+        made.shutdown(100)
+        structlog.reset_defaults()
+    assert exited["trace"].endswith("no end of line")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    forwarded = [line for line in lines if line["process"] == "worker"]
+    numbered = [line["number"] for line in forwarded if "number" in line]
+    assert numbered == list(range(2_000))
+    texts = [line["event"] for line in forwarded if "number" not in line]
+    assert texts == [*(f"text {n} " + "t" * 50 for n in range(2_000)), "no end of line"]
+    assert sum(line["event"] == "of the node" for line in lines) == 200
+    assert not capsys.readouterr().out
+
+
 def test_log_file_is_kept_bounded(
     child: tuple[SupervisedChild, Events], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long log moves aside and the child writes on into the same file."""
     made, events = child
     events.get(timeout=WAIT_S)
-    monkeypatch.setattr("connect.processes.supervisor.LOG_BYTES_MAX", 10)
+    monkeypatch.setattr("connect.processes.child_output.LOG_BYTES_MAX", 10)
     made.trim_log()
     assert made.spec.log_file.stat().st_size == 0
     assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from connect.metrics import process_metrics
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
 from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
-from worker.task.task_metrics import RECENT_MS, RecentValues, TaskMetrics
+from worker.task.task_metrics import RECENT_MS, RecentValues, TaskMetrics, publish
 
 TP = TopicPartition("t", 0)
 
@@ -26,6 +27,21 @@ def test_recent_values_are_those_of_the_last_minute() -> None:
     assert values.average_and_max(2_000) == (pytest.approx(106 / 3), 100)
     assert values.average_and_max(RECENT_MS) == (3, 4)
     assert values.average_and_max(RECENT_MS + 2_000) == (0, 0)
+
+
+def test_each_duration_is_in_the_histogram_once() -> None:
+    """Every batch counts once, however often the values are published."""
+    metrics = TaskMetrics()
+    metrics.add(_batch(1), started_ms=0, now_ms=20)
+    metrics.add(_batch(1, 1), started_ms=0, now_ms=700)
+    for _ in range(3):
+        publish("durations-once", 0, metrics, 700)
+    found = {
+        labels["le"]: number
+        for name, labels, number in process_metrics.PROCESS.snapshot()[1]
+        if name == "batch_duration_seconds" and labels["connector"] == "durations-once"
+    }
+    assert found == {"0.025": 1, "1": 1, "sum": pytest.approx(0.72)}
 
 
 def test_records_are_pending_until_their_announcement() -> None:
@@ -67,4 +83,4 @@ def test_every_published_name_is_an_attribute() -> None:
         for name in (*getattr(part, "COUNTERS", ()), *part.GAUGES)
         if getattr(part, name) == 0
     ]
-    assert len(names) == len(set(names)) == 21
+    assert len(names) == len(set(names)) == 22

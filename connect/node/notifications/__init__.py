@@ -1,0 +1,1 @@
+"""Webhook notifications: incidents of the connectors on this node, and their delivery."""
