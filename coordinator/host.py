@@ -147,6 +147,7 @@ class CoordinatorHost:
                     command["tables"],
                     command["reason"],
                     self._clock,
+                    control_ends={int(p): end for p, end in command["control_ends"].items()},
                     is_applied=command["apply"],
                 )
             finally:

@@ -13,8 +13,8 @@ Node to child (``op``):
                    failed table; answered
     ``rebase``     {connector, config, tables, apply, request}  coordinators: write the group's
                    control offsets into tables that have lost theirs; answered
-    ``reset_valid_through``  {connector, config, tables, reason, apply, request}  coordinators:
-                   withdraw the VTTS that tables claim; answered
+    ``reset_valid_through``  {connector, config, tables, reason, control_ends, apply, request}
+                   coordinators: withdraw the VTTS that tables claim; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 

@@ -58,6 +58,7 @@ from coordinator.commit.floor import (
     FloorKeys,
     TableState,
     floor_keys,
+    may_claim,
     table_state,
 )
 from coordinator.commit.held_files import HeldFiles
@@ -86,7 +87,7 @@ T = TypeVar("T")
 
 
 class _FloorMoved(RetriableError):  # noqa: N818 - the field's term
-    """An attempt of ours from before landed after all: choose the files again."""
+    """The floor or the VTTS of the table changed meanwhile: choose the files again."""
 
     default_code = "floor_moved"
 
@@ -330,6 +331,8 @@ class Committer:
             seen = self._checked(reloaded, commit, keys, memory)
             if merged(seen.floor, memory.floor or {}) != floor:
                 raise _FloorMoved("an earlier attempt landed meanwhile")
+            if seen.reset_offsets != state.reset_offsets:
+                raise _FloorMoved("the VTTS was reset meanwhile")
             return seen
 
         content = self._content(commit, state, selection, offsets)
@@ -383,7 +386,7 @@ class Committer:
         if self._control.is_of_former_topic(
             table.properties.get(self.topic_id_property), self._topic_id
         ):
-            state = replace(state, floor={})
+            state = replace(state, floor={}, reset_offsets={})
         if memory.table_uuid != table.metadata.table_uuid:
             self._control.check_floor(state.floor)
             memory.begin(table, state)
@@ -410,7 +413,8 @@ class Committer:
         # lower than the last claim: the kernel does not know for which partitions that one was
         # made, so nothing is claimed until this one has caught up
         properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
-        if given_us is not None and (last_us is None or given_us >= last_us):
+        is_new = may_claim(state, commit.control_offsets)
+        if given_us is not None and is_new and (last_us is None or given_us >= last_us):
             summary[VALID_THROUGH_PROPERTY] = instant_text(given_us)
             properties[self._config.valid_through_mirror_property] = instant_text(given_us)
         if self._topic_id:

@@ -46,6 +46,7 @@ class FloorKeys:
         summary: snapshot summary key.
         mirror: table property of the control offsets.
         valid_through_mirror: table property of the VTTS.
+        reset_mirror: table property of the control offsets at the last reset of the VTTS.
         tag: name of the tag that is moved with every commit.
         branch: the branch that is committed to.
         has_history: False for a connector that never completed a round: a table it meets may
@@ -55,6 +56,7 @@ class FloorKeys:
     summary: str
     mirror: str
     valid_through_mirror: str
+    reset_mirror: str
     tag: str
     branch: str = MAIN_BRANCH
     has_history: bool = True
@@ -70,6 +72,8 @@ class TableState:
         floor: control partition -> next control offset.
         valid_through_texts: what is known of the last VTTS of this connector, as it stands there:
             of the newest snapshot that has one, and of the mirror, which outlives snapshots.
+        reset_offsets: control offsets up to which the last reset of the VTTS withdrew claims; empty
+            if there was no reset.
         ancestors: ids of the head and its ancestors, as far as they are kept.
     """
 
@@ -77,7 +81,21 @@ class TableState:
     is_branch_missing: bool
     floor: Mapping[int, int]
     valid_through_texts: tuple[str, ...] = ()
+    reset_offsets: Mapping[int, int] = field(default_factory=dict)
     ancestors: frozenset[int] = field(default_factory=frozenset)
+
+
+def may_claim(state: TableState, control_offsets: Mapping[int, int]) -> bool:
+    """Whether a round may claim a VTTS: not if it read only what is older than the last reset.
+
+    A coordinator that was frozen during the reset does not know of it, and its round may be older.
+
+    Args:
+        state: of the table.
+        control_offsets: how far the round has read the control topic.
+    """
+    before = state.reset_offsets
+    return not before or any(at > before.get(p, 0) for p, at in control_offsets.items())
 
 
 def floor_keys(config: ConnectorConfig, table: str, *, has_history: bool = True) -> FloorKeys:
@@ -86,6 +104,7 @@ def floor_keys(config: ConnectorConfig, table: str, *, has_history: bool = True)
         summary=config.offsets_property,
         mirror=config.offsets_mirror_property,
         valid_through_mirror=config.valid_through_mirror_property,
+        reset_mirror=config.valid_through_reset_property,
         tag=f"icefloe-{config.name}",
         branch=config.table(table).commit_branch or MAIN_BRANCH,
         has_history=has_history,
@@ -131,6 +150,7 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         valid_through_texts=tuple(
             text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
         ),
+        reset_offsets=parse_offsets(metadata.properties.get(keys.reset_mirror)),
         ancestors=frozenset([s.snapshot_id for s in chain]),
     )
 

@@ -3,24 +3,39 @@
 Rules of this file:
 - A snapshot without files resets the claim. It carries the connector's control offsets unchanged,
   and the operator's reason. Claims of older snapshots do not count after it.
-- Only tables that the connector writes to, and that hold a claim of it, are changed.
-- The connector is stopped, so no other process commits under its name.
+- Only tables that the connector writes to are changed.
+- The connector is stopped and its tasks are fenced. A coordinator that is frozen may continue after
+  the reset. So each table also stores how far the control topic reached at the reset, and a round
+  that read no further claims nothing. A table without a claim gets the snapshot as well: an older
+  commit that is under way would conflict with it.
+- A commit of such a coordinator may come between. The floor is then read again: it never goes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.table import Table
+
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitRefused, IcefloeError
+from connect.errors import CommitRefused, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway
-from connect.protocol.control_offsets import offsets_text
+from connect.protocol.control_offsets import covers, merged, offsets_text
 from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
 from coordinator.commit.file_selection import Selection
-from coordinator.commit.floor import RESET_PROPERTY, FloorKeys, floor_keys, table_state
+from coordinator.commit.floor import (
+    RESET_PROPERTY,
+    FloorKeys,
+    TableState,
+    floor_keys,
+    table_state,
+)
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content
+
+RESTARTS_MAX = 3
 
 
 def reset_claims(
@@ -30,6 +45,7 @@ def reset_claims(
     reason: str,
     clock: WaitingClock,
     *,
+    control_ends: Mapping[int, int],
     is_applied: bool,
 ) -> list[dict[str, Any]]:
     """Return which tables hold a claim and, if requested, reset it.
@@ -40,6 +56,7 @@ def reset_claims(
         tables: their names.
         reason: the operator's, kept in each snapshot.
         clock: time, identities, waiting.
+        control_ends: end offsets of the control topic, read while the connector was stopped.
         is_applied: False only reads.
 
     Returns:
@@ -47,7 +64,8 @@ def reset_claims(
         ``snapshot_id`` that resets them (None: none was made), ``code`` and ``message`` of a
         failure.
     """
-    return [_reset(catalog, config, name, reason, clock, is_applied=is_applied) for name in tables]
+    reset = _Reset(catalog, config, reason, clock, control_ends)
+    return [reset.report(name, is_applied=is_applied) for name in tables]
 
 
 def has_no_claim(refusal: CommitRefused, properties: Mapping[str, str], keys: FloorKeys) -> bool:
@@ -58,51 +76,90 @@ def has_no_claim(refusal: CommitRefused, properties: Mapping[str, str], keys: Fl
     return refusal.code == "floor_lost" and not properties.get(keys.valid_through_mirror)
 
 
-def _reset(
-    catalog: CatalogGateway,
-    config: ConnectorConfig,
-    name: str,
-    reason: str,
-    clock: WaitingClock,
-    *,
-    is_applied: bool,
-) -> dict[str, Any]:
-    reported: dict[str, Any] = {
-        "table": name,
-        "claims": [],
-        "snapshot_id": None,
-        "code": None,
-        "message": None,
-    }
-    keys = floor_keys(config, name)
-    try:
-        if not config.may_write(name):
-            raise CommitRefused(
-                "the connector does not write to this table", code="table_not_configured"
-            )
-        table = catalog.load(name.split("."))
+class _StateChanged(RetriableError):  # noqa: N818 - the field's term
+    """The table's state is not the one that the snapshot was made for: read it again.
+
+    Attributes:
+        snapshot_id: of the attempt, which may have been applied and expired since.
+    """
+
+    default_code = "floor_moved"
+
+    def __init__(self, snapshot_id: int) -> None:
+        super().__init__("the table's control offsets moved during the reset; try again")
+        self.snapshot_id = snapshot_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    """One reset of a connector's claims; arguments as ``reset_claims``."""
+
+    catalog: CatalogGateway
+    config: ConnectorConfig
+    reason: str
+    clock: WaitingClock
+    control_ends: Mapping[int, int]
+
+    def report(self, name: str, *, is_applied: bool) -> dict[str, Any]:
+        """Read or reset one table; return its object of the answer."""
+        reported: dict[str, Any] = {
+            "table": name,
+            "claims": [],
+            "snapshot_id": None,
+            "code": None,
+            "message": None,
+        }
+        try:
+            if not self.config.may_write(name):
+                raise CommitRefused(
+                    "the connector does not write to this table", code="table_not_configured"
+                )
+            for left in range(RESTARTS_MAX, -1, -1):
+                try:
+                    self._reset(name, reported, is_applied=is_applied)
+                    break
+                except _StateChanged as changed:
+                    if not left:
+                        raise
+                    reported["snapshot_id"] = changed.snapshot_id
+        except IcefloeError as error:
+            reported |= {"code": error.code, "message": str(error)}
+        return reported
+
+    def _reset(self, name: str, reported: dict[str, Any], *, is_applied: bool) -> None:
+        keys = floor_keys(self.config, name)
+        table = self.catalog.load(name.split("."))
         try:
             state = table_state(table.metadata, keys)
         except CommitRefused as refusal:
             if has_no_claim(refusal, table.properties, keys):
-                return reported
+                return
             raise
-        reported["claims"] = sorted(set(state.valid_through_texts))
-        if is_applied and state.valid_through_texts:
-            offsets = offsets_text(state.floor)
-            content = Content(
-                clock.new_snapshot_id(),
-                str(clock.new_uuid()),
-                Selection(()),
-                {keys.summary: offsets, "engine-name": "icefloe", RESET_PROPERTY: reason},
-                {keys.mirror: offsets, keys.valid_through_mirror: ""},
-            )
-            identifier = tuple(name.split("."))
-            snapshot = StagedSnapshot(clock, keys, content, None, PreparedManifests())
-            CommitAttempts(
-                catalog, identifier, clock, snapshot, lambda t: table_state(t.metadata, keys)
-            ).commit(table, state)
-            reported["snapshot_id"] = content.snapshot_id
-    except IcefloeError as error:
-        reported |= {"code": error.code, "message": str(error)}
-    return reported
+        reported["claims"] = reported["claims"] or sorted(set(state.valid_through_texts))
+        is_reset = not state.valid_through_texts and covers(state.reset_offsets, self.control_ends)
+        if not is_applied or is_reset:
+            return
+
+        def check(reloaded: Table) -> TableState:
+            seen = table_state(reloaded.metadata, keys)
+            if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
+                raise _StateChanged(content.snapshot_id)
+            return seen
+
+        offsets = offsets_text(state.floor)
+        content = Content(
+            self.clock.new_snapshot_id(),
+            str(self.clock.new_uuid()),
+            Selection(()),
+            {keys.summary: offsets, "engine-name": "icefloe", RESET_PROPERTY: self.reason},
+            {
+                keys.mirror: offsets,
+                keys.valid_through_mirror: "",
+                keys.reset_mirror: offsets_text(merged(state.reset_offsets, self.control_ends)),
+            },
+        )
+        snapshot = StagedSnapshot(self.clock, keys, content, None, PreparedManifests())
+        identifier = tuple(name.split("."))
+        attempts = CommitAttempts(self.catalog, identifier, self.clock, snapshot, check)
+        attempts.commit(table, state)
+        reported["snapshot_id"] = content.snapshot_id

@@ -120,7 +120,7 @@ def test_a_commit_made_before_a_rollback_does_not_land_after_it(place: Place) ->
 
 def test_what_the_older_sink_left_is_understood(place: Place) -> None:
     """Its floor has the same name, its valid-through time another name and form."""
-    keys = FloorKeys(OFFSETS, MIRROR, "no-such-property", tag="icefloe-c")
+    keys = FloorKeys(OFFSETS, MIRROR, "no-such-property", "no-such-property", tag="icefloe-c")
     table = place.now()
     table.append(
         table.schema().as_arrow().empty_table(),

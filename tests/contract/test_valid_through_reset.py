@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
@@ -18,6 +20,25 @@ TRUE_US = 1_767_323_045_678_000
 CLAIM = "kafka.connect.valid-through-ts"
 MIRROR = "icefloe.valid-through.control-iceberg.connect-c"
 REASON = "a record dated 2100"
+
+
+class Overtaken:
+    """A catalog in which something else is committed just before the first commit."""
+
+    def __init__(self, catalog: CatalogGateway, first: Callable[[], object]) -> None:
+        self._catalog = catalog
+        self._first = first
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit(self, *arguments: Any) -> Any:
+        """Let the other commit be faster, once."""
+        self.calls += 1
+        if self.calls == 1:
+            self._first()
+        return self._catalog.commit(*arguments)
 
 
 @pytest.fixture
@@ -39,11 +60,18 @@ def claim(place: Place) -> str | None:
     return head.summary.get(CLAIM)
 
 
-def reset(place: Place, *tables: str, is_applied: bool = True) -> list[dict]:
-    """What the operator asks for."""
+def reset(place: Place, *tables: str, end: int = 2, is_applied: bool = True) -> list[dict]:
+    """What the operator asks for, while the control topic has this end offset."""
     config = connector("c", ["db.t"])
-    names = tables or ("db.t",)
-    return reset_claims(place.catalog, config, names, REASON, QuickClock(), is_applied=is_applied)
+    return reset_claims(
+        place.catalog,
+        config,
+        tables or ("db.t",),
+        REASON,
+        QuickClock(),
+        control_ends={0: end},
+        is_applied=is_applied,
+    )
 
 
 def test_a_claim_stands_until_it_is_taken_back(place: Place) -> None:
@@ -65,6 +93,73 @@ def test_a_claim_stands_until_it_is_taken_back(place: Place) -> None:
     assert isinstance(outcome, TableCommitted)
     assert claim(place) == "2026-01-02T03:04:05.678Z"
     assert len(paths_of(place.now())) == 3
+
+
+def test_a_round_from_before_the_reset_claims_nothing(place: Place) -> None:
+    """A coordinator that was frozen commits its files without its claim; a new round claims."""
+    reset(place, end=2)
+    frozen = place.committer()
+    outcome = frozen.commit(place.round(1, valid_through_us=POISONED_US))
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.snapshot_id is not None
+    assert claim(place) is None
+    assert place.now().properties[MIRROR] == ""
+    assert isinstance(frozen.commit(place.round(2, valid_through_us=TRUE_US)), TableCommitted)
+    assert claim(place) == "2026-01-02T03:04:05.678Z"
+
+
+def test_a_commit_that_a_reset_overtakes_loses_its_claim(place: Place) -> None:
+    """Its request conflicts with the reset; the next attempt is made for the new state."""
+    catalog = Overtaken(place.catalog, lambda: reset(place, end=2))
+    frozen = replace(place, catalog=cast("CatalogGateway", catalog))
+    outcome = frozen.committer().commit(place.round(1, valid_through_us=POISONED_US))
+    assert isinstance(outcome, TableCommitted)
+    assert catalog.calls > 1
+    assert claim(place) is None
+    assert len(paths_of(place.now())) == 2
+
+
+def test_a_table_without_a_claim_is_reset_as_well(place: Place) -> None:
+    """A commit with a claim may be under way; the reset overtakes it."""
+    empty = Place(place.catalog, place.catalog.create(("db", "u"), SCHEMA))
+    config = connector("c", ["db.t", "db.u"])
+    frozen = replace(
+        empty,
+        catalog=cast(
+            "CatalogGateway",
+            Overtaken(
+                place.catalog,
+                lambda: reset_claims(
+                    place.catalog,
+                    config,
+                    ["db.u"],
+                    REASON,
+                    QuickClock(),
+                    control_ends={0: 2},
+                    is_applied=True,
+                ),
+            ),
+        ),
+    )
+    outcome = frozen.committer().commit(empty.round(1, valid_through_us=POISONED_US))
+    assert isinstance(outcome, TableCommitted)
+    assert claim(empty) is None
+
+
+def test_a_commit_during_the_reset_keeps_its_control_offsets(place: Place) -> None:
+    """The floor never goes back: what was committed meanwhile is not committed again."""
+    late = place.round(5)
+    committer = place.committer()
+    catalog = Overtaken(place.catalog, lambda: committer.commit(late))
+    interrupted = replace(place, catalog=cast("CatalogGateway", catalog))
+    [done] = reset(interrupted, end=9)
+    assert (done["code"], catalog.calls) == (None, 2)
+    assert place.now().current_snapshot().snapshot_id == done["snapshot_id"]
+    before = paths_of(place.now())
+    again = place.committer().commit(late)
+    assert isinstance(again, TableCommitted)
+    assert again.snapshot_id is None
+    assert paths_of(place.now()) == before
 
 
 def test_a_reset_keeps_the_floor_and_may_be_repeated(place: Place) -> None:
@@ -111,7 +206,13 @@ def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(place: P
     other.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
     config = connector("c", ["db.t", "db.u"])
     [own, foreign] = reset_claims(
-        place.catalog, config, ["db.t", "db.u"], REASON, QuickClock(), is_applied=True
+        place.catalog,
+        config,
+        ["db.t", "db.u"],
+        REASON,
+        QuickClock(),
+        control_ends={0: 2},
+        is_applied=True,
     )
     assert own["snapshot_id"] is not None
     assert (foreign["code"], foreign["claims"], foreign["snapshot_id"]) == (None, [], None)

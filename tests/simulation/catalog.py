@@ -17,6 +17,7 @@ from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys
 
 SUMMARY, MIRROR, TAG, TOPIC_ID = "offsets", "mirror", "icefloe-c", "topic-id"
 VALID_THROUGH_MIRROR = "valid-through"
+RESET_MIRROR = "valid-through-reset"
 
 
 Base = tuple[int | None, int]  # the branch's snapshot, the table's last sequence number
@@ -82,7 +83,9 @@ class Ref:
 
 @cache
 def _keys(branch: str, *, has_history: bool) -> FloorKeys:
-    return FloorKeys(SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch, has_history=has_history)
+    return FloorKeys(
+        SUMMARY, MIRROR, VALID_THROUGH_MIRROR, RESET_MIRROR, TAG, branch, has_history=has_history
+    )
 
 
 class Table:

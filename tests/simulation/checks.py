@@ -16,7 +16,15 @@ from connect.protocol import control_offsets
 from control_schemas.events import DataWritten
 from coordinator.commit.floor import merged, table_state
 from tests.simulation import script
-from tests.simulation.catalog import CATALOG_AWAY, MIRROR, SUMMARY, TAG, Snapshot, Table
+from tests.simulation.catalog import (
+    CATALOG_AWAY,
+    MIRROR,
+    RESET_MIRROR,
+    SUMMARY,
+    TAG,
+    Snapshot,
+    Table,
+)
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
 from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
 
@@ -111,7 +119,11 @@ def committed_rounds(world: World) -> set[Any]:
 def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
     """The VTTS of a commit is not below the last one, and true."""
     vtts = content.valid_through_us
-    is_reset = world.flags & script.RESET and not world.is_vtts_wrong
+    before = parse_offsets(table.properties.get(RESET_MIRROR))
+    is_old = before and all(at <= before.get(p, 0) for p, at in content.read_to.items())
+    if is_old and vtts is not None:
+        world.violation(f"a round from before the reset claims a VTTS for {table.name}")
+    is_reset = world.flags & script.RESET and not world.is_vtts_wrong and not is_old
     if is_reset and vtts is None and (content.round_us or -1) >= table.claimed_us:
         world.violation(f"a claim from before the reset holds {table.name} back")
     if vtts is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from connect.errors import CommitRefused
 from coordinator.commit.file_selection import _ordered
-from coordinator.commit.floor import FloorKeys, TableState, covers, merged, table_state
+from coordinator.commit.floor import FloorKeys, TableState, covers, may_claim, merged, table_state
 from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 ATTEMPTS_MAX = 6
+NOTHING: Mapping[int, int] = {}
 RESTARTS_MAX = 3
 
 
@@ -133,6 +134,10 @@ class Committer:
             and "VTTS below the table's last" not in world.bugs
         ):
             vtts = None
+        if "old rounds claim after a reset" not in world.bugs and not may_claim(
+            state, commit.control_offsets
+        ):
+            vtts = None
         ordered = [steps[place] for place in sorted(steps)]
         snapshot_id = yield from self._land(
             table,
@@ -147,6 +152,8 @@ class Committer:
                 floor=floor,
                 topic_id=self.topic_id,
                 round_us=commit.valid_through_us,
+                reset_offsets=state.reset_offsets,
+                read_to=commit.control_offsets,
             ),
         )
         memory.floor = offsets
@@ -230,6 +237,9 @@ class Committer:
                     world.bugs & {"moved floor unnoticed", "automatic rebase of a lost commit"}
                 ):
                     raise _FloorMovedError
+                is_unnoticed = "reset unnoticed by a commit" in world.bugs
+                if state.reset_offsets != content.reset_offsets and not is_unnoticed:
+                    raise _FloorMovedError
                 base, uuid = table.base, table.uuid
             raise ConflictError
         finally:
@@ -255,6 +265,8 @@ class Content:
         floor: dict[int, int],
         topic_id: int | None,
         round_us: int | None = None,
+        reset_offsets: Mapping[int, int] = NOTHING,
+        read_to: Mapping[int, int] = NOTHING,
     ) -> None:
         self.world = world
         self.round_us = round_us  # VTTS of the round
@@ -263,6 +275,8 @@ class Content:
         self.valid_through_us = vtts
         self.partitions = partitions
         self.floor = floor
+        self.reset_offsets = reset_offsets
+        self.read_to = read_to  # how far the round has read the control topic
         self.topic_id = topic_id
         files = [f for step in steps for written in step for f in written.data_files]
         self.paths = {path for path, _, _ in files}

@@ -79,6 +79,7 @@ class Coordinator(Actor):
         self.given: list[Any] = [LayoutChanged(layout)]
         self.commits: list[Iterator[Any]] = []
         self.epoch = 0
+        self.is_outdated = False  # the connector was stopped, and this process did not notice
         self.slow = world.pick(4)
         self.is_ending = self.is_finished = False
         self.end_seen: dict[int, int] | None = None

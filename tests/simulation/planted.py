@@ -255,6 +255,11 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "reset sends no event",
         "reset leaves the claims of snapshots",
         "reset leaves the claim of the property",
+        "reset fences no coordinator",
+        "reset keeps an old floor",
+        "reset unnoticed by a commit",
+        "old rounds claim after a reset",
+        "no reset without a claim",
     )
 } | {
     "VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten"),
@@ -263,6 +268,21 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "tasks are believed beyond the clock",
     ),
 }
+
+# A coordinator that is frozen during a reset, and little else.
+RESET_ALONE = (
+    script.FUTURE | script.RESET | script.FREEZE | script.UNKNOWN | script.FOREIGN,
+    script.RARE
+    | script.MISSING
+    | script.TRANSACTIONS
+    | script.LAYOUT
+    | script.CONFIG_LOST
+    | script.OFFSETS_EXPIRE
+    | script.EXPIRY
+    | script.CRASH
+    | script.BRANCH
+    | script.UPSERT,
+)
 
 # Kinds of faults that a rare bug needs, and those that hide it: on and off in each of its seeds.
 KINDS: dict[str, tuple[int, int]] = {
@@ -287,6 +307,11 @@ KINDS: dict[str, tuple[int, int]] = {
     "reset sends no event": (script.FUTURE | script.RESET | script.HEAL, 0),
     "reset leaves the claims of snapshots": (script.FUTURE | script.RESET, 0),
     "reset leaves the claim of the property": (script.FUTURE | script.RESET, 0),
+    "reset fences no coordinator": RESET_ALONE,
+    "reset keeps an old floor": RESET_ALONE,
+    "reset unnoticed by a commit": RESET_ALONE,
+    "old rounds claim after a reset": RESET_ALONE,
+    "no reset without a claim": RESET_ALONE,
     "records of the future move the claim": (script.FUTURE, script.RESET),
     "every completion counts as a commit": (
         script.MISSING,

@@ -5,6 +5,7 @@ Rules of this file:
   ``coordinator.commit.valid_through_reset``, step by step.
 - The tables come first, the event in the control topic is last. A crash in between leaves the reset
   undone; the operator repeats it.
+- A coordinator that was frozen when the connector was stopped may continue at any moment.
 """
 
 from __future__ import annotations
@@ -13,23 +14,27 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from connect.errors import CommitRefused
+from connect.protocol.control_offsets import offsets_text
 from control_schemas.events import CommitComplete, EventHeaders
-from coordinator.commit.floor import RESET_PROPERTY, table_state
+from coordinator.commit.floor import RESET_PROPERTY, TableState, covers, merged, table_state
 from coordinator.commit.valid_through_reset import has_no_claim
 from tests.simulation.catalog import (
+    RESET_MIRROR,
     VALID_THROUGH_MIRROR,
     ConflictError,
     Snapshot,
     Table,
     UnknownError,
 )
-from tests.simulation.committer import ATTEMPTS_MAX, Content
+from tests.simulation.committer import ATTEMPTS_MAX, RESTARTS_MAX, Content
 from tests.simulation.task import Actor
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TRANSACTIONAL_ID = "g-c-operator"
+COORDINATOR_ID = "g-c-coordinator"
+_Steps = Generator[bool, None, bool]
 
 
 class Reset(Actor):
@@ -40,10 +45,14 @@ class Reset(Actor):
 
     def _run(self) -> Generator[bool, None, None]:
         world, log = self.world, self.world.log
+        if "reset fences no coordinator" not in world.bugs:
+            log.init(COORDINATOR_ID)
+        yield False
+        ends = {p: len(entries) for p, entries in enumerate(log.entries)}
         for table in world.tables.values():
             yield False
             try:
-                yield from self._reset(table)
+                yield from self._reset(table, ends)
             except (CommitRefused, ConflictError):
                 world.count("VTTS reset failed")
                 return
@@ -59,19 +68,28 @@ class Reset(Actor):
         world.is_vtts_wrong = False  # the next tasks and coordinators have another configuration
         world.count("VTTS reset")
 
-    def _reset(self, table: Table) -> Iterator[bool]:
+    def _reset(self, table: Table, ends: dict[int, int]) -> Iterator[bool]:
         world = self.world
-        if table.is_missing or world.now_ms < world.catalog_back_at_ms:
-            raise ConflictError
-        try:
-            state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
-        except CommitRefused as refusal:
-            if has_no_claim(refusal, table.properties, table.keys):
+        for _ in range(RESTARTS_MAX + 1):
+            if table.is_missing or world.now_ms < world.catalog_back_at_ms:
+                raise ConflictError
+            try:
+                state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
+            except CommitRefused as refusal:
+                if has_no_claim(refusal, table.properties, table.keys):
+                    return
+                raise
+            is_reset = covers(state.reset_offsets, ends) or "no reset without a claim" in world.bugs
+            if is_reset and not state.valid_through_texts:
                 return
-            raise
-        if not state.valid_through_texts:
-            return
-        content = _NoClaim(world, dict(state.floor))
+            if (yield from self._land(table, state, ends)):
+                return
+        raise ConflictError
+
+    def _land(self, table: Table, state: TableState, ends: dict[int, int]) -> _Steps:
+        """Return whether the snapshot is in the table; False when its content is out of date."""
+        world = self.world
+        content = _NoClaim(world, dict(state.floor), merged(state.reset_offsets, ends))
         snapshot_id = world.new_id()
         for _ in range(ATTEMPTS_MAX):
             base, uuid = table.base, table.uuid
@@ -81,17 +99,21 @@ class Reset(Actor):
             except (ConflictError, UnknownError):
                 yield False
                 if snapshot_id in table.by_id:
-                    return
-                table_state(table, table.keys)  # type: ignore[arg-type] # as above
+                    return True
+                seen = table_state(table, table.keys)  # type: ignore[arg-type] # as above
+                if "reset keeps an old floor" in world.bugs:
+                    continue
+                if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
+                    return False
             else:
-                return
+                return True
         raise ConflictError
 
 
 class _NoClaim(Content):
     """A snapshot without files that takes the claims before it back."""
 
-    def __init__(self, world: World, floor: dict[int, int]) -> None:
+    def __init__(self, world: World, floor: dict[int, int], reset_offsets: dict[int, int]) -> None:
         super().__init__(
             world,
             steps=[],
@@ -100,6 +122,7 @@ class _NoClaim(Content):
             partitions=frozenset(),
             floor=floor,
             topic_id=None,
+            reset_offsets=reset_offsets,
         )
 
     def snapshot(self, snapshot_id: int, parent: Snapshot | None) -> Snapshot:
@@ -111,5 +134,6 @@ class _NoClaim(Content):
     def put(self, table: Table, snapshot: Snapshot) -> None:
         super().put(table, snapshot)
         table.claimed_us = 0
+        table.properties[RESET_MIRROR] = offsets_text(self.reset_offsets)
         if "reset leaves the claim of the property" not in self.world.bugs:
             table.properties[VALID_THROUGH_MIRROR] = ""

@@ -126,14 +126,21 @@ def land_late(world: World) -> None:
 def reset_valid_through(world: World) -> None:
     """An operator stops the connector and resets its VTTS.
 
-    The requests of a stopped coordinator are over before.
+    The stop fences the tasks. A coordinator that is frozen, and its requests that are under way,
+    may outlive the reset.
     """
     if not world.is_vtts_wrong or (world.reset is not None and world.reset.is_alive):
         return
-    for actor in (*world.tasks, *world.coordinators, world.keeper):
+    for actor in (*world.tasks, world.keeper):
         if actor is not None:
             actor.end()
-    world.late.clear()
+    for coordinator in world.coordinators:
+        coordinator.is_outdated = True
+        if coordinator.is_alive and not coordinator.is_paused and world.pick(3):
+            coordinator.end()
+        elif coordinator.is_alive:
+            world.count("coordinator outlives a VTTS reset")
+            coordinator.pause()
     world.count("VTTS reset asked for")
     world.reset = Reset(world)
 

@@ -402,7 +402,7 @@ class World:
         for number in range(len(ready.tasks)):
             if number not in running:
                 self.tasks.append(Task(self, ready, number))
-        if not [c for c in self.coordinators if not c.is_paused]:
+        if not [c for c in self.coordinators if not (c.is_paused or c.is_outdated)]:
             self.coordinators.append(Coordinator(self, ready))
         if self.sent_layout != ready.number:
             self.sent_layout = ready.number

@@ -24,6 +24,7 @@ from connect.node.herder.rebase import Rebase
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import reachable
 from connect.node.herder_api import ConflictError, NotAllowedError, Offsets
+from connect.protocol.fencing import coordinator_transactional_id, take_over
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
@@ -65,7 +66,7 @@ class StoppedConnectors:
         self._configs = configs
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
         self._rebase = Rebase(store, admin, ask)
-        self._reset = ValidThroughReset(offset_events, ask)
+        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
 
     def offsets(self, name: str) -> Offsets:
         """Return the committed source offsets of any connector, stopped or not."""
@@ -106,6 +107,12 @@ class StoppedConnectors:
                 config = self._configs.parsed(state)
                 return self._reset.run(state, config, tables, reason, is_applied)
 
+    def _fence_coordinator(self, config: ConnectorConfig) -> None:
+        transactional_id = coordinator_transactional_id(
+            self._configs.group_id, config.name, config.coordinator_transactional_prefix
+        )
+        take_over(self._configs.producer_properties(config), [transactional_id])
+
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
         pause = threading.Event()
@@ -130,11 +137,21 @@ class ValidThroughReset:
 
     Args:
         offset_events: announces it in the control topic.
+        admin: the cluster.
+        fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
         ask: sends a command to a child and returns its answer.
     """
 
-    def __init__(self, offset_events: OffsetEvents, ask: Ask) -> None:
+    def __init__(
+        self,
+        offset_events: OffsetEvents,
+        admin: KafkaAdmin,
+        fence_coordinator: Callable[[ConnectorConfig], None],
+        ask: Ask,
+    ) -> None:
         self._offset_events = offset_events
+        self._admin = admin
+        self._fence_coordinator = fence_coordinator
         self._ask = ask
 
     def run(
@@ -146,6 +163,12 @@ class ValidThroughReset:
         is_applied: bool,
     ) -> dict[str, Any]:
         """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
+        if is_applied:
+            self._fence_coordinator(config)
+        topic = config.control_topic
+        count = self._admin.topics().get(topic, 0)
+        partitions = [TopicPartition(topic, p) for p in range(count)]
+        ends = self._admin.high_watermarks(partitions) if partitions else {}
         answer = self._ask(
             "coordinator",
             {
@@ -154,6 +177,8 @@ class ValidThroughReset:
                 "config": dict(state.config or {}),
                 "tables": sorted({*config.tables, *tables}),
                 "reason": reason,
+                # tasks and coordinator are fenced: what they sent is below these offsets
+                "control_ends": {str(tp.partition): end for tp, end in ends.items()},
                 "apply": is_applied,
             },
         )
