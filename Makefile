@@ -111,7 +111,7 @@ lock: ## update the lock files of dependencies and jars
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/runtime.lock
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
-	  --python-version 3.11 --extra dev --extra build -o requirements/dev.lock
+	  --python-version 3.11 --extra dev --extra build --extra datagen -o requirements/dev.lock
 	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/clients.lock
 	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \

@@ -54,6 +54,7 @@ _COMMANDS = {
     "stop": ("connect.cli.gitops.connectors", "Stop connectors and end their tasks."),
     "restart": ("connect.cli.gitops.connectors", "Restart connectors or their tasks."),
     "audit": ("connect.cli.audit_command", "Prove that every record is accounted for."),
+    "datagen": ("connect.cli.datagen_command", "Produce generated records to a topic."),
     "preview": ("connect.cli.preview_command", "Show what a connector makes of a few records."),
     "validate": ("connect.cli.gitops.commands", "Check connectors in files."),
     "diff": ("connect.cli.gitops.commands", "Show what apply would change."),

@@ -11,6 +11,7 @@ from connect.gateways.kafka.kafka_clients import librdkafka_config, mapped
 
 QUEUE_RECORDS_MAX = 200_000
 FLUSH_TIMEOUT_S = 120.0
+PARTITION_BY_KEY = -1
 
 
 class BulkProducer:
@@ -29,6 +30,7 @@ class BulkProducer:
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": QUEUE_RECORDS_MAX,
             "queue.buffering.max.kbytes": 262_144,
+            "partitioner": "murmur2_random",
         }
         settings = librdkafka_config(properties, "producer", **own)
         settings.setdefault("compression.type", "lz4")
@@ -43,10 +45,25 @@ class BulkProducer:
         Raises:
             RetriableError: an earlier or this batch could not be delivered.
         """
+        self._queue(topic, [{"value": value} for value in values], partition)
+
+    def send_keyed(self, topic: str, records: Sequence[tuple[bytes | None, bytes]]) -> None:
+        """Queue records with keys; their partitions are those that Kafka's Java producer chooses.
+
+        Args:
+            topic: where to; it exists.
+            records: key and value of each.
+
+        Raises:
+            RetriableError: an earlier record or one of these could not be delivered.
+        """
+        batch = [{"key": key, "value": value} for key, value in records]
+        self._queue(topic, batch, PARTITION_BY_KEY)
+
+    def _queue(self, topic: str, batch: list[dict[str, bytes | None]], partition: int) -> None:
         # a batch that meets a full queue would be queued in part and out of order
-        while len(self._producer) + len(values) > QUEUE_RECORDS_MAX:
+        while len(self._producer) + len(batch) > QUEUE_RECORDS_MAX:
             self._producer.poll(0.01)
-        batch = [{"value": value} for value in values]
         with mapped(f"producing to {topic}"):
             self._producer.produce_batch(topic, batch, partition, self._delivered)
             self._producer.poll(0)

@@ -145,6 +145,21 @@ class SchemaRegistry:
         ttl_ms = None if version is not None or self._latest_ms < 0 else self._latest_ms
         return self._kept_or(path, lambda: _schema(self.ask(path)), ttl_ms=ttl_ms)
 
+    def register(self, subject: str, schema: str) -> int:
+        """Register an Avro schema under a subject; return its id, an existing one if it is known.
+
+        Raises:
+            SchemaNotFound: the registry refuses the schema, for example as incompatible.
+            RetriableError, ConfigError: as ``ask``.
+        """
+        answer = self.ask(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        schema_id = answer.get("id") if isinstance(answer, dict) else None
+        if type(schema_id) is not int:
+            raise RetriableError(
+                "the schema registry's answer contains no id", code="registry_unavailable"
+            )
+        return schema_id
+
     def referenced(
         self, schema: RegisteredSchema, *, serialized: bool = False
     ) -> dict[str, RegisteredSchema]:
@@ -201,8 +216,8 @@ class SchemaRegistry:
 
     # -------------------------------------------------------------- requests
 
-    def ask(self, path: str) -> Any:
-        """GET a path of the API from the first address that answers, with back-off.
+    def ask(self, path: str, body: Mapping[str, str] | None = None) -> Any:
+        """GET or POST a path of the API at the first address that answers, with back-off.
 
         Raises:
             SchemaNotFound: the registry answers that the schema or subject does not exist.
@@ -213,7 +228,7 @@ class SchemaRegistry:
         for attempt in range(self._retries + 1):
             problem = "no address"
             for url in self._urls:
-                answer, problem = self._attempt(url, path)
+                answer, problem = self._attempt(url, path, body)
                 if answer is not None:
                     return answer[0]
             if attempt < self._retries:
@@ -223,13 +238,15 @@ class SchemaRegistry:
             f"the schema registry does not answer: {problem}", code="registry_unavailable"
         )
 
-    def _attempt(self, url: str, path: str) -> tuple[tuple[Any] | None, str]:
+    def _attempt(
+        self, url: str, path: str, body: Mapping[str, str] | None
+    ) -> tuple[tuple[Any] | None, str]:
         """Send one request; return the answer in a tuple, or None and the transient problem."""
         displayed = without_credentials(url)
         reach().check_host(urlsplit(url).hostname or "")
         try:
             headers = self._token.headers(self._client, self._clock) if self._token else {}
-            status, body = self._get(url + path, headers)
+            status, content = self._send(url + path, headers, body)
         except httpx.HTTPError as error:
             return None, f"{displayed}: {type(error).__name__}"
         except (httpx.InvalidURL, ValueError) as error:
@@ -250,10 +267,10 @@ class SchemaRegistry:
             )
         if status == 200:
             try:
-                return (json.loads(body),), ""
+                return (json.loads(content),), ""
             except (ValueError, RecursionError):
                 raise _no_registry(displayed, "its answer is not JSON") from None
-        code, message = _refusal(body)
+        code, message = _refusal(content)
         if status == 404 and code in _NOT_FOUND:
             raise SchemaNotFound(f"{path.partition('?')[0]}: {shown_answer(message)} ({code})")
         if status in (400, 422) and code:
@@ -262,14 +279,17 @@ class SchemaRegistry:
             )
         raise _no_registry(displayed, f"{path.partition('?')[0]} answers {status}")
 
-    def _get(self, url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        with self._client.stream("GET", url, headers=dict(headers)) as response:
-            body = bytearray()
+    def _send(
+        self, url: str, headers: Mapping[str, str], body: Mapping[str, str] | None
+    ) -> tuple[int, bytes]:
+        method = "GET" if body is None else "POST"
+        with self._client.stream(method, url, headers=dict(headers), json=body) as response:
+            content = bytearray()
             for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > ANSWER_BYTES_MAX:
+                content += chunk
+                if len(content) > ANSWER_BYTES_MAX:
                     raise httpx.RemoteProtocolError("the answer is too large")
-            return response.status_code, bytes(body)
+            return response.status_code, bytes(content)
 
 
 def _no_registry(displayed: str, why: str) -> ConfigError:

@@ -26,6 +26,7 @@ PRINTS_NO_DATA = {
     "node": "runs until it is stopped",
     "up": "the same",
     "demo": "the same",
+    "datagen": "produces records and prints their number",
     "version": "prints only the version",
     "logs": "prints log lines as they are in the files",
     "user password": "prints an entry of the users file",

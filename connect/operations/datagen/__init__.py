@@ -1,0 +1,1 @@
+"""Generated records for tests and demonstrations: specification, values, producer."""

@@ -1,0 +1,97 @@
+"""Generated records: values, encodings and errors of a specification."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from connect.errors import ConfigError
+from connect.operations.datagen.record_spec import RecordSpec, read_spec
+from connect.operations.datagen.record_values import RecordEncoder, RecordValues, avro_schema
+
+FIELDS: dict[str, Any] = {
+    "id": {"type": "sequence", "start": 10, "step": 5},
+    "customer": {"fake": "person.full_name"},
+    "amount": {"type": "double", "min": 1, "max": 5, "digits": 2},
+    "status": {"type": "choice", "values": ["new", "paid"], "weights": [1, 0]},
+    "is_gift": {"type": "boolean", "chance": 1},
+    "at": {"type": "timestamp"},
+    "note": {"type": "integer", "min": 7, "max": 7, "nulls": 1},
+    "address": {"type": "object", "fields": {"city": {"fake": "address.city"}}},
+    "tags": {"type": "list", "of": {"fake": "text.color"}, "min": 2, "max": 2},
+}
+HOW_TO = Path(__file__).parents[4] / "docs" / "how-to" / "generate-records.md"
+
+
+def spec(**more: Any) -> RecordSpec:
+    return RecordSpec.model_validate({"topic": "t", "fields": FIELDS, "key": "id", **more})
+
+
+def test_values_follow_from_the_seed() -> None:
+    """Equal seeds give equal records; the key is the field's text."""
+    first, again, other = (RecordValues(spec(seed=seed)) for seed in (1, 1, 2))
+    made = [first.next(n, 0) for n in range(20)]
+    assert made == [again.next(n, 0) for n in range(20)]
+    assert made != [other.next(n, 0) for n in range(20)]
+    key, value = made[3]
+    assert (key, value["id"]) == (b"25", 25)
+    assert value["status"] == "new"
+    assert value["is_gift"] is True
+    assert value["note"] is None
+    assert value["at"] == "1970-01-01T00:00:00Z"
+    assert 1 <= value["amount"] <= 5
+    assert len(value["tags"]) == 2
+    assert all(isinstance(text, str) and text for text in (value["customer"], *value["tags"]))
+
+
+def test_json_and_avro_have_the_same_values() -> None:
+    """Avro is behind the id of its schema; timestamps are instants there."""
+    values = RecordValues(spec(format="avro"))
+    _, value = values.next(0, 1_000)
+    assert json.loads(RecordEncoder().encode(value)) == value
+    schema = avro_schema(spec())
+    encoded = RecordEncoder(258, schema).encode(value)
+    assert encoded[:5] == b"\0\0\0\x01\x02"
+    read: Any = fastavro.schemaless_reader(io.BytesIO(encoded[5:]), schema, None)
+    assert read["at"].timestamp() == 1
+    assert {**read, "at": value["at"]} == value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": "no_such"}, "key names the field no_such"),
+        ({"rate": -1}, "rate"),
+        ({"unknown": 1}, "unknown"),
+        ({"fields": {}}, "fields"),
+        ({"fields": {"a b": {"type": "integer"}}}, "a b"),
+        ({"fields": {"a": {"type": "choice", "values": ["x"], "weights": [1, 2]}}}, "weights"),
+        ({"fields": {"id": {"fake": "person.no_such"}}}, "person.no_such"),
+        ({"fields": {"id": {"fake": "no_such.name"}}}, "no_such.name"),
+        ({"locale": "xx"}, "locale xx"),
+    ],
+)
+def test_a_wrong_specification_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The error names the place."""
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"topic": "t", "fields": FIELDS, "key": "id", **change}))
+    with pytest.raises(ConfigError, match=message):
+        RecordValues(read_spec(file))
+
+
+def test_the_example_of_the_page_works(tmp_path: Path) -> None:
+    """The specification in the how-to makes records."""
+    text = HOW_TO.read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    found = read_spec(file)
+    key, value = RecordValues(found).next(0, 0)
+    assert key == b"1"
+    assert RecordEncoder(1, avro_schema(found)).encode(value)
