@@ -12,10 +12,17 @@ from collections.abc import Iterator, Mapping
 
 from connect.config.key import typed
 from connect.config.keys.client_keys import CLIENT_KEYS
-from connect.config.keys.client_names import ALLOWED, REFUSED
+from connect.config.keys.client_names import (
+    ALLOWED,
+    LIBRDKAFKA_ONLY,
+    LIBRDKAFKA_SECURITY,
+    REFUSED,
+)
 
 PREFIXES = ("consumer.override.", "producer.override.", "iceberg.kafka.")
 
+_ROLES = ("consumer.", "producer.", "admin.")
+_SECURITY = ("sasl.", "ssl.", "security.")
 _REFUSED_PATTERN = re.compile(
     r".*\.(class|classes|location|path|paths|file|dir|cmd|url|jaas\.config|reporters|providers)"
     r"|.*\.(deserializer|serializer|callback\.handler\..*)|library\..*|.*\.library\..*"
@@ -40,6 +47,15 @@ def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
 def is_refused(name: str) -> bool:
     """Return whether connectors cannot set a client property."""
     return name in REFUSED or (name not in ALLOWED and bool(_REFUSED_PATTERN.fullmatch(name)))
+
+
+def is_unknown_client_property(name: str) -> bool:
+    """Return whether a node property is meant for Kafka's clients, and no client knows it."""
+    role = next((role for role in _ROLES if name.startswith(role)), "")
+    if not role and not name.startswith(_SECURITY):
+        return False
+    known = ALLOWED | REFUSED.keys() | LIBRDKAFKA_ONLY | LIBRDKAFKA_SECURITY
+    return name.removeprefix(role) not in known
 
 
 def allowed_overrides(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:

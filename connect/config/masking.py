@@ -11,12 +11,13 @@ from connect.errors import ConfigError
 from connect.redaction.secret_values import KNOWN, MASK, SecretValues
 
 _SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|api[._-]?key|access[._-]?key|user\.info",
+    r"password|passwd|secret|token|credential|jaas|private|api[._-]?key|access[._-]?key|user\.info"
+    r"|keystore\.key|key\.pem",
     re.IGNORECASE,
 )
 _USER_INFO = re.compile(r"://([^/?#\s]*)@")
-_QUOTED = re.compile(r'"([^"]*)"')
-_OPTIONS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
+_OPTIONS = re.compile(r"""([\w.]+)\s*=\s*(["'])((?:\\.|(?!\2).)*)\2""", re.DOTALL)
 
 
 def may_be_secret(key: str) -> bool:
@@ -101,7 +102,7 @@ def _resolved(text: str, resolve: Callable[[str], str]) -> str:
 def secrets_in(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in the value of a property, depending on its name."""
     if may_be_secret(name):
-        quoted = [text for key, text in _OPTIONS.findall(value) if _SECRET.search(key)]
+        quoted = [text for key, _, text in _OPTIONS.findall(value) if _SECRET.search(key)]
         yield from quoted or [value]
         if not quoted:
             yield from value.split(":", 1)[1:]  # id:secret
@@ -111,4 +112,5 @@ def _inline(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in the value of a connector's key."""
     if may_be_secret(name):
         yield value
-        yield from (*_QUOTED.findall(value), *value.split(":", 1)[1:])  # key="...", id:secret
+        quoted = (text for _, text in _QUOTED.findall(value))
+        yield from (*quoted, *value.split(":", 1)[1:])  # key="...", id:secret

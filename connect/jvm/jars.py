@@ -90,6 +90,8 @@ GROUPS: Mapping[str, JarGroup] = {
             "org.slf4j:slf4j-simple:2.0.16",
         )
     ),
+    # an OAuth2 server with OpenID Connect, for logins at the broker
+    "oauth-server": JarGroup(("no.nav.security:mock-oauth2-server:6.0.2",)),
     # for benchmarks against the Java sink
     "java-connect": JarGroup(
         (

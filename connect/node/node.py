@@ -28,6 +28,7 @@ from connect.node.rest.connections import GuardedListener
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.transport import http_server, tls, trust_of_peers
 from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
+from connect.redaction.secret_values import KNOWN
 from connect.validation.providers import Providers
 
 RETRY_PAUSE_S = 1.0
@@ -144,6 +145,7 @@ class Node:
                     store.start()
                 except RetriableError as e:
                     _log.warning(waits, error=str(e))
+                    parts.api.set_health(Health("starting", f"{waits} {KNOWN.mask(e.message)}"))
                     self._stopping.wait(RETRY_PAUSE_S)
                 except IcefloeError as e:
                     self._on_fatal(e)

@@ -162,7 +162,8 @@ def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, st
     missing = unique_name("missing")
     messages = checked.error({"topics": f"{checked.good['topics']},{missing}"}, "topics")
     assert messages.startswith(f"Asked the brokers at {servers} (within 30 s) for topics")
-    assert messages.endswith(f"{missing} does not exist, or cannot be described")
+    acl = f"(ACL Describe on Topic {missing})"
+    assert messages.endswith(f"{missing} does not exist, or cannot be described {acl}")
     messages = checked.error({"topics": "", "topics.regex": f"{missing}.*"}, "topics.regex")
     assert "topics that can be described" in messages
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": missing}

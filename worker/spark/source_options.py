@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from connect.errors import ConfigError, DataLost, IcefloeError, RetriableError
-from connect.gateways.kafka.kafka_clients import client_properties
+from connect.gateways.kafka.kafka_errors import LOGIN_REFUSED, REFUSED, TLS_FAILED, UNAVAILABLE
+from connect.gateways.kafka.kafka_properties import client_properties, to_java
 from connect.model.layout import TopicPartition
 from connect.redaction.foreign_text import are_hidden
 from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
@@ -70,6 +71,21 @@ _CLASS_OR_CONDITION = re.compile(
     re.MULTILINE,
 )
 _CLASSES_MAX = 5
+_REFUSALS = (
+    ("SaslAuthenticationException", LOGIN_REFUSED, "check sasl.mechanism and sasl.jaas.config"),
+    ("LoginException", LOGIN_REFUSED, "check sasl.mechanism and sasl.jaas.config"),
+    ("SslAuthenticationException", TLS_FAILED, "check ssl.truststore.* and ssl.keystore.*"),
+    (
+        "TopicAuthorizationException",
+        REFUSED,
+        "the consumer's principal needs the ACL Read on these topics",
+    ),
+    (
+        "GroupAuthorizationException",
+        REFUSED,
+        "the consumer's principal needs the ACL Read on this group",
+    ),
+)
 _UNAVAILABLE = ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException")
 
 
@@ -89,9 +105,10 @@ def source_options(
         has_headers: whether to read the record headers.
 
     Raises:
-        ConfigError: no ``bootstrap.servers``.
+        ConfigError: no ``bootstrap.servers``, or a login or key that cannot be used.
     """
-    client = {**FETCH, **client_properties(node, consumer_overrides, prefix="consumer.")}
+    given = client_properties(node, consumer_overrides, prefix="consumer.")
+    client = {**FETCH, **to_java(given)}
     if not client.get("bootstrap.servers"):
         raise ConfigError("bootstrap.servers is not set", code="bootstrap_servers_missing")
     kafka = {
@@ -184,8 +201,12 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
         )
     # a trace of a Python worker quotes answers of stores and catalogs
     cause = _classes(text) if is_query or are_hidden() else _cause(text)
+    for error_class, code, advice in _REFUSALS:
+        if (found := _kafka_text(text, error_class)) is not None:
+            message = f"reading from Kafka: {found}; {advice}"
+            return (ConfigError if code == REFUSED else RetriableError)(message, code=code)
     if any(sign in text for sign in _UNAVAILABLE):
-        return RetriableError(f"reading from Kafka: {cause}", code="broker_unavailable")
+        return RetriableError(f"reading from Kafka: {cause}", code=UNAVAILABLE)
     if LARGE_RECORD_TEXT in text:
         return RetriableError(LARGE_RECORD_TEXT, code=LARGE_RECORD)
     if _RESULTS_FULL in text:
@@ -195,6 +216,16 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
             code=DEAD_LETTERS_FULL,
         )
     return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
+
+
+def _kafka_text(text: str, error_class: str) -> str | None:
+    """Return the message of an error of Kafka's client; None without one. It has no records."""
+    found = re.search(rf"\b{error_class}: ([^\n]{{1,300}})", text)
+    if found is None:
+        return None
+    line = found[1].strip()
+    reason = re.search(r"(?:CertificateException|CertPathBuilderException): ([^\n]{1,200})", text)
+    return f"{line}: {reason[1].strip()}" if reason is not None else line
 
 
 def _cause(text: str) -> str:

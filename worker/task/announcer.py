@@ -20,12 +20,8 @@ from uuid import UUID
 from connect import failpoints
 from connect.clock import Clock
 from connect.errors import ConfigError
-from connect.gateways.kafka.kafka_clients import (
-    TOO_LARGE,
-    ProducerMessage,
-    Stage,
-    TransactionalProducer,
-)
+from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
+from connect.gateways.kafka.kafka_errors import TOO_LARGE
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
 from control_schemas.codec import encode

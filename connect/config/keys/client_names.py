@@ -173,3 +173,46 @@ ALLOWED: frozenset[str] = frozenset(
         "transactional.id",
     }
 )
+
+LIBRDKAFKA_ONLY: frozenset[str] = frozenset(
+    {
+        "api.version.request.timeout.ms",
+        "broker.address.family",
+        "broker.address.ttl",
+        "enable.ssl.certificate.verification",
+        "https.ca.location",
+        "https.ca.pem",
+        "log.connection.close",
+        "queued.min.messages",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.timeout.ms",
+        "ssl.crl.location",
+        "ssl.curves.list",
+        "ssl.sigalgs.list",
+        "topic.metadata.refresh.interval.ms",
+    }
+)
+"""Properties of librdkafka without a Java name, which the node's properties may contain."""
+
+LIBRDKAFKA_SECURITY: frozenset[str] = frozenset(
+    {
+        "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.method",
+        "sasl.password",
+        "sasl.username",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+    }
+)
+"""librdkafka's names of logins, keys and certificates; Java's clients get Java's names."""

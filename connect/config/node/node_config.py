@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from connect.config.client_overrides import is_unknown_client_property
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Key, missing, typed
 from connect.config.node.node_keys import NODE_KEYS
@@ -113,6 +114,11 @@ class NodeConfig:
                 errors[name] = [f"Unknown configuration {name}.{hint}"]
             else:
                 warnings.append(f"{name} is not known to this node and has no effect")
+        warnings += [
+            f"{name} has no effect: neither Kafka's Java clients nor librdkafka know it"
+            for name in properties
+            if is_unknown_client_property(name)
+        ]
         for listener in values.get("listeners") or ():
             _check_listener(listener, values, errors)
         _check_node_certificates(values, errors)

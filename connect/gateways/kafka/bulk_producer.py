@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from connect.errors import RetriableError
-from connect.gateways.kafka.kafka_clients import librdkafka_config, mapped
+from connect.gateways.kafka.kafka_clients import librdkafka_config
+from connect.gateways.kafka.kafka_errors import mapped
 
 QUEUE_RECORDS_MAX = 200_000
 FLUSH_TIMEOUT_S = 120.0
@@ -23,7 +25,7 @@ class BulkProducer:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._failed: KafkaError | None = None
-        own = {
+        own: dict[str, Any] = {
             "enable.idempotence": True,
             "linger.ms": 20,
             "batch.num.messages": 20_000,

@@ -27,9 +27,9 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import (
     REQUEST_TIMEOUT_S,
     librdkafka_config,
-    mapped,
     to_client,
 )
+from connect.gateways.kafka.kafka_errors import ConnectionFailures, RequiredAcls, mapped
 from connect.model.layout import TopicPartition
 
 PENDING_TIMEOUT_S = 10.0
@@ -63,8 +63,9 @@ class GroupAdmin:
     def __init__(
         self, properties: Mapping[str, str], *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
-        self._properties = dict(properties)
+        self._properties = properties
         self._timeout_s = timeout_s
+        self._failures = ConnectionFailures()
         self._coordinator = CoordinatorClient(self._client, timeout_s)
 
     def committed(
@@ -83,7 +84,12 @@ class GroupAdmin:
         if not partitions:
             return {}
         asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
-        with mapped(f"reading offsets of group {group}"):
+        needs = RequiredAcls(
+            topic="Describe on Topic " + ", ".join(sorted({tp.topic for tp in partitions}))[:200],
+            group=f"Describe on Group {group}",
+        )
+        doing = f"reading offsets of group {group}"
+        with mapped(doing, needs=needs, failures=self._failures):
             try:
                 # this isolation makes the request ask for stable offsets
                 found = self._offsets(group, asked, "read_committed", self._timeout_s)
@@ -106,10 +112,12 @@ class GroupAdmin:
         self, group: str, asked: list[ClientPartition], isolation: str, timeout_s: float
     ) -> list[ClientPartition]:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
-        consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
+        settings = librdkafka_config(self._properties, "consumer", self._failures, **own)
+        consumer = Consumer(settings)
         try:
             found = when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
         finally:
+            consumer.poll(0)  # its callbacks
             consumer.close()
         for tp in found:
             if tp.error is not None:
@@ -151,7 +159,8 @@ class GroupAdmin:
         def ask(admin: AdminClient, timeout_s: float) -> Any:
             return admin.describe_consumer_groups([group], request_timeout=timeout_s)[group]
 
-        with mapped(f"describing group {group}"):
+        needs = RequiredAcls(group=f"Describe on Group {group}")
+        with mapped(f"describing group {group}", needs=needs, failures=self._failures):
             try:
                 return self._coordinator.ask(ask)
             except KafkaException as e:
@@ -170,7 +179,13 @@ class GroupAdmin:
         def ask(admin: AdminClient, timeout_s: float) -> Any:
             return admin.alter_consumer_group_offsets([request], request_timeout=timeout_s)[group]
 
-        with mapped(f"altering offsets of group {group}"), _without_members(group):
+        topics = ", ".join(sorted({tp.topic for tp in offsets}))[:200]
+        needs = RequiredAcls(topic=f"Read on Topic {topics}", group=f"Read on Group {group}")
+        doing = f"altering offsets of group {group}"
+        with (
+            mapped(doing, needs=needs, failures=self._failures),
+            _without_members(group),
+        ):
             for tp in self._coordinator.ask(ask).topic_partitions:
                 if tp.error is not None:
                     raise KafkaException(tp.error)
@@ -185,7 +200,11 @@ class GroupAdmin:
         def ask(admin: AdminClient, timeout_s: float) -> Any:
             return admin.delete_consumer_groups([group], request_timeout=timeout_s)[group]
 
-        with mapped(f"deleting group {group}"), _without_members(group):
+        needs = RequiredAcls(group=f"Delete on Group {group}")
+        with (
+            mapped(f"deleting group {group}", needs=needs, failures=self._failures),
+            _without_members(group),
+        ):
             try:
                 self._coordinator.ask(ask)
             except KafkaException as e:
@@ -195,7 +214,8 @@ class GroupAdmin:
     def _client(self) -> AdminClient:
         own = {"socket.timeout.ms": int(self._timeout_s * 1000)}
         with mapped("admin client"):
-            return AdminClient(librdkafka_config(self._properties, "admin", **own))
+            settings = librdkafka_config(self._properties, "admin", self._failures, **own)
+            return AdminClient(settings)
 
 
 class CoordinatorClient:
@@ -241,6 +261,7 @@ class CoordinatorClient:
         try:
             return answer.result(self._timeout_s)
         except TimeoutError:
+            client.poll(0)  # its callbacks have the reason
             with self._lock:
                 # another thread may have replaced it already
                 self._client = None if self._client is client else self._client

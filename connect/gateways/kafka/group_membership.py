@@ -17,12 +17,24 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from connect.gateways.kafka.kafka_clients import librdkafka_config, mapped
+from connect.errors import ConfigError, RetriableError
+from connect.gateways.kafka.kafka_clients import librdkafka_config
+from connect.gateways.kafka.kafka_errors import ConnectionFailures, mapped
+from connect.gateways.kafka.kafka_login import librdkafka_login
+from connect.gateways.kafka.key_stores import versions
 from connect.logs import logger
 
 POLL_S = 0.2
 LEAVE_TIMEOUT_S = 5.0
+RECONNECT_PAUSE_S = 1.0
+CHECKS_AFTER_REFUSAL = 60  # librdkafka reports a repeated refusal every 30 s only
 
+_ACLS = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "; the consumer's principal needs the ACL "
+    "Read on Group {group}",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "; the consumer's principal needs the ACL "
+    "Read on Topic {topic}",
+}
 _log = logger("group")
 
 
@@ -53,7 +65,8 @@ class GroupMember:
         on_membership: Callable[[bool], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        own: dict[str, Any] = {
+        self._properties = properties
+        self._own: dict[str, Any] = {
             "group.id": group_id,
             "client.id": name,
             "group.protocol": "classic",
@@ -69,8 +82,10 @@ class GroupMember:
         self._on_refused = on_refused
         self._is_leading = False
         self._leaving = threading.Event()
-        with mapped("group member"):
-            self._consumer = Consumer(librdkafka_config(properties, "consumer", **own))
+        self._failures = ConnectionFailures()
+        self._checks_left = 0
+        self._version: tuple[Mapping[str, str], object] = ({}, ())
+        self._consumer = self._connected()
         self._thread = threading.Thread(target=self._run, name="group", daemon=True)
 
     def start(self) -> None:
@@ -83,7 +98,14 @@ class GroupMember:
         if self._thread.is_alive():
             self._thread.join(LEAVE_TIMEOUT_S)
 
-    def _run(self) -> None:
+    def _connected(self) -> Any:
+        latest = dict(self._properties)
+        with mapped("group member"):
+            made = Consumer(librdkafka_config(latest, "consumer", self._failures, **self._own))
+        self._version = (latest, versions(latest))
+        return made
+
+    def _subscribe(self) -> None:
         with mapped("joining the group"):
             self._consumer.subscribe(
                 [self._topic],
@@ -91,17 +113,55 @@ class GroupMember:
                 on_revoke=self._revoked,
                 on_lost=self._revoked,
             )
+
+    def _run(self) -> None:
+        self._subscribe()
         while not self._leaving.is_set():
             try:
-                found = self._consumer.poll(POLL_S)
+                self._poll()
+            except RetriableError as e:
+                self._on_refused(e.message)
+                self._checks_left = CHECKS_AFTER_REFUSAL
             except (KafkaException, SystemError) as e:
                 self._on_refused(str(e))
                 self._leaving.wait(POLL_S)
-                continue
-            if found is not None and found.error() is not None:
-                self._failed(found.error())
+            if self._checks_left:
+                self._checks_left -= 1
+                self._connect_again()
         with contextlib.suppress(KafkaException, SystemError, RuntimeError):
             self._consumer.close()
+
+    def _poll(self) -> None:
+        found = self._consumer.poll(POLL_S)
+        if found is None:
+            self._failures.raise_refusal("joining the group")
+        elif found.error() is not None:
+            self._failed(found.error())
+
+    def _connect_again(self) -> None:
+        """Take the login or the certificate that has replaced a refused one, if any.
+
+        With a new password the member keeps its place in the group. Otherwise it joins again.
+        """
+        self._leaving.wait(RECONNECT_PAUSE_S)
+        latest = dict(self._properties)
+        version = (latest, versions(latest))
+        if self._leaving.is_set() or version == self._version:
+            return
+        try:
+            login = librdkafka_login(latest)
+            if "sasl.username" in login and version[1] == self._version[1]:
+                self._consumer.set_sasl_credentials(login["sasl.username"], login["sasl.password"])
+                self._version = version
+                return
+            connected = self._connected()
+        except (ConfigError, RetriableError) as e:
+            self._on_refused(e.message)
+            return
+        with contextlib.suppress(KafkaException, SystemError, RuntimeError):
+            self._consumer.close()
+        self._consumer = connected
+        self._subscribe()
 
     def _failed(self, error: KafkaError) -> None:
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
@@ -113,13 +173,15 @@ class GroupMember:
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.INVALID_SESSION_TIMEOUT,
         }:
-            self._on_refused(error.str())
+            acl = _ACLS.get(error.code(), "").format(group=self._own["group.id"], topic=self._topic)
+            self._on_refused(error.str() + acl)
         else:
             _log.debug("group", error=error.str())
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
+        self._checks_left = 0
         self._is_leading = self._is_leading or bool(partitions)
         self._on_membership(self._is_leading)
 

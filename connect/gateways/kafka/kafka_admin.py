@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -23,18 +24,25 @@ from confluent_kafka.admin import (
 
 from connect.errors import RetriableError
 from connect.gateways.kafka.group_admin import GroupAdmin
-from connect.gateways.kafka.kafka_clients import REQUEST_TIMEOUT_S, mapped, to_client
+from connect.gateways.kafka.kafka_clients import REQUEST_TIMEOUT_S, to_client
+from connect.gateways.kafka.kafka_errors import (
+    LOGIN_REFUSED,
+    NO_ACLS,
+    TLS_FAILED,
+    RequiredAcls,
+    mapped,
+)
 from connect.model.layout import TopicPartition
 
 TOPIC_POLLS = 100
 TOPIC_PAUSE_S = 0.05
+_DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _REFUSALS = {
+    *_DENIED,
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.INVALID_REPLICATION_FACTOR,  # also for a moment, while brokers start
     KafkaError.INVALID_CONFIG,
     KafkaError.POLICY_VIOLATION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 }
 
 
@@ -54,7 +62,7 @@ class KafkaAdmin(GroupAdmin):
 
     def topics(self) -> dict[str, int]:
         """Return the partition count of every topic of the cluster."""
-        with mapped("listing topics"):
+        with self._mapped("listing topics"):
             listed = self._admin.list_topics(timeout=self._timeout_s)
         return {
             name: len(topic.partitions)
@@ -64,7 +72,7 @@ class KafkaAdmin(GroupAdmin):
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
-        with mapped("asking for the cluster's id"):
+        with self._mapped("asking for the cluster's id"):
             return str(self._admin.list_topics(timeout=self._timeout_s).cluster_id)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
@@ -72,7 +80,8 @@ class KafkaAdmin(GroupAdmin):
         if not names:
             return {}
         out: dict[str, str] = {}
-        with mapped(f"describing topics {', '.join(sorted(names))[:200]}"):
+        listed = ", ".join(sorted(names))[:200]
+        with self._mapped(f"describing topics {listed}", f"Describe on Topic {listed}"):
             futures = self._admin.describe_topics(
                 TopicCollection(sorted(names)), request_timeout=self._timeout_s
             )
@@ -91,7 +100,9 @@ class KafkaAdmin(GroupAdmin):
     def topic_config(self, name: str) -> dict[str, str]:
         """Return every configuration value of a topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        with mapped(f"reading configuration of topic {name}"):
+        with self._mapped(
+            f"reading configuration of topic {name}", f"DescribeConfigs on Topic {name}"
+        ):
             entries = self._result(self._admin.describe_configs([resource])[resource])
         return {k: entry.value for k, entry in entries.items() if entry.value is not None}
 
@@ -122,15 +133,16 @@ class KafkaAdmin(GroupAdmin):
             replication_factor=replication_factor,
             config=dict(config or {}),
         )
-        with mapped(f"creating topic {name}"):
+        with self._mapped(f"creating topic {name}", f"Create on Topic {name}"):
             try:
                 self._result(self._admin.create_topics([topic], validate_only=is_trial)[name])
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
                 if e.args[0].code() in _REFUSALS:
+                    acl = f" (ACL Create on Topic {name})" if e.args[0].code() in _DENIED else ""
                     raise RetriableError(
-                        f"the broker refuses to create topic {name}: {e.args[0].str()}; "
+                        f"the broker refuses to create topic {name}: {e.args[0].str()}{acl}; "
                         "create it, or name another",
                         code="topic_refused",
                     ) from e
@@ -149,12 +161,13 @@ class KafkaAdmin(GroupAdmin):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
-        with mapped(f"deleting topic {name}"):
+        with self._mapped(f"deleting topic {name}", f"Delete on Topic {name}"):
             self._result(self._admin.delete_topics([name])[name])
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete every record below these offsets, as retention does."""
-        with mapped("deleting records"):
+        topics = ", ".join(sorted({tp.topic for tp in before}))[:200]
+        with self._mapped("deleting records", f"Delete on Topic {topics}"):
             for future in self._admin.delete_records(to_client(before)).values():
                 self._result(future)
 
@@ -188,7 +201,8 @@ class KafkaAdmin(GroupAdmin):
             return {}
         asked = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
         out: dict[TopicPartition, int] = {}
-        with mapped("listing offsets"):
+        topics = ", ".join(sorted({tp.topic for tp in partitions}))[:200]
+        with self._mapped("listing offsets", f"Describe on Topic {topics}"):
             futures = self._admin.list_offsets(
                 asked,
                 isolation_level=isolation,
@@ -220,6 +234,20 @@ class KafkaAdmin(GroupAdmin):
     def close(self) -> None:
         """Close the connections."""
         self._admin.poll(0)
+
+    @contextlib.contextmanager
+    def _mapped(self, doing: str, topic_acl: str = "") -> Iterator[None]:
+        """Map what the client raises; after a refused login the next request has a new client."""
+        needs = RequiredAcls(topic=topic_acl) if topic_acl else NO_ACLS
+        try:
+            with mapped(
+                doing, needs=needs, failures=self._failures, serve=lambda: self._admin.poll(0)
+            ):
+                yield
+        except RetriableError as e:
+            if e.code in {LOGIN_REFUSED, TLS_FAILED}:
+                self._admin = self._client()
+            raise
 
     def _result(self, future: Future[Any]) -> Any:
         return cast("Any", future.result(self._timeout_s + 5))

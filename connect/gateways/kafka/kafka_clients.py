@@ -1,4 +1,4 @@
-"""The Kafka clients: transactions, reading, and where their exceptions become ours.
+"""The Kafka clients: transactions and reading.
 
 Rules of this file:
 - A producer whose transaction failed in any way is thrown away (librdkafka speaks the older
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -30,12 +30,13 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 
-from connect.errors import (
-    ConfigError,
-    Fenced,
-    IcefloeError,
-    InvariantViolation,
-    RetriableError,
+from connect.errors import InvariantViolation, RetriableError
+from connect.gateways.kafka.kafka_errors import (
+    UNAVAILABLE,
+    ConnectionFailures,
+    RequiredAcls,
+    map_error,
+    mapped,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
 from connect.model.layout import TopicPartition
@@ -47,32 +48,19 @@ __all__ = [
     "Stage",
     "TransactionalProducer",
     "client_properties",
-    "map_error",
 ]
 
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
-TOO_LARGE = "message_too_large"
 REQUEST_TIMEOUT_S = 30.0
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
 
-_FENCED = {
-    KafkaError._FENCED,  # noqa: SLF001 - the client's public constants start so
-    KafkaError.PRODUCER_FENCED,
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.FENCED_INSTANCE_ID,
+_PASSING = {
+    KafkaError._TRANSPORT,  # noqa: SLF001 - public constants of the client
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError.GROUP_AUTHORIZATION_FAILED,  # the client asks for the reader's group, unused
 }
-_CONFIG = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError._INVALID_ARG,  # noqa: SLF001
-}
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,44 +75,17 @@ class ProducerMessage:
     partition: int | None = None
 
 
-def map_error(
-    error: BaseException, doing: str, *, code: str = "broker_unavailable"
-) -> IcefloeError:
-    """The one mapping of the Kafka clients' exceptions to our tree.
-
-    Args:
-        error: KafkaException, SystemError of a fenced producer, or ValueError of a bad setting.
-        doing: what was being done, for the message.
-        code: code of the RetriableError when it is neither fencing nor configuration.
-    """
-    kafka = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    if not isinstance(kafka, KafkaError):
-        return RetriableError(f"{doing}: {error}", code=code)
-    text = f"{doing}: {kafka.str()}"
-    if kafka.code() in _FENCED:
-        return Fenced(text, code="fenced")
-    if kafka.code() in _TOO_LARGE:
-        return ConfigError(f"{text}; raise max.message.bytes of the topic", code=TOO_LARGE)
-    if kafka.code() in _CONFIG:
-        return ConfigError(text, code="kafka_refused")
-    return RetriableError(text, code=code)
-
-
-@contextlib.contextmanager
-def mapped(doing: str, *, code: str = "broker_unavailable") -> Iterator[None]:
-    """Map what the clients raise inside the block."""
-    try:
-        yield
-    except (KafkaException, SystemError, BufferError) as e:
-        raise map_error(e, doing, code=code) from e
-
-
 def _ignore_error(_: KafkaError) -> None:
     """Client-level errors surface in the calls; without a callback librdkafka prints them."""
 
 
-def librdkafka_config(properties: Mapping[str, str], role: str, **own: Any) -> dict[str, Any]:
-    """Configuration for librdkafka with ``own`` settings on top."""
+def librdkafka_config(
+    properties: Mapping[str, str],
+    role: str,
+    failures: ConnectionFailures | None = None,
+    **own: Any,
+) -> dict[str, Any]:
+    """Configuration for librdkafka with ``own`` settings on top; failures go to ``failures``."""
     given = to_librdkafka(properties, role=role)
     limits: dict[str, Any] = {}
     if role != "producer":  # the client bounds a producer's by the transaction's
@@ -134,7 +95,7 @@ def librdkafka_config(properties: Mapping[str, str], role: str, **own: Any) -> d
     return {
         **limits,
         **given,
-        "error_cb": _ignore_error,
+        "error_cb": _ignore_error if failures is None else failures.note,
         "log_level": 0,
         **own,
     }
@@ -163,6 +124,7 @@ class TransactionalProducer:
     ) -> None:
         self.transactional_id = transactional_id
         self._properties = dict(properties)
+        self._failures = ConnectionFailures()
         self._groups: dict[str, Any] = {}
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
@@ -174,7 +136,7 @@ class TransactionalProducer:
             # the next transaction waits this long for the last one to complete: 3 ms, not 100
             "retry.backoff.ms": 10,
         }
-        settings = librdkafka_config(properties, "producer", **own)
+        settings = librdkafka_config(properties, "producer", self._failures, **own)
         settings.setdefault("message.max.bytes", 1_048_576)
         settings.pop("delivery.timeout.ms", None)  # bounded by the transaction's timeout
         with mapped(f"producer {transactional_id}"):
@@ -192,7 +154,7 @@ class TransactionalProducer:
             Fenced: a later one is there already.
             RetriableError: the broker did not answer in time.
         """
-        with mapped(f"taking over transactional id {self.transactional_id}"):
+        with self._mapped(f"taking over transactional id {self.transactional_id}"):
             self._producer.init_transactions(timeout_s)
 
     def transact(
@@ -211,11 +173,13 @@ class TransactionalProducer:
                 producer away, take over with a new one, and read the committed offsets.
         """
         doing = f"transaction of {self.transactional_id}"
+        topics: set[str] = set()
         on_stage("begin")
-        with mapped(doing, code="transaction_unknown"):
+        with self._mapped(doing, topics, group_id, code="transaction_unknown"):
             self._producer.begin_transaction()
             on_stage("begun")
             for number, message in enumerate(messages):
+                topics.add(message.topic)
                 self._produce(message)
                 if number == 0:
                     on_stage("producing")
@@ -223,14 +187,43 @@ class TransactionalProducer:
                 self._send_offsets(offsets, self._group_metadata(group_id), doing)
             left = self._producer.flush(REQUEST_TIMEOUT_S)
             if left:
+                self._failures.served(self._serve)
                 raise RetriableError(
-                    f"{doing}: {left} messages were not acknowledged in {REQUEST_TIMEOUT_S:.0f} s",
+                    f"{doing}: {left} messages were not acknowledged in {REQUEST_TIMEOUT_S:.0f} s"
+                    f"{self._failures.reason}",
                     code="transaction_unknown",
                 )
             on_stage("produced")
             on_stage("committing")
             self._producer.commit_transaction(REQUEST_TIMEOUT_S)
         on_stage("committed")
+
+    @contextlib.contextmanager
+    def _mapped(
+        self,
+        doing: str,
+        topics: Collection[str] = (),
+        group_id: str | None = None,
+        *,
+        code: str = UNAVAILABLE,
+    ) -> Iterator[None]:
+        """Map what the client raises; ``topics`` is read when it has raised."""
+        try:
+            yield
+        except (KafkaException, SystemError, BufferError) as e:
+            needs = RequiredAcls(
+                topic=f"Write on Topic {', '.join(sorted(topics))}",
+                group=f"Read on Group {group_id}",
+                transactional_id=f"Write on TransactionalId {self.transactional_id}",
+                cluster="IdempotentWrite on Cluster, or Write on any Topic",
+            )
+            worst = self._failures.served(self._serve)
+            raise map_error(e, doing, code=code, needs=needs, failure=worst) from e
+        self._failures.forget()
+
+    def _serve(self) -> None:
+        if self._client is not None:
+            self._client.poll(0)
 
     def _produce(self, message: ProducerMessage) -> None:
         arguments: dict[str, Any] = {"key": message.key, "headers": list(message.headers) or None}
@@ -272,7 +265,7 @@ class TransactionalProducer:
         if not outcome:
             raise RetriableError(
                 f"{doing}: the group's coordinator did not take the offsets in "
-                f"{OFFSETS_TIMEOUT_S:.0f} s",
+                f"{OFFSETS_TIMEOUT_S:.0f} s{self._failures.reason}",
                 code="transaction_unknown",
             )
         if outcome[0] is not None:
@@ -281,9 +274,8 @@ class TransactionalProducer:
     def _group_metadata(self, group_id: str) -> Any:
         consumer = self._groups.get(group_id)
         if consumer is None:
-            consumer = self._groups[group_id] = Consumer(
-                librdkafka_config(self._properties, "consumer", **{"group.id": group_id})
-            )
+            settings = librdkafka_config(self._properties, "consumer")
+            consumer = self._groups[group_id] = Consumer({**settings, "group.id": group_id})
         return consumer.consumer_group_metadata()
 
     def close(self) -> None:
@@ -331,8 +323,11 @@ class LogReader:
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": queue_bytes_max // 1024,
         }
+        self._failures = ConnectionFailures()
         with mapped("reader"):
-            self._consumer = Consumer(librdkafka_config(properties, "consumer", **own))
+            self._consumer = Consumer(
+                librdkafka_config(properties, "consumer", self._failures, **own)
+            )
         self._positions: dict[TopicPartition, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -345,12 +340,15 @@ class LogReader:
         """Return what is there, waiting up to ``timeout_ms`` for the first record.
 
         Raises:
-            RetriableError: the broker is away; ``offset_out_of_range`` when a position is gone.
+            RetriableError: the broker is away, or refuses the login or the TLS handshake;
+                ``offset_out_of_range`` when a position is gone.
+            ConfigError: an ACL is missing.
         """
         with mapped("reading"):
             # consume() alone would wait out its time for a full batch
             first = self._consumer.poll(timeout_ms / 1000)
             if first is None:
+                self._failures.raise_refusal("reading")
                 return []
             messages = [first, *self._consumer.consume(max_records - 1, 0)]
         records = []
@@ -370,8 +368,9 @@ class LogReader:
                     partition=m.partition(),
                     offset=self._positions.get(TopicPartition(m.topic(), m.partition())),
                 )
-            elif error.code() not in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}:  # noqa: SLF001
-                raise map_error(KafkaException(error), "reading")
+            elif error.code() not in _PASSING:
+                needs = RequiredAcls(topic=f"Read on Topic {m.topic()}")
+                raise map_error(KafkaException(error), "reading", needs=needs)
         return records
 
     def positions(self) -> dict[TopicPartition, int]:

@@ -1,16 +1,18 @@
 """Kafka's client properties by their Java names, and what librdkafka calls them.
 
-Connector JSON and node properties use the Java names everywhere; Spark's Kafka source takes them
-as they are. librdkafka shares most names. What it has no notion of (deserializers, interceptors,
-``max.poll.records``) is left out, so that the JSON of an existing connector remains valid.
+Connector JSON and node properties use the Java names everywhere; the node may also use librdkafka's
+names. Spark's Kafka source gets Java's, all other clients get librdkafka's. What librdkafka has no
+notion of (deserializers, interceptors, ``max.poll.records``) is left out, so that the JSON of an
+existing connector remains valid.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from connect.errors import ConfigError
+from connect.config.keys.client_names import LIBRDKAFKA_ONLY, LIBRDKAFKA_SECURITY
+from connect.gateways.kafka.kafka_login import java_login, librdkafka_login
+from connect.gateways.kafka.key_stores import java_tls, librdkafka_tls
 
 _SAME = frozenset(
     {
@@ -37,8 +39,6 @@ _SAME = frozenset(
         "retries",
         "retry.backoff.max.ms",
         "retry.backoff.ms",
-        "sasl.kerberos.service.name",
-        "sasl.oauthbearer.scope",
         "security.protocol",
         "ssl.key.password",
         "transaction.timeout.ms",
@@ -49,19 +49,13 @@ _RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "sasl.mechanism": "sasl.mechanism",
-    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
     "send.buffer.bytes": "socket.send.buffer.bytes",
     "session.timeout.ms": "session.timeout.ms",
     "heartbeat.interval.ms": "heartbeat.interval.ms",
     "max.poll.interval.ms": "max.poll.interval.ms",
     "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
     "ssl.cipher.suites": "ssl.cipher.suites",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.truststore.certificates": "ssl.ca.pem",
 }
-_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
 _PRODUCER_ONLY = frozenset(
     {
@@ -89,6 +83,20 @@ _CONSUMER_ONLY = frozenset(
 )
 
 
+def to_java(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties for a Java client: librdkafka's names of logins and keys are translated.
+
+    Args:
+        properties: Java-named properties, which may contain librdkafka's names.
+
+    Raises:
+        ConfigError: as ``to_librdkafka``.
+    """
+    foreign = LIBRDKAFKA_ONLY | LIBRDKAFKA_SECURITY
+    own = {**java_tls(properties), **java_login(properties)}
+    return {name: value for name, value in own.items() if name not in foreign}
+
+
 def client_properties(
     node: Mapping[str, str], *overrides: Mapping[str, str], prefix: str | None = None
 ) -> dict[str, str]:
@@ -103,7 +111,7 @@ def client_properties(
     Returns:
         Java-named properties, what librdkafka and Spark's source understand of them.
     """
-    known = _SAME | _RENAMED.keys()
+    known = _SAME | _RENAMED.keys() | LIBRDKAFKA_ONLY
     merged = {k: v for k, v in node.items() if k in known or k.startswith(("sasl.", "ssl."))}
     if prefix:
         merged.update({k.removeprefix(prefix): v for k, v in node.items() if k.startswith(prefix)})
@@ -146,16 +154,17 @@ def to_librdkafka(properties: Mapping[str, str], *, role: str) -> dict[str, str 
         librdkafka's configuration.
 
     Raises:
-        ConfigError: a JKS key store (PEM is needed) or a login module we cannot read.
+        ConfigError: a store or a login cannot be used: ``kafka_store``, ``kafka_store_type``,
+            ``kafka_jaas``, ``kafka_kerberos``, ``kafka_msk_iam``.
     """
     out: dict[str, str | int] = {}
     for key, value in properties.items():
-        if key in _SAME:
+        if key in _SAME or key in LIBRDKAFKA_ONLY:
             out[key] = value
         elif key in _RENAMED:
             out[_RENAMED[key]] = value
-    out.update(_stores(properties))
-    out.update(_login(properties))
+    out.update(librdkafka_tls(properties))
+    out.update(librdkafka_login(properties))
     if properties.get("ssl.endpoint.identification.algorithm") == "":
         out["ssl.endpoint.identification.algorithm"] = "none"
     unwanted: frozenset[str] = {
@@ -164,47 +173,3 @@ def to_librdkafka(properties: Mapping[str, str], *, role: str) -> dict[str, str 
         "admin": _PRODUCER_ONLY | _CONSUMER_ONLY,
     }[role]
     return {k: v for k, v in out.items() if k not in unwanted}
-
-
-def _stores(properties: Mapping[str, str]) -> dict[str, str]:
-    out: dict[str, str] = {}
-    for store, targets in (
-        ("truststore", ("ssl.ca.location",)),
-        ("keystore", ("ssl.certificate.location", "ssl.key.location")),
-    ):
-        location = properties.get(f"ssl.{store}.location")
-        if not location:
-            continue
-        kind = properties.get(f"ssl.{store}.type", "JKS").upper()
-        if kind == "PKCS12" and store == "keystore":
-            out["ssl.keystore.location"] = location
-            out["ssl.keystore.password"] = properties.get("ssl.keystore.password", "")
-        elif kind == "PEM":
-            out.update(dict.fromkeys(targets, location))
-        else:
-            raise ConfigError(
-                f"ssl.{store}.type {kind} cannot be read outside Java; give a PEM file and set "
-                f"ssl.{store}.type=PEM",
-                code="kafka_store_type",
-            )
-    return out
-
-
-def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    jaas = properties.get("sasl.jaas.config")
-    if not jaas:
-        return {}
-    options = {k: re.sub(r"\\(.)", r"\1", v) for k, v in _JAAS_OPTION.findall(jaas)}
-    if "OAuthBearer" in jaas:
-        return {
-            "sasl.oauthbearer.method": "oidc",
-            "sasl.oauthbearer.client.id": options.get("clientId", ""),
-            "sasl.oauthbearer.client.secret": options.get("clientSecret", ""),
-        }
-    if "username" not in options or "password" not in options:
-        raise ConfigError(
-            'sasl.jaas.config must hold username="..." and password="..." '
-            "(PlainLoginModule or ScramLoginModule)",
-            code="kafka_jaas",
-        )
-    return {"sasl.username": options["username"], "sasl.password": options["password"]}

@@ -6,15 +6,16 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 from connect.config.connector import ConnectorConfig
 from connect.config.source_group import group_key
-from connect.errors import IcefloeError, RetriableError
+from connect.errors import Fenced, IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import client_properties
+from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
 from connect.protocol.source_partitions import source_partitions
@@ -60,6 +61,13 @@ def broker_checks(
         f"{asked} for topic {config.control_topic}",
         partial(_control, config, creating, each_s),
     )
+    writing = client_properties(node, config.producer_overrides, prefix="producer.")
+    servers = writing.get("bootstrap.servers", "")
+    yield Check(
+        CONTROL,
+        f"Asked the brokers at {servers} (within {each_s:g} s) for transactions",
+        partial(_transactions, writing, f"{node.get('group.id', 'icefloe')}-preflight", each_s),
+    )
     if topic := config.errors.dead_letter_topic:
         yield Check(
             DEAD_LETTER_TOPIC,
@@ -82,7 +90,10 @@ def _sources(
         return
     for topic in config.topics:
         if topic not in there:
-            yield "topics", f"{topic} does not exist, or cannot be described"
+            yield (
+                "topics",
+                f"{topic} does not exist, or cannot be described (ACL Describe on Topic {topic})",
+            )
 
 
 def _offsets(
@@ -106,6 +117,19 @@ def _control(
             yield CONTROL, f"it does not exist, and {why}"
     elif "compact" in re.split(r"\s*,\s*", _policy(admin, topic)):
         yield CONTROL, "its cleanup.policy is compact, which would remove events; set it to delete"
+
+
+def _transactions(
+    kafka: Mapping[str, str], transactional_id: str, each_s: float
+) -> Iterator[tuple[str, str]]:
+    """Check that the brokers take a transactional producer; nothing is written."""
+    producer = TransactionalProducer(kafka, transactional_id)
+    try:
+        with contextlib.suppress(Fenced):  # by another check of the same moment
+            producer.init(each_s)
+    finally:
+        producer.close()
+    yield from ()
 
 
 def _check_dead_letter_topic(

@@ -24,6 +24,10 @@ from worker.spark.source_options import (
 )
 
 A = TopicPartition("a.b", 0)
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="u" password="secret";'
+)
 NODE = {"bootstrap.servers": "h:1", "group.id": "cluster", "config.storage.topic": "x"}
 
 
@@ -39,13 +43,13 @@ def test_client_settings_reach_spark_under_kafka() -> None:
     """Security settings of the node and overrides of the connector become options."""
     made = options(
         node={"security.protocol": "SASL_SSL", "consumer.sasl.mechanism": "PLAIN"},
-        sasl_jaas_config="secret",
+        sasl_jaas_config=JAAS,
         client_id="me",
     )
     assert made["kafka.bootstrap.servers"] == "h:1"
     assert made["kafka.security.protocol"] == "SASL_SSL"
     assert made["kafka.sasl.mechanism"] == "PLAIN"
-    assert made["kafka.sasl.jaas.config"] == "secret"
+    assert made["kafka.sasl.jaas.config"] == JAAS
     assert made["kafka.client.id"] == "me"
     assert not any("storage.topic" in key for key in made)
 
