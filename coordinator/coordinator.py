@@ -24,7 +24,7 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
-from connect.gateways.kafka.kafka_properties import overridden
+from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.metrics import process_metrics
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
@@ -120,6 +120,20 @@ class ConnectorCoordinator:
         """End after what is being done now; may be called from any thread."""
         self._stopping.set()
 
+    @property
+    def is_outdated(self) -> bool:
+        """True once a secret was replaced."""
+        renewal = self._wiring.secrets
+        return renewal is not None and renewal.are_outdated()
+
+    def _renew(self) -> None:
+        """Take the secrets of now."""
+        renewal = self._wiring.secrets
+        if renewal is not None and (latest := renewal.latest()).config is not self._config:
+            self._config = latest.config
+            kafka = client_properties(latest.node, latest.config.kafka_overrides)
+            self._wiring = replace(self._wiring, kafka=kafka)
+
     def round_ended(self) -> None:
         """It works: what failed before is over."""
         self._failing_since_ms = None
@@ -159,6 +173,7 @@ class ConnectorCoordinator:
         while not self._stopping.is_set():
             started_ms = self._wiring.clock.monotonic_ms()
             self.progressed()
+            self._renew()
             if self._failing_since_ms is None:
                 self._failing_since_ms = started_ms
             try:
@@ -312,11 +327,11 @@ class _CommitLoop:
     def run(
         self, layout: Layout, given: queue.SimpleQueue[Input], stopping: threading.Event
     ) -> None:
-        """Loop until the stop, then commit once more."""
+        """Loop until the stop or new secrets, then commit once more."""
         clock = self.wiring.clock
         self._receive(LayoutChanged(layout))
         self.wiring.waits_for("the events of earlier rounds in the control topic to be read")
-        while not stopping.is_set():
+        while not (stopping.is_set() or self.owner.is_outdated):
             self.watch.check(self.inbox.partitions, self.kernel.announcements)
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:

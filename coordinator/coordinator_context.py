@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connect.validation.secret_renewal import SecretRenewal
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.kernel.effects import RoundEnded
 
@@ -28,6 +29,7 @@ class CoordinatorContext:
             the control topic deletes an announcement.
         waits_for: called with what it waits for, and with None when it works again.
         poll_ms: how often the control topic is checked.
+        secrets: reads the secrets of configuration and node again; None keeps them.
     """
 
     kafka: Mapping[str, str]
@@ -37,3 +39,4 @@ class CoordinatorContext:
     on_event: Callable[[str, Mapping[str, Any]], None]
     waits_for: Callable[[str | None], None] = lambda _: None
     poll_ms: int = CHECK_MS
+    secrets: SecretRenewal | None = None

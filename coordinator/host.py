@@ -25,6 +25,7 @@ from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
+from connect.validation.secret_renewal import SecretRenewal
 from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import restore_floors
@@ -91,9 +92,18 @@ class CoordinatorHost:
 
     def _coordinator(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorCoordinator:
         name = unit.key[0]
-        parsed, kafka = self._resolved(command["config"])
+        renewal = SecretRenewal(
+            command["config"],
+            self._node.properties,
+            self._providers,
+            self._clock,
+            interval_ms=self._node.values["icefloe.secrets.refresh.ms"],
+        )
+        resolved = renewal.latest()
+        parsed = resolved.config
         wiring = CoordinatorContext(
-            kafka=kafka,
+            kafka=client_properties(resolved.node, parsed.kafka_overrides),
+            secrets=renewal,
             node_group_id=self._node.group_id,
             clock=self._clock,
             on_round=lambda ended: self._on_round(name, ended),
@@ -119,7 +129,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any]
         try:
-            config, _ = self._resolved(command["config"])
+            config = self._resolved(command["config"])
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 tables = sorted({*config.tables, *command["tables"]})
@@ -138,7 +148,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any] = {"tables": [], "error": None}
         try:
-            config, _ = self._resolved(command["config"])
+            config = self._resolved(command["config"])
             catalog = open_catalog(config.catalog_name, config.catalog_properties)
             try:
                 answer["tables"] = reset_claims(
@@ -157,10 +167,8 @@ class CoordinatorHost:
         reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(reported)
 
-    def _resolved(self, config: Mapping[str, str]) -> tuple[ConnectorConfig, dict[str, str]]:
-        parsed = resolve(parse(config), self._providers, node=self._node.properties)
-        node = self._providers.resolve_all(self._node.properties)
-        return parsed, client_properties(node, parsed.kafka_overrides)
+    def _resolved(self, config: Mapping[str, str]) -> ConnectorConfig:
+        return resolve(parse(config), self._providers, node=self._node.properties)
 
     def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
         connector = unit.key[0]

@@ -20,8 +20,8 @@ from connect.errors import ConfigError
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
-from connect.validation.parse import parse
-from connect.validation.providers import Providers, resolve
+from connect.validation.providers import Providers
+from connect.validation.secret_renewal import SecretRenewal
 from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 from worker.task.task_metrics import publish
@@ -89,11 +89,20 @@ class TaskHost:
                 f"layout {layout.number} has no task {number}", code="layout", connector=connector
             )
         assignment = TaskAssignment(number, layout.number, layout.tasks[number], layout.topic_ids)
-        config = resolve(parse(command["config"]), self._providers, node=self._node.properties)
+        renewal = SecretRenewal(
+            command["config"],
+            self._node.properties,
+            self._providers,
+            self._clock,
+            interval_ms=self._node.values["icefloe.secrets.refresh.ms"],
+        )
+        resolved = renewal.latest()
         context = replace(
             self._context,
+            node=resolved.node,
+            secrets=renewal,
             report=lambda state, error: self.units.report(unit, state, error),
             waits_for=lambda reason: self.units.waits_for(unit, reason),
             topic_missing=lambda: self._child.topic_missing(connector),
         )
-        return ConnectorTask(config, assignment, context)
+        return ConnectorTask(resolved.config, assignment, context)

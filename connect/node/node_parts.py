@@ -38,6 +38,7 @@ from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
+from connect.validation.secret_renewal import LiveProperties
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,14 @@ class NodeSettings:
         """Time and identities."""
         return self.started.clock
 
+    def client_properties(self, prefix: str) -> LiveProperties:
+        """Return properties of the node's own clients, with the secrets of when one is opened."""
+        return LiveProperties(
+            lambda: client_properties(
+                self.providers.resolve_all(self.config.properties), prefix=prefix
+            )
+        )
+
 
 class NodeParts:
     """Every part of a node except its REST server.
@@ -96,9 +105,13 @@ class NodeParts:
     ) -> None:
         config, clock = settings.config, settings.clock
         self._settings = settings
-        resolved = settings.providers.resolve_all(config.properties)
-        stores = StoreSettings.of(config, resolved, settings.worker_id)
-        self.admin = KafkaAdmin(client_properties(resolved, prefix="admin."))
+        stores = StoreSettings.of(
+            config,
+            settings.worker_id,
+            reader_properties=settings.client_properties("consumer."),
+            producer_properties=settings.client_properties("producer."),
+        )
+        self.admin = KafkaAdmin(settings.client_properties("admin."))
         self.store = ConfigStore(stores, self.admin, clock, self._changed, self._set_log_level)
         self.statuses = StatusStore(stores, self.admin, clock)
         self.children = settings.started.children
@@ -141,7 +154,7 @@ class NodeParts:
             on_metrics=exposition.received,
         )
         self.api = self._api(configs, deployer, exposition, stores.reader_properties)
-        self._reporters = self._made_reporters(exposition, resolved)
+        self._reporters = self._made_reporters(exposition)
         self.member = GroupMember(
             stores.reader_properties,
             group_id=config.group_id,
@@ -154,10 +167,9 @@ class NodeParts:
         )
         settings.started.child_events.deliver_to(self._received)
 
-    def _made_reporters(
-        self, exposition: Exposition, resolved: Mapping[str, str]
-    ) -> list[StatsdReporter | Notifier]:
+    def _made_reporters(self, exposition: Exposition) -> list[StatsdReporter | Notifier]:
         config, clock = self._settings.config, self._settings.clock
+        resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
         view = NodeView(
             self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples

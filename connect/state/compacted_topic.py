@@ -217,7 +217,7 @@ class TopicWriter:
         closing: threading.Event,
     ) -> None:
         self._topic = topic
-        self._properties = dict(properties)
+        self._properties = properties
         self._transactional_id = transactional_id
         self._clock = clock
         self._closing = closing
@@ -300,8 +300,7 @@ class TopicFollower:
     ) -> None:
         self._topic = topic
         self._admin = admin
-        # the end of a topic is known after one empty fetch: do not let it wait long
-        self._properties = {**properties, "fetch.max.wait.ms": "100"}
+        self._properties = properties
         self._on_record = on_record
         self._clock = clock
         self._closing = closing
@@ -363,7 +362,8 @@ class TopicFollower:
                 self._changed.wait(left_ms / 1000)
 
     def _open(self) -> LogReader:
-        reader = LogReader(self._properties)
+        # the end of a topic is known after one empty fetch: do not let it wait long
+        reader = LogReader({**self._properties, "fetch.max.wait.ms": "100"})
         try:
             read_all(self._admin, reader, self._topic.name, self._read, clock=self._clock)
         except IcefloeError:

@@ -18,7 +18,6 @@ from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import client_properties
 from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
 from connect.protocol.source_floor import SourceFloor
@@ -52,8 +51,15 @@ class StoreSettings:
     producer_properties: Mapping[str, str]
 
     @classmethod
-    def of(cls, config: NodeConfig, resolved: Mapping[str, str], worker_id: str) -> StoreSettings:
-        """From a node's configuration and its properties with placeholders resolved."""
+    def of(
+        cls,
+        config: NodeConfig,
+        worker_id: str,
+        *,
+        reader_properties: Mapping[str, str],
+        producer_properties: Mapping[str, str],
+    ) -> StoreSettings:
+        """From a node's configuration and its client properties."""
         return cls(
             group_id=config.group_id,
             worker_id=worker_id,
@@ -69,8 +75,8 @@ class StoreSettings:
                 partitions=config.status_partitions,
                 replication_factor=config.status_replication_factor,
             ),
-            reader_properties=client_properties(resolved, prefix="consumer."),
-            producer_properties=client_properties(resolved, prefix="producer."),
+            reader_properties=reader_properties,
+            producer_properties=producer_properties,
         )
 
 

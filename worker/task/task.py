@@ -75,6 +75,7 @@ class ConnectorTask:
         setup = self._setup
         restarts = RestartBackoff()
         while not setup.stop.is_stopping:
+            self._setup = self._setup.renewed()
             announcements = setup.metrics.announcement.announcements
             restarts.attempt_starts(setup.clock.monotonic_ms())
             try:
@@ -90,7 +91,7 @@ class ConnectorTask:
         log.info("task stopped", **setup.log_labels)
 
     def run_once(self) -> None:
-        """Start from the committed source offsets and serve rounds until the stop.
+        """Start from the committed source offsets; serve rounds until a stop or new secrets.
 
         Raises:
             RetriableError, CommitError: the task must be started again, except CommitRefused.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -13,6 +13,7 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
+from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
@@ -105,6 +106,7 @@ class TaskContext:
         small_records: up to this many waiting records are one read, see
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
+        secrets: reads the secrets of configuration and node again; None keeps them.
     """
 
     node: Mapping[str, str]
@@ -118,6 +120,7 @@ class TaskContext:
     waits_for: Callable[[str | None], None] = lambda _: None
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
+    secrets: SecretRenewal | None = None
 
 
 class StopSignal:
@@ -149,6 +152,21 @@ class TaskSetup:
     context: TaskContext
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: StopSignal = field(default_factory=StopSignal)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a secret was replaced since the task was set up."""
+        renewal = self.context.secrets
+        return renewal is not None and renewal.are_outdated()
+
+    def renewed(self) -> TaskSetup:
+        """Return the setup with the secrets of now."""
+        if self.context.secrets is None:
+            return self
+        latest = self.context.secrets.latest()
+        if latest.config is self.config:
+            return self
+        return replace(self, config=latest.config, context=replace(self.context, node=latest.node))
 
     @property
     def transactional_id(self) -> str:

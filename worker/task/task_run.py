@@ -66,12 +66,12 @@ class TaskRun:
     _reading_to: Offsets = field(default_factory=dict, init=False)
 
     def serve(self) -> None:
-        """Serve rounds until a stop is requested, then announce what is pending.
+        """Serve rounds until a stop or new secrets, then announce what is pending.
 
         Raises:
             IcefloeError: as ``ConnectorTask.run_once``.
         """
-        while not self.setup.stop.is_stopping:
+        while not (self.setup.stop.is_stopping or self.setup.is_outdated):
             self.receive(self._control_poll_ms())
             if self.rounds.requested is not None:
                 self.answer_round()

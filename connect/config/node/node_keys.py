@@ -407,6 +407,17 @@ NODE_KEYS: tuple[Key, ...] = (
         check=between(0, 3_600_000),
     ),
     Key(
+        "icefloe.secrets.refresh.ms",
+        "LONG",
+        "Interval at which tasks and coordinators read placeholders and the files of keys and "
+        "certificates again. After a change they finish their work and open new clients.",
+        "10000",
+        "LOW",
+        _OWN,
+        unit="ms",
+        check=between(1_000, 86_400_000),
+    ),
+    Key(
         "icefloe.child.silence.max.ms",
         "LONG",
         "Time without heartbeats after which a worker or coordinator process is killed and "
