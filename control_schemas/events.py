@@ -224,6 +224,25 @@ class SourceRange:
 
 
 @dataclass(frozen=True, slots=True)
+class LostRange:
+    """Source records that were deleted before they were read (record header ``icefloe.lost``).
+
+    The offsets from ``start_offset`` up to ``end_offset``, which is not included, are part of an
+    announced ``SourceRange`` and of none of its counts.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets: an upper bound of the number of records."""
+        return self.end_offset - self.start_offset
+
+
+@dataclass(frozen=True, slots=True)
 class RowCounts:
     """Counts of the rows of one announcement's records (header ``icefloe.rows``).
 
@@ -270,6 +289,8 @@ class EventHeaders:
         rows: counts of the rows of the records in ``ranges``; None if unknown (DataComplete).
         waiting: commit ids with task numbers: tasks whose answers to that round were in no table
             yet at the end of this round (CommitComplete).
+        lost: source records that were deleted before they were read: inside ``ranges``
+            (DataComplete), or for the summary of the next snapshot (DataWritten).
     """
 
     layout: int | None = None
@@ -280,3 +301,4 @@ class EventHeaders:
     rows: RowCounts | None = None
     is_reset: bool = False
     waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()
+    lost: tuple[LostRange, ...] = ()

@@ -19,6 +19,8 @@ header                on                         content
 ``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks whose
                                                  answers are in no table yet
 ``icefloe.moved``     CommitComplete of a node   a list of ``["orders",0]``; empty for all
+``icefloe.lost``      DataComplete, DataWritten  a list of ``["orders",0,start,end]``: deleted
+                                                 before they were read
 ====================  =========================  ==============================================
 """
 
@@ -32,7 +34,7 @@ from uuid import UUID
 
 from control_schemas import bounded_json
 from control_schemas.errors import MalformedEvent
-from control_schemas.events import EventHeaders, RowCounts, SourceRange
+from control_schemas.events import EventHeaders, LostRange, RowCounts, SourceRange
 from control_schemas.limits import HEADER_BYTES_MAX
 
 LAYOUT = "icefloe.layout"
@@ -43,8 +45,9 @@ MOVED = "icefloe.moved"
 ROWS = "icefloe.rows"
 RESET = "icefloe.reset"
 WAITING = "icefloe.waiting"
+LOST = "icefloe.lost"
 
-_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING})
+_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING, LOST})
 _RANGE_ITEMS = 9
 _ROWS_ITEMS = 3
 _LONG_MAX = 2**63 - 1
@@ -63,6 +66,7 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
         (ROWS, rows),
         (RESET, headers.is_reset or None),
         (WAITING, {str(commit_id): tasks for commit_id, tasks in headers.waiting} or None),
+        (LOST, [astuple(item) for item in headers.lost] or None),
     )
     return tuple(
         (key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
@@ -82,7 +86,9 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
     """
     ours = {key: value for key, value in headers or () if key in _OURS}
     documents = {key: _document(key, value) for key, value in ours.items()}
-    ranges, moved, rows = (_list(key, documents.get(key)) for key in (RANGES, MOVED, ROWS))
+    ranges, moved, rows, lost = (
+        _list(key, documents.get(key)) for key in (RANGES, MOVED, ROWS, LOST)
+    )
     return EventHeaders(
         layout=_number(LAYOUT, documents.get(LAYOUT)),
         task=_number(TASK, documents.get(TASK)),
@@ -92,6 +98,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
         rows=None if rows is None else _rows(rows),
         is_reset=_flag(RESET, documents.get(RESET)),
         waiting=_waiting(documents.get(WAITING)),
+        lost=tuple(_lost(item) for item in lost or ()),
     )
 
 
@@ -145,6 +152,15 @@ def _partition(item: Any) -> tuple[str, int]:
         case [str(topic), int(number)] if _is_number(number):
             return topic, number
     raise MalformedEvent(f"header {MOVED}: an item is not a partition")
+
+
+def _lost(item: Any) -> LostRange:
+    match item:
+        case [str(topic), *numbers] if len(numbers) == 3 and all(map(_is_number, numbers)):
+            number, start, end = numbers
+            if start < end:
+                return LostRange(topic, number, start, end)
+    raise MalformedEvent(f"header {LOST}: an item is not a range")
 
 
 def _rows(items: list[Any]) -> RowCounts:

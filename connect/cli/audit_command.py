@@ -13,7 +13,7 @@ from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo
 from connect.errors import ExitStatus
 
-_SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
+_SOURCE = ("read", "written", "dropped", "dead_lettered", "lost", "unread")
 _TABLE = ("announced", "committed", "waiting", "unproved", "others", "now")
 
 

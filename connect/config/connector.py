@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.start_position import StartPosition
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.java_compat.java_regex import compile_java_regex
 
@@ -143,7 +144,8 @@ class ConnectorConfig:
     drain_records: int
     lso_stalled_ms: int
     tasks_per_worker: int
-    auto_offset_reset: Literal["earliest", "latest"]
+    start: StartPosition
+    fail_on_data_loss: bool
     consumer_overrides: Mapping[str, str]
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]

@@ -70,6 +70,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "iceberg.control.vtts.future-max-ms: they are written and do not move the VTTS.",
     ),
     Metric(
+        "source_offsets_lost",
+        "counter",
+        "offsets",
+        _TASK,
+        "Source offsets whose records were deleted before they were read, and that the task "
+        "continued after (`icefloe.fail-on-data-loss=false`).",
+    ),
+    Metric(
         "late_records",
         "counter",
         "records",

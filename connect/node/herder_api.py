@@ -18,12 +18,28 @@ from typing import Any, Literal, Protocol
 
 from connect.config.node.node_config import NodeConfig
 from connect.errors import IcefloeError
+from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
 View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age"]
 VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters", "audit", "orphan-age")
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPlan:
+    """Moves of source offsets that were not made.
+
+    Attributes:
+        moves: one for each partition.
+        is_stopped: whether the connector is STOPPED, so that the offsets can be changed.
+        is_row_level: whether its records replace rows by key.
+    """
+
+    moves: Sequence[PartitionMove]
+    is_stopped: bool
+    is_row_level: bool
 
 
 class UnknownConnectorError(IcefloeError):
@@ -235,6 +251,15 @@ class HerderApi(Protocol):
 
         Raises:
             UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Return where the source offsets of a connector would be moved; changes nothing.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: the target does not fit the connector.
         """
         ...
 

@@ -208,6 +208,7 @@ class NodeParts:
                 self.admin,
                 deployer.offset_events,
                 configs,
+                clock=settings.clock,
                 ask=self._requests.ask,
             ),
             store=self.store,

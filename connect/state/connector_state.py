@@ -247,7 +247,11 @@ class ConfigState:
             floor = (
                 SourceFloor()
                 if value is None
-                else SourceFloor(_offsets(value["offsets"]), _strings(value.get("topic-ids", {})))
+                else SourceFloor(
+                    _offsets(value["offsets"]),
+                    _strings(value.get("topic-ids", {})),
+                    _offsets(value.get("starts", ())),
+                )
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             return False
@@ -301,7 +305,11 @@ def deletion_records(state: StoredConnector) -> list[Record]:
         *([(PLACEMENT + state.name, None)] if state.places else []),
         *([(RESTART + state.name, None)] if state.restart else []),
         *([offsets_record(state.name, None)] if state.pending_offsets is not None else []),
-        *([source_record(state.name, SourceFloor())] if state.source_floor.offsets else []),
+        *(
+            [source_record(state.name, SourceFloor())]
+            if state.source_floor != SourceFloor()
+            else []
+        ),
         *([(READY + state.name, ready)] if state.number_max else []),
     ]
 

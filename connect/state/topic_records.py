@@ -119,10 +119,14 @@ def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None)
 
 def source_record(connector: str, floor: SourceFloor) -> Record:
     """Return the record of the source partitions that were read; a tombstone if there are none."""
-    if not floor.offsets:
+    if not floor.is_stored:
         return (SOURCE + connector, None)
-    listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(floor.offsets.items())]
-    return (SOURCE + connector, {"offsets": listed, "topic-ids": dict(floor.topic_ids)})
+    offsets, starts = (
+        [[tp.topic, tp.partition, offset] for tp, offset in sorted(known.items())]
+        for known in (floor.offsets, floor.starts)
+    )
+    value = {"offsets": offsets, "topic-ids": dict(floor.topic_ids)}
+    return (SOURCE + connector, {**value, "starts": starts} if starts else value)
 
 
 def placement_record(connector: str, places: Places) -> Record:

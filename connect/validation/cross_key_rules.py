@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from connect.config.key import Raw, invalid, missing
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, topic_name
+from connect.config.start_position import offsets_error, parse_offsets
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
@@ -133,6 +134,16 @@ def mapped_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
                 name,
                 f"Topic {topic} is not in the topic-to-table-map; add it, or set a name-template",
             )
+
+
+def started_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`icefloe.start.offsets` names topics of `topics`."""
+    name, topics = "icefloe.start.offsets", view["topics"]
+    if not topics or not view[name] or offsets_error(view[name]) is not None:
+        return
+    for topic in sorted({tp.topic for tp in parse_offsets(view[name])} - set(topics)):
+        near = nearest(topic, topics)
+        yield name, invalid(name, view[name], f"topic {topic} is not in topics.{near}")
 
 
 def mapped_tables(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -268,6 +279,7 @@ RULES: tuple[Rule, ...] = (
     table_settings_need_a_table,
     route_field_needs_a_regex,
     mapped_topics,
+    started_topics,
     mapped_tables,
     namespace_levels,
     id_columns,

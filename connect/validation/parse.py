@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal
 
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
@@ -23,6 +22,7 @@ from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
 from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
+from connect.config.start_position import start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
@@ -349,7 +349,12 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         drain_records=v["icefloe.drain.records"],
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],
         tasks_per_worker=v["icefloe.tasks.per.worker"],
-        auto_offset_reset=_reset(consumer),
+        fail_on_data_loss=v["icefloe.fail-on-data-loss"],
+        start=start_position(
+            v["icefloe.start.timestamp"],
+            v["icefloe.start.offsets"],
+            consumer.get("auto.offset.reset"),
+        ),
         consumer_overrides=consumer,
         producer_overrides=allowed_overrides(raw, "producer.override."),
         kafka_overrides=allowed_overrides(raw, "iceberg.kafka."),
@@ -359,8 +364,3 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         default_namespace=namespace,
         granted_tables=granted_tables(raw, node or {}),
     )
-
-
-def _reset(consumer: Mapping[str, str]) -> Literal["earliest", "latest"]:
-    is_latest = consumer.get("auto.offset.reset", "").strip() == "latest"
-    return "latest" if is_latest else "earliest"

@@ -62,6 +62,7 @@ from coordinator.commit.floor import (
     table_state,
 )
 from coordinator.commit.held_files import HeldFiles
+from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content, instant_text, instant_us
 from coordinator.commit.table_expiry import ExpiredFileCleaner
@@ -406,6 +407,7 @@ class Committer:
             "kafka.connect.task-id": commit.task_id,
             "engine-name": "icefloe",
             "engine-version": self._version,
+            **lost_records(commit.announcements, state.floor),
         }
         known = [instant_us(text) for text in state.valid_through_texts]
         last_us = max((us for us in known if us is not None), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +52,41 @@ def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     running.produce(topic, *numbered(30, 5))
     assert _ids(running, table, name, 20) == [*range(10), *range(25, 35)]
     assert running.status(name)["connector"]["state"] == "RUNNING"
+    running.delete(name)
+
+
+def test_a_connector_that_continues_reports_what_is_lost(
+    running: RunningStack, admin: KafkaAdmin
+) -> None:
+    """The range is in status, metric, snapshot and audit; a restart of the task removes the text.
+
+    The announced range includes the lost one, so the coordinator finds no gap.
+    """
+    name = unique_name("continues")
+    topic, table = running.topic("retention"), f"gone.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    config = running.connector(topics=topic, iceberg__tables=table)
+    running.create(name, {**config, "icefloe.fail-on-data-loss": "false"})
+    running.produce(topic, *numbered(0, 10))
+    assert _ids(running, table, name, 10) == [*range(10)]
+    running.stop(name)
+    running.produce(topic, *numbered(10, 20))
+    admin.delete_records({TopicPartition(topic, 0): 25})
+    running.request_state(name, "resume")
+    assert _ids(running, table, name, 15) == [*range(10), *range(25, 30)]
+    (task,) = running.status(name)["tasks"]
+    assert task["state"] == "RUNNING"
+    assert f"{topic}-0 [10, 25)" in task["trace"]
+    lost = running.catalog.load_table(table).current_snapshot().summary["icefloe.data-loss"]
+    assert json.loads(lost) == {"ranges": [[topic, 0, 10, 25]], "more": 0, "offsets": 15}
+    running.until(lambda: running.counts(name)["source_offsets_lost"] == 15, lambda: "the metric")
+    code, said = running.icefloe("audit", name, "-o", "json")
+    assert code == 0, said
+    assert json.loads(said)["sources"][0]["lost"] == 15
+    assert running.api.post(f"/connectors/{name}/tasks/0/restart").is_success
+    running.until(lambda: not running.status(name)["tasks"][0].get("trace"), lambda: "the restart")
+    running.produce(topic, *numbered(30, 1))
+    assert len(_ids(running, table, name, 16)) == 16
     running.delete(name)
 
 

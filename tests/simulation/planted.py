@@ -248,6 +248,7 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "last offsets pass kept announcements",
         "layout numbers of the config topic alone",
         "lost source offsets start from the policy",
+        "lost source records are announced by no task",
         "a floor makes announcements count no more",
         "offset keeper ignores the layout",
         "kept offsets are read before the fence",
@@ -292,6 +293,10 @@ KINDS: dict[str, tuple[int, int]] = {
         script.JAVA,
     ),
     "lost source offsets start from the policy": (script.SOURCE_OFFSETS, 0),
+    "lost source records are announced by no task": (
+        script.DATA_LOSS | 1 << script.CONTINUE_SHIFT,
+        script.CRASH | script.MISSING,
+    ),
     "a floor makes announcements count no more": (script.SOURCE_OFFSETS | script.JAVA, 0),
     "offset keeper ignores the layout": (
         script.KEEPER | script.LAYOUT | script.FREEZE | script.HEAL,

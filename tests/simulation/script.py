@@ -47,6 +47,7 @@ FUTURE = 1 << 28
 RESET = 1 << 29
 KINDS_BITS = 30
 CHANCE_SHIFT = 29  # the bits from there on are the chance of the start
+CONTINUE_SHIFT = 40  # this one of them decides whether tasks continue after lost source records
 APART = FINISH | CONFIG_LOST | SOURCE_OFFSETS | KEEPER | FUTURE
 RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE | SOURCE_OFFSETS
 

@@ -165,23 +165,35 @@ class Task(Actor):
             if tp.partition not in offsets and world.was_read(tp.partition):
                 world.stop("offsets_lost")
                 return False
-            at = self.position[tp.partition] = offsets.get(tp.partition, 0)
-            if at < world.source_starts[tp.partition]:
-                world.stop("source_data_lost")
-                return False
+            self.position[tp.partition] = offsets.get(tp.partition, 0)
             self.claims[tp.partition] = None
         self.announced = dict(self.position)
+        return self._pass_lost()
+
+    def _pass_lost(self) -> bool:
+        """Move past deleted records, which the next answer covers; False when the task stops."""
+        world = self.world
+        for partition, at in self.position.items():
+            start = world.source_starts[partition]
+            if at >= start:
+                continue
+            if not world.continues_after_loss:
+                world.stop("source_data_lost")
+                return False
+            world.count("source records passed")
+            self.position[partition] = start
+            if "lost source records are announced by no task" in world.bugs:
+                self.announced[partition] = start
         return True
 
     def _read(self, limit: int | None) -> bool:
         """One micro-batch over all partitions; a file per table."""
         world = self.world
         rows: dict[int, list[int]] = {}
+        if not self._pass_lost():
+            raise OutOfRangeError
         for partition, start in self.position.items():
             records = world.source[partition]
-            if start < world.source_starts[partition]:
-                world.stop("source_data_lost")
-                raise OutOfRangeError
             end = len(records)
             if start == end:
                 continue

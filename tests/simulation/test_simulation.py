@@ -69,6 +69,7 @@ FAULTS = {
     "round timed out",
     "source offset expired",
     "source records lost",
+    "source records passed",
     "slow poll",
     "stopped: control_log_lost",
     "stopped: control_log_reset",

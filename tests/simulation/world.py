@@ -67,6 +67,8 @@ class World:
         self.timeout_ms = 200 if flags & script.RESTLESS else 60
         self.disorder_us = (self.pick(2) + 1) * 10_000
         self.stopped: str | None = None
+        # icefloe.fail-on-data-loss=false
+        self.continues_after_loss = bool(flags >> script.CONTINUE_SHIFT & 1)
 
         self.source: list[list[tuple[int, int, int]]] = []
         self.source += [[] for _ in range((1, 2, 3, 3)[self.pick(4)])]

@@ -33,6 +33,7 @@ class Leader:
         topic: source topic of the connector.
         control: its control topic.
         tasks: ``tasks.max``.
+        more: more keys of the connector.
     """
 
     kafka: dict[str, str]
@@ -40,6 +41,7 @@ class Leader:
     topic: str
     control: str
     tasks: int = 2
+    more: dict[str, str] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -92,6 +94,7 @@ class Leader:
             "iceberg.catalog.uri": "http://127.0.0.1:1",
             "iceberg.control.topic": self.control,
             "iceberg.connect.group-id": self.group,
+            **self.more,
         }
 
     def create(self) -> None:

@@ -221,6 +221,11 @@ class Rig:
                 return found
         raise AssertionError(f"no answer, only {found}")
 
+    def store(self, offsets: dict[int, int]) -> None:
+        """Set source offsets of the group."""
+        tps = {TopicPartition(self.topic, p): at for p, at in offsets.items()}
+        self.admin.alter_offsets(self.group, tps)
+
     def committed(self) -> dict[int, int | None]:
         """Source offsets of the group."""
         tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]

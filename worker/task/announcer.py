@@ -114,14 +114,20 @@ class Announcer:
         first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
         steps = (files for batch in answer.batches for files in batch.steps)
         for sequence, step in enumerate(steps, first):
-            headers = EventHeaders(layout=self.layout, task=self.task, batch=sequence)
+            headers = EventHeaders(
+                layout=self.layout, task=self.task, batch=sequence, lost=answer.lost_to_report
+            )
             for table, files in step:
                 for group in _by_spec(files):
                     yield from self._written(commit_id, table, group, headers)
         yield self._message(
             DataComplete(commit_id, answer.assignments),
             EventHeaders(
-                layout=self.layout, task=self.task, ranges=answer.ranges, rows=answer.rows
+                layout=self.layout,
+                task=self.task,
+                ranges=answer.ranges,
+                rows=answer.rows,
+                lost=answer.lost,
             ),
         )
 

@@ -1,8 +1,10 @@
 """What a task has read and not yet announced: arithmetic only, no clients, no clock.
 
 Rules of this file:
-- Per partition ``announced <= position``. The pending batches cover exactly the offsets between.
-- Batches are contiguous: each starts where the previous one ended. Anything else is a bug.
+- Per partition ``announced <= position``. The pending batches and the lost ranges cover exactly
+  the offsets between.
+- Batches are contiguous: each starts where the previous one ended, or where a lost range ended.
+  Anything else is a bug.
 - An announcement carries all pending batches or none. Its source offsets are the positions.
 - The timestamp of a partition never decreases.
 """
@@ -18,6 +20,7 @@ from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
 from control_schemas.events import (
     ContentFile,
+    LostRange,
     RowCounts,
     SourceRange,
     TableReference,
@@ -100,12 +103,22 @@ class TaskAnnouncement:
         assignments: every partition of the task, with its next offset and timestamp.
         offsets: source offsets to store with the transaction. They cover every partition, because
             a broker deletes offsets that are not stored again (``offsets.retention.minutes``).
+        lost: source records inside ``ranges`` that were deleted before they were read.
+        lost_to_report: these, and those of earlier announcements that had no file, for the
+            snapshots that get the files of this one.
     """
 
     batches: tuple[WrittenBatch, ...]
     ranges: tuple[SourceRange, ...]
     assignments: tuple[TopicPartitionOffset, ...]
     offsets: Offsets
+    lost: tuple[LostRange, ...] = ()
+    lost_to_report: tuple[LostRange, ...] = ()
+
+    @property
+    def has_files(self) -> bool:
+        """Whether a table gets a file."""
+        return any(files for batch in self.batches for step in batch.steps for _, files in step)
 
     @property
     def rows(self) -> RowCounts:
@@ -128,6 +141,8 @@ class Ledger:
 
     Args:
         positions: the committed source offsets, where reading starts.
+        pending: batches that are not announced.
+        lost: lost ranges that are not announced.
         out_of_order_ms: subtracted from record timestamps (``iceberg.control.vtts.*``).
         idle_lag_ms: subtracted from the time of a poll that found all records of a partition read.
     """
@@ -136,6 +151,8 @@ class Ledger:
     out_of_order_ms: int
     idle_lag_ms: int
     pending: list[WrittenBatch] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
+    _lost_unreported: tuple[LostRange, ...] = ()
     _partitions: dict[TopicPartition, _PartitionLedger] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -230,6 +247,24 @@ class Ledger:
                 )
         self.pending.append(batch)
 
+    def skip(self, starts: Offsets) -> tuple[LostRange, ...]:
+        """Move positions to the starts of their logs; what lies between is lost.
+
+        Args:
+            starts: first offset of the log, of partitions whose position is below it.
+
+        Returns:
+            The lost ranges, which the next announcement contains.
+        """
+        found = []
+        for tp, start in sorted(starts.items()):
+            partition = self._partitions[tp]
+            if start > partition.position:
+                found.append(LostRange(tp.topic, tp.partition, partition.position, start))
+                partition.position = start
+        self.lost += found
+        return tuple(found)
+
     def answer(self) -> TaskAnnouncement:
         """Return the next announcement. The ledger changes only with ``announced``."""
         ranges, assignments = [], []
@@ -241,14 +276,22 @@ class Ledger:
                     tp.topic, tp.partition, partition.position, self._timestamp_us(partition)
                 )
             )
+        lost = tuple(self.lost)
         return TaskAnnouncement(
-            tuple(self.pending), tuple(ranges), tuple(assignments), self.next_offsets
+            tuple(self.pending),
+            tuple(ranges),
+            tuple(assignments),
+            self.next_offsets,
+            lost=lost,
+            lost_to_report=self._lost_unreported + lost,
         )
 
     def announced(self, answer: TaskAnnouncement) -> None:
         """Note that the transaction with ``answer`` is committed: no batch is pending."""
         assert tuple(self.pending) == answer.batches, "no batch may be added during an announcement"
         self.pending.clear()
+        self.lost.clear()
+        self._lost_unreported = () if answer.has_files else answer.lost_to_report
         for assigned in answer.assignments:
             partition = self._partitions[TopicPartition(assigned.topic, assigned.partition)]
             assert assigned.offset is not None, "a task always knows its positions"

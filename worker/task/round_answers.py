@@ -64,6 +64,7 @@ class RoundAnswers:
         self.rounds.announced(commit_id, has_batches=bool(answer.batches))
         self._stored_ms = self.clock.monotonic_ms()
         metrics = self.metrics.announcement
+        metrics.source_offsets_lost += sum(one.offsets for one in answer.lost)
         metrics.add(letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 

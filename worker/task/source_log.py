@@ -5,8 +5,8 @@ Rules of this file:
   old topic means nothing in the new one. Only the topic id tells the two apart.
 - Topic ids are checked before the first read and before each announcement. So a task never
   announces records that it read from another topic at an old offset.
-- An offset is never guessed. A partition without a committed offset starts from
-  ``auto.offset.reset`` only if it was never read before.
+- An offset is never guessed. A partition without a committed offset starts from a setting only if
+  it was never read before (``connect.protocol.start_offsets``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from connect.protocol.java_sink_members import committed_offsets
 from connect.protocol.lso_monitor import LsoMonitor
 from connect.protocol.offset_loss import OffsetLoss
 from connect.protocol.source_floor import SourceFloor
+from connect.protocol.start_offsets import first_offsets
 from worker.spark.source_options import check_positions
 from worker.task.read_ledger import Offsets
 from worker.task.task_context import TaskSetup
@@ -55,13 +56,13 @@ class SourceLog:
     def start_offsets(
         self, floor: SourceFloor, store: Callable[[Offsets], None]
     ) -> dict[TopicPartition, int]:
-        """Return the committed source offsets; of new partitions those of ``auto.offset.reset``.
+        """Return the committed source offsets; of new partitions those that the settings give.
 
         The latter are stored at once: after a crash before the first announcement, the next start
         must begin at the same offsets.
 
         Args:
-            floor: partitions that were read before, by the config topic.
+            floor: partitions that were read before, and fixed start offsets, by the config topic.
             store: stores source offsets with the fenced producer.
 
         Raises:
@@ -80,12 +81,17 @@ class SourceLog:
             )
             loss = OffsetLoss(setup.config, kafka, self.admin, setup.clock)
             loss.refuse_partitions(missing, floor, dict(setup.assignment.topic_ids))
-        is_latest = setup.config.auto_offset_reset == "latest"
-        new = {tp: end if is_latest else start for tp, (start, end) in missing.items()}
-        if new:
-            store(new)
+        new = first_offsets(
+            setup.config.start,
+            missing,
+            fixed=floor.starts_of(missing, dict(setup.assignment.topic_ids)),
+            admin=self.admin,
+            now_ms=setup.clock.now_ms(),
+        )
         starts = {tp: offset for tp, offset in committed.items() if offset is not None} | new
         self.check_positions(starts)
+        if new:
+            store(new)
         return starts
 
     def ends(self, next_offsets: Offsets) -> dict[TopicPartition, int]:
@@ -111,10 +117,27 @@ class SourceLog:
     def check_positions(self, positions: Offsets) -> None:
         """Check that each log contains every record from its position on.
 
+        A connector that continues after data loss may have positions below the start of a log.
+
         Raises:
             DataLost: it does not, and repeated checks agree.
         """
-        self._check(lambda: check_positions(positions, self.admin.watermarks(self.partitions)))
+        self._check(lambda: self._check_positions(positions))
+
+    def log_starts_above(self, positions: Offsets) -> dict[TopicPartition, int]:
+        """Return the start of each log whose start is above its position.
+
+        Raises:
+            RetriableError: the broker does not answer.
+        """
+        logs = self.admin.watermarks(self.partitions)
+        return {tp: logs[tp][0] for tp, at in positions.items() if at < logs[tp][0]}
+
+    def _check_positions(self, positions: Offsets) -> None:
+        logs = self.admin.watermarks(self.partitions)
+        if not self.setup.config.fail_on_data_loss:
+            positions = {tp: max(at, logs[tp][0]) for tp, at in positions.items()}
+        check_positions(positions, logs)
 
     def check_topics(self, positions: Offsets) -> None:
         """Check that every topic exists and has the topic id of the layout.

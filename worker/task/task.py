@@ -100,7 +100,7 @@ class ConnectorTask:
         with contextlib.ExitStack() as clients:
             run = open_task_run(self._setup, clients)
             self._setup.context.waits_for(None)
-            self._setup.context.report("RUNNING", None)
+            self._setup.context.report("RUNNING", self._setup.losses.error())
             run.serve()
 
     def _restart_later(self, error: RetriableError | CommitError, restarts: RestartBackoff) -> None:

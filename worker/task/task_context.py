@@ -17,6 +17,7 @@ from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
 
 
@@ -99,8 +100,8 @@ class TaskContext:
         session: the worker's Spark session.
         clock: time and ids.
         runner: makes the task's batch runner; called again after each retriable error.
-        report: receives each state: RUNNING, or FAILED with a retriable error after which the
-            task restarts.
+        report: receives each state: RUNNING, with the source records that the task continued
+            after without reading them, or FAILED with a retriable error after which it restarts.
         waits_for: called with what the task waits for, and with None when it works again.
         topic_missing: called when a topic that matched ``topics.regex`` was deleted.
         small_records: up to this many waiting records are one read, see
@@ -152,6 +153,7 @@ class TaskSetup:
     context: TaskContext
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: StopSignal = field(default_factory=StopSignal)
+    losses: ReportedLosses = field(default_factory=ReportedLosses)
 
     @property
     def is_outdated(self) -> bool:

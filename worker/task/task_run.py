@@ -107,10 +107,36 @@ class TaskRun:
 
     def drain(self) -> None:
         """Announce what is pending, so that the next task does not read it again."""
-        if self.ledger.pending:
+        if self.ledger.pending or self.ledger.lost:
             self.answers.announce()
 
     # ------------------------------------------------------------------ reading
+
+    def pass_lost(self) -> bool:
+        """Move positions past records that were deleted, if the connector continues after loss.
+
+        Returns:
+            Whether a position was moved.
+
+        Raises:
+            RetriableError: the broker does not answer.
+        """
+        setup = self.setup
+        if setup.config.fail_on_data_loss:
+            return False
+        lost = self.ledger.skip(self.source.log_starts_above(self.ledger.next_offsets))
+        for one in lost:
+            log.warning(
+                "source records were deleted before they were read; the task continues after them",
+                topic=one.topic,
+                source_partition=one.partition,
+                start_offset=one.start_offset,
+                end_offset=one.end_offset,
+                code="source_data_lost",
+                **setup.log_labels,
+            )
+        setup.losses.add(lost)
+        return bool(lost)
 
     def _read(self, ends: Offsets) -> None:
         """Read to ``ends``; retry with other sizes when the results of a batch do not fit."""
@@ -127,7 +153,9 @@ class TaskRun:
             except DataLost as error:
                 if "partition" not in error.coordinates:  # Spark does not name the partition
                     self.source.check_positions(self.ledger.next_offsets)
-                raise error.at(connector=self.setup.config.name) from error
+                if not self.pass_lost():
+                    raise error.at(connector=self.setup.config.name) from error
+                self.setup.context.report("RUNNING", self.setup.losses.error())
             else:
                 return
 

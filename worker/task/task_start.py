@@ -87,7 +87,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     reader = _source_reader(setup, runner)
     control = _control_listener(setup, admin, rounds, clients)
     log.info("task started", positions=_positions_text(starts), **setup.log_labels)
-    return TaskRun(
+    run = TaskRun(
         setup,
         source,
         control,
@@ -105,6 +105,8 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
         ),
         RoundAnswers(announcer, source, ledger, rounds, setup.metrics, clock),
     )
+    run.pass_lost()
+    return run
 
 
 def check_layout(setup: TaskSetup) -> SourceFloor:

@@ -67,6 +67,102 @@ def alter(
         _change(client, name, after, request, output=output, yes=yes)
 
 
+@offsets_app.command("set")
+def set_offsets(
+    name: Name,
+    to_timestamp: Annotated[
+        str | None,
+        typer.Option(help="ISO-8601 instant with a zone, or milliseconds since 1970."),
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="An offset.")] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(help="Duration before now, such as PT1H.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(help="Number of offsets to move by; negative moves back.")
+    ] = None,
+    *,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Start of the log.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="End of the log.")] = False,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Only this partition of --topic.")
+    ] = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    yes: Yes = False,
+) -> None:
+    """Move source offsets of a stopped connector to a time, an offset or an end of the log."""
+    given: dict[str, str | int | None] = {
+        "timestamp": to_timestamp,
+        "offset": to_offset,
+        "duration": by_duration,
+        "shift": shift_by,
+    }
+    chosen: list[tuple[str, str | None]] = [
+        (kind, str(value)) for kind, value in given.items() if value is not None
+    ]
+    ends = {"earliest": to_earliest, "latest": to_latest}
+    chosen += [(end, None) for end, is_set in ends.items() if is_set]
+    if len(chosen) != 1:
+        raise typer.BadParameter(
+            "give exactly one of --to-timestamp, --to-offset, --by-duration, --shift-by, "
+            "--to-earliest and --to-latest"
+        )
+    ((kind, value),) = chosen
+    wanted = {"to": kind, "value": value, "topic": topic, "partition": partition}
+    with node(server) as client:
+        path = ("icefloe", "v1", "connectors", name, "offsets", "plan")
+        plan = client.ask("POST", *path, json=wanted)
+        _apply_plan(client, name, plan, output=output, yes=yes)
+
+
+def _apply_plan(
+    client: NodeClient, name: str, plan: Mapping[str, Any], *, output: str, yes: bool
+) -> None:
+    """Show a plan, have it confirmed, and change exactly the offsets that it shows."""
+    moves = plan["offsets"]
+    emit(
+        output,
+        {**plan, "changed": yes},
+        names=[f"{move['topic']}-{move['partition']}" for move in moves],
+        as_table=lambda: table(
+            ("topic", "partition", "from", "to", "read again", "skipped", ""),
+            [
+                [
+                    move["topic"],
+                    str(move["partition"]),
+                    "-" if move["from_offset"] is None else str(move["from_offset"]),
+                    str(move["to_offset"]),
+                    str(move["reread"]),
+                    str(move["skipped"]),
+                    f"{move['bounded_at']} of the log" if move["bounded_at"] else "",
+                ]
+                for move in moves
+            ],
+        ),
+    )
+    for warning in plan["warnings"]:
+        echo(f"warning: {warning}", err=True)
+    changed = [move for move in moves if move["from_offset"] != move["to_offset"]]
+    if not changed:
+        echo(f"the source offsets of {name} are there already", err=True)
+        return
+    confirm(f"move {len(changed)} source offset(s) of {name}?", yes=yes)
+    body = {
+        "offsets": [
+            {
+                "partition": {"kafka_topic": move["topic"], "kafka_partition": move["partition"]},
+                "offset": {"kafka_offset": move["to_offset"]},
+            }
+            for move in changed
+        ]
+    }
+    answer = client.ask("PATCH", "connectors", name, "offsets", json=body)
+    message = answer.get("message") if isinstance(answer, Mapping) else None
+    echo(str(message or f"offsets of {name} changed"), err=True)
+
+
 @offsets_app.command("reset")
 def reset(
     name: Name, server: Url = DEFAULT_URL, output: Output = "table", yes: Yes = False

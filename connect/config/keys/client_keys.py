@@ -20,6 +20,7 @@ from connect.config.key import (
     between,
     one_of,
 )
+from connect.config.start_position import reset_error
 
 
 def _key(
@@ -43,7 +44,7 @@ CLIENT_KEYS: Mapping[str, Key] = {
             "STRING",
             "latest",
             "MEDIUM",
-            check=one_of(("latest", "earliest", "none")),
+            check=reset_error,
         ),
         _key("batch.size", "INT", "16384", "MEDIUM", check=at_least(0)),
         _key("bootstrap.servers", "LIST", REQUIRED, "HIGH"),

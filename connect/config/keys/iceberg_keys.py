@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
+from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -373,6 +374,31 @@ OWN_KEYS: tuple[Key, ...] = (
         "connectors of its owner.",
         None,
         "LOW",
+    ),
+    Key(
+        "icefloe.start.timestamp",
+        "STRING",
+        "Instant from which a connector without committed offsets reads its partitions: ISO-8601 "
+        "with a zone, or milliseconds since 1970. A partition without a record from then on starts "
+        "at its end. Partitions that appear later start from `auto.offset.reset`.",
+        None,
+        check=where_read(timestamp_error),
+    ),
+    Key(
+        "icefloe.start.offsets",
+        "STRING",
+        "First source offset of partitions without a committed offset, in the form of Spark's "
+        f"`startingOffsets`: `{OFFSETS_FORM}`. -2 is the earliest offset, -1 the latest.",
+        None,
+        check=where_read(offsets_error),
+    ),
+    Key(
+        "icefloe.fail-on-data-loss",
+        "BOOLEAN",
+        "Whether a task stops when source records were deleted before they were read. `false` "
+        "continues at the start of the log and reports the lost range in log, status, metric "
+        "`source_offsets_lost` and snapshot summary (`icefloe.data-loss`).",
+        "true",
     ),
     Key(
         "icefloe.lso.stalled.ms",

@@ -187,6 +187,21 @@ class KafkaAdmin(GroupAdmin):
         """Return the last stable offset of each partition; half the cost of ``watermarks``."""
         return self._list_offsets(partitions, OffsetSpec.latest())
 
+    def offsets_at(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Return per partition the offset of the first record with this timestamp or a later one.
+
+        A partition without such a record gets its last stable offset, where a consumer of
+        ``offsetsForTimes`` continues.
+
+        Raises:
+            RetriableError: ``topic_missing`` when a partition does not exist.
+        """
+        found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        absent = [tp for tp, offset in found.items() if offset < 0]
+        return {**found, **self.ends(absent)}
+
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the high watermark of each partition; above ``ends`` during a transaction."""
         return self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)

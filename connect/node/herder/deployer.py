@@ -27,6 +27,7 @@ from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.offset_keeper import OffsetKeeper
+from connect.node.herder.start_positions import StartPositions
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
 from connect.protocol.fencing import operator_transactional_id, take_over, task_transactional_id
 from connect.state.config_store import ConfigStore
@@ -78,6 +79,7 @@ class Deployer:
         self._admin = admin
         self._places_for = places_for
         self.offset_events = OffsetEvents(store, admin, clock, configs)
+        self._starts = StartPositions(store, admin, self.offset_events.changing)
         self._keeper = OffsetKeeper(
             store, admin, self.offset_events, clock, configs, failed_tasks=failed_tasks
         )
@@ -196,6 +198,8 @@ class Deployer:
             fencing.result()
         if config is not None:
             self._keep_group(state, config)
+            if layout.tasks:
+                self._starts.fix(config, layout)
         self._store.put_ready(layout, self._places_for(state.name, len(layout.tasks)))
 
     def _keep_group(self, state: StoredConnector, config: ConnectorConfig) -> None:

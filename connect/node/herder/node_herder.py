@@ -24,6 +24,7 @@ from connect.node.herder_api import (
     ConflictError,
     ConnectorDefinition,
     Health,
+    OffsetPlan,
     Offsets,
     ReportedStatus,
     State,
@@ -33,6 +34,7 @@ from connect.node.herder_api import (
     View,
 )
 from connect.node.metrics.connect_metrics import ConnectMetrics
+from connect.protocol.offset_plan import OffsetTarget
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
@@ -251,6 +253,10 @@ class NodeHerder:
     def offsets(self, name: str) -> Offsets:
         """Return the committed source offsets of the connector's group."""
         return self._stopped.offsets(name)
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Return where the source offsets of a connector would be moved."""
+        return self._stopped.plan_offsets(name, target)
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Change committed source offsets."""

@@ -29,6 +29,7 @@ from connect.model.layout import TopicPartition
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.protocol.control_topic import OWN_PARTITION
 from connect.protocol.fencing import operator_transactional_id
+from connect.protocol.source_floor import SourceFloor
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from control_schemas.codec import encode
@@ -124,15 +125,13 @@ class OffsetEvents:
         """
         config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
-            self._store.put_source_floor(
-                state.name, state.source_floor.without(state.source_floor.offsets.keys())
-            )
+            self._store.put_source_floor(state.name, SourceFloor())
             self._admin.refuse_members(group)
             transact(self._events(config, ()), "", {})
             self._admin.delete_group(group)
 
     def reset_floor(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
-        """Let these partitions start from ``auto.offset.reset`` when they have no offset.
+        """Let these partitions start as new ones do when they have no offset.
 
         Raises:
             Fenced: another node leads.

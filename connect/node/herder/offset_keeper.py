@@ -117,7 +117,7 @@ class OffsetKeeper:
             RetriableError: the broker cannot be reached.
         """
         floor = state.source_floor
-        known = {*floor.offsets, *partitions}
+        known = {*floor.offsets, *floor.starts, *partitions}
         ids = self._admin.topic_ids({tp.topic for tp in known})
         existing = [tp for tp in known if tp.topic in ids]
         found = self._admin.committed(config.connect_group_id, existing)

@@ -130,6 +130,7 @@ class Reconciliation:
                 self._failed(run, unit, now_ms, code, trace, is_retriable=is_retriable)
             elif state == "RUNNING":
                 unit.to("RUNNING")
+                unit.trace = report.get("trace")  # lost records that the task continued after
                 unit.backoff.started(now_ms)
             elif state == "FAILED":
                 code = str(report.get("code") or "unexpected")

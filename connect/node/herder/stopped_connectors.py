@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.node.herder.connector_configs import ConnectorConfigs
@@ -23,8 +25,10 @@ from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.rebase import Rebase
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import reachable
-from connect.node.herder_api import ConflictError, NotAllowedError, Offsets
+from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
 from connect.protocol.fencing import coordinator_transactional_id, take_over
+from connect.protocol.offset_plan import OffsetTarget, plan_moves
+from connect.protocol.source_partitions import source_partitions
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
@@ -49,6 +53,7 @@ class StoppedConnectors:
         admin: the cluster.
         offset_events: announces changes.
         configs: stored configurations, typed.
+        clock: wall clock.
         ask: sends a command to a child and returns its answer.
     """
 
@@ -60,10 +65,13 @@ class StoppedConnectors:
         offset_events: OffsetEvents,
         configs: ConnectorConfigs,
         *,
+        clock: Clock,
         ask: Ask,
     ) -> None:
         self._connectors = connectors
         self._configs = configs
+        self._admin = admin
+        self._clock = clock
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
         self._rebase = Rebase(store, admin, ask)
         self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
@@ -72,6 +80,21 @@ class StoppedConnectors:
         """Return the committed source offsets of any connector, stopped or not."""
         found = self._offsets.committed(self._connectors.get(name))
         return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Return where the source offsets of any connector would be moved; changes nothing."""
+        state = self._connectors.get(name)
+        committed = self._offsets.committed(state)
+        try:
+            config = self._configs.parsed(state)
+            with reachable():
+                reserved = self._configs.reserved_topics()
+                partitions = source_partitions(config, self._admin.topics(), excluded=reserved)
+                now_ms = self._clock.now_ms()
+                moves = plan_moves(target, partitions, committed, self._admin, now_ms=now_ms)
+        except ConfigError as error:
+            raise NotAllowedError(error.message, connector=name) from error
+        return OffsetPlan(moves, state.target == "STOPPED", config.is_row_level)
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Change committed source offsets."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from fastapi import APIRouter
 
-from connect.node.herder_api import HerderApi, View
+from connect.errors import ConfigError
+from connect.node.herder_api import HerderApi, OffsetPlan, View
 from connect.node.rest import models as m
+from connect.node.rest import operation_models as om
 from connect.node.rest.access import rule
-from connect.node.rest.api_errors import not_found
+from connect.node.rest.api_errors import ApiError, not_found
 from connect.node.rest.api_route import ApiRoute, errors
 from connect.node.rest.dependencies import ConnectorName, HerderDep
+from connect.protocol.offset_plan import OffsetTarget
 from connect.redaction.secret_values import KNOWN
 
 router = APIRouter(
@@ -21,6 +25,7 @@ router = APIRouter(
 _READ: Final = rule("read", "connector", at="coordinator")
 _DECIDE: Final = rule("operate", "connector", at="coordinator")
 _CONTROL: Final = rule("operate", "connector", at="leader")
+_PLAN: Final = rule("operate", "connector")
 # fields called "name" hold names of tables, which a placeholder may have given a secret
 _KEPT_NAMES: Final = frozenset({"connector", "state"})
 
@@ -71,6 +76,57 @@ def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDec
         return m.TableDecisionResult.model_validate(
             KNOWN.masked(herder.decide_table(name, table, "skip"))
         )
+
+
+@router.post("/offsets/plan", dependencies=[_PLAN], responses=errors(404, 503))
+def plan_offsets(
+    name: ConnectorName, body: om.AskOffsetPlan, herder: HerderDep
+) -> om.PlannedOffsets:
+    """Show where source offsets would be moved, and what that costs; changes nothing."""
+    try:
+        target = OffsetTarget.of(body.to, body.value, body.topic, body.partition)
+    except ConfigError as error:
+        raise ApiError(400, error.message) from None
+    with not_found(f"Connector {name} not found"):
+        plan = herder.plan_offsets(name, target)
+    moves = [
+        om.OffsetMove(
+            topic=move.tp.topic,
+            partition=move.tp.partition,
+            from_offset=move.from_offset,
+            to_offset=move.to_offset,
+            reread=move.reread,
+            skipped=move.skipped,
+            bounded_at=move.bounded_at,
+        )
+        for move in plan.moves
+    ]
+    return om.PlannedOffsets(
+        connector=name,
+        stopped=plan.is_stopped,
+        offsets=moves,
+        warnings=list(_warnings(name, plan)),
+    )
+
+
+def _warnings(name: str, plan: OffsetPlan) -> Iterator[str]:
+    reread = sum(move.reread for move in plan.moves)
+    skipped = sum(move.skipped for move in plan.moves)
+    if reread and plan.is_row_level:
+        yield (
+            f"up to {reread} records are read again: their changes are applied again, in order, "
+            "and the tables show older values until that is done"
+        )
+    elif reread:
+        yield (
+            f"up to {reread} records are read again, and their rows are written a second time: "
+            f"rows in the tables are doubled. To move back without doubled rows, use: "
+            f"icefloe rewind {name}"
+        )
+    if skipped:
+        yield f"up to {skipped} records are skipped: they are written to no table"
+    if not plan.is_stopped:
+        yield f"connector {name} must be STOPPED before its offsets can be changed"
 
 
 @router.post("/control/rebase", dependencies=[_CONTROL], responses=errors(404, 409, 503))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import FailFast, Field, StrictBool
 
 from connect.node.rest.models import Body, ExtensibleModel, JsonString, Keys, View
+from connect.protocol.offset_plan import TargetKind
 
 FILTERS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 10_000
@@ -193,3 +194,39 @@ class Previewed(View):
     outcomes: dict[str, int]
     tables: list[PreviewedTable]
     not_written: list[dict[str, Any]]
+
+
+class AskOffsetPlan(Body):
+    """Where source offsets are to be moved: ``to``, and its ``value`` if it takes one."""
+
+    to: TargetKind
+    value: str | None = Field(
+        None,
+        max_length=100,
+        description="timestamp: ISO-8601 with a zone, or milliseconds since 1970; duration: "
+        "ISO-8601, such as PT1H; offset, shift: a number",
+    )
+    topic: str | None = Field(None, max_length=249, description="only this topic")
+    partition: int | None = Field(None, ge=0, le=PARTITION_MAX, description="only this partition")
+
+
+class OffsetMove(ExtensibleModel):
+    """The move of one partition; ``reread`` and ``skipped`` are offsets: records at most."""
+
+    topic: str
+    partition: int
+    from_offset: int | None = Field(description="committed source offset")
+    to_offset: int
+    reread: int
+    skipped: int
+    bounded_at: Literal["start", "end"] | None = Field(
+        description="the target was outside of the log"
+    )
+
+
+class PlannedOffsets(View):
+    """A plan; ``PATCH /connectors/<name>/offsets`` makes the change."""
+
+    stopped: bool
+    offsets: list[OffsetMove]
+    warnings: list[str]

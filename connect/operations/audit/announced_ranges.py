@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 from connect.model.layout import TopicPartition
@@ -24,6 +24,7 @@ from control_schemas.events import (
     DataComplete,
     DataWritten,
     EventHeaders,
+    LostRange,
     RowCounts,
     SourceRange,
 )
@@ -60,6 +61,11 @@ class AnnouncedSums:
         is_one_row: whether each written record becomes exactly one row.
         is_row_level: whether a record may replace or delete rows of other records.
         dead_letter_table: table with one row for each dead letter, if configured.
+
+    Attributes:
+        tables: announcements by table.
+        lost_ends: source partition -> end of the last range that was announced as lost, unless an
+            operator changed its offsets since.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class AnnouncedSums:
         self._resumable: set[TopicPartition] = set()  # source partitions: any next range is valid
         self._paths: defaultdict[str, set[int]] = defaultdict(set)
         self.tables: defaultdict[str, list[Announcement]] = defaultdict(list)
+        self.lost_ends: dict[TopicPartition, int] = {}
 
     def take(self, records: Iterable[ControlRecord]) -> None:
         """Add all records; the records of each control partition are in order.
@@ -222,11 +229,41 @@ class AnnouncedSums:
             one.counted = one.counted.plus(rows)
         for r in ranges:
             self._add_range(record, r)
+        for lost in record.headers.lost:
+            self._lost(record, lost)
+
+    def _lost(self, record: ControlRecord, lost: LostRange) -> None:
+        """Count lost offsets; they must be inside a range of the same announcement."""
+        place = {**asdict(lost), "control_partition": record.partition}
+        is_announced = any(
+            (r.topic, r.partition) == (lost.topic, lost.partition)
+            and r.start_offset <= lost.start_offset < lost.end_offset <= r.end_offset
+            and r.records_read <= r.end_offset - r.start_offset - lost.offsets
+            for r in record.headers.ranges or ()
+        )
+        if not is_announced:
+            self._audit.differs(
+                "loss_differs",
+                f"source offsets [{lost.start_offset}, {lost.end_offset}) were announced as lost, "
+                "and are not part of the announced ranges, or were counted as read",
+                **place,
+                control_offset=record.offset,
+            )
+            return
+        tp = TopicPartition(lost.topic, lost.partition)
+        self._audit.sources[tp].lost += lost.offsets
+        self.lost_ends[tp] = lost.end_offset
+        self._audit.notes.append(
+            f"{lost.topic}-{lost.partition}: source records [{lost.start_offset}, "
+            f"{lost.end_offset}) were deleted before they were read; the connector continued"
+        )
 
     def _mark_resumable(self, headers: EventHeaders) -> None:
         moved = headers.moved or ()
         all_partitions = set(self._audit.sources)
         self._resumable |= {TopicPartition(*at) for at in moved} or all_partitions
+        for tp in {TopicPartition(*at) for at in moved} or set(self.lost_ends):
+            self.lost_ends.pop(tp, None)
 
     def _add_range(self, record: ControlRecord, r: SourceRange) -> None:
         tp = TopicPartition(r.topic, r.partition)

@@ -26,7 +26,11 @@ class Mismatch:
 
 @dataclass(slots=True)
 class SourceSum:
-    """Counts of one source partition, for records from ``from_offset`` to ``to_offset``."""
+    """Counts of one source partition, for records from ``from_offset`` to ``to_offset``.
+
+    ``lost`` counts offsets whose records were deleted before they were read; the connector was
+    configured to continue (``icefloe.fail-on-data-loss=false``).
+    """
 
     topic: str
     partition: int
@@ -37,6 +41,7 @@ class SourceSum:
     dead_lettered: int = 0
     written: int = 0
     unread: int = 0
+    lost: int = 0
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from connect.clock import Clock
@@ -61,7 +63,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
             clock,
         )
     )
-    _check_sources(out, admin, committed)
+    _check_sources(out, admin, committed, announced.lost_ends)
     announced.check_rounds()
     for name in sorted({*config.tables, *announced.tables}):
         one = TableAudit(
@@ -96,10 +98,23 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
 
 
 def _check_sources(
-    out: AuditReport, admin: KafkaAdmin, committed: dict[TopicPartition, int | None]
+    out: AuditReport,
+    admin: KafkaAdmin,
+    committed: dict[TopicPartition, int | None],
+    lost_ends: Mapping[TopicPartition, int],
 ) -> None:
-    """Check that the group's committed offset of a partition is not above its last range."""
+    """Check that no committed offset is above the last range, and that lost records are gone."""
     marks = admin.watermarks(list(committed))
+    for tp, end in sorted(lost_ends.items()):
+        if tp in marks and marks[tp][0] < end:
+            out.differs(
+                "loss_differs",
+                f"source offsets up to {end} were announced as lost, but the log starts at "
+                f"{marks[tp][0]}",
+                topic=tp.topic,
+                partition=tp.partition,
+                end_offset=end,
+            )
     for tp, at in sorted(committed.items()):
         known = out.sources.get(tp)
         end = marks[tp][1]

@@ -19,6 +19,7 @@ from connect.model.layout import TopicPartition
 from connect.operations.migration.migration_report import MigrationReport, SinkGroup
 from connect.operations.migration.table_inspection import TableInspection
 from connect.protocol.control_topic import ControlRecord, read_to_end
+from connect.protocol.start_offsets import first_offsets
 from control_schemas.events import DataWritten
 
 
@@ -215,7 +216,8 @@ class Inspector:
         marks = self._admin.watermarks(source)
         fallback = self._config.fallback_group_id
         names = [report.group] if fallback is None else [report.group, fallback]
-        is_latest = self._config.auto_offset_reset == "latest"
+        groups = [group for name in names if (group := report.used(name))]
+        starts = self._starts(marks, is_new=not any(group.source_offsets for group in groups))
         for tp in source:
             first, end = marks[tp]
             found = [
@@ -223,8 +225,7 @@ class Inspector:
                 for name in names
                 if (group := report.used(name)) and tp in group.source_offsets
             ]
-            reset = (end, "latest") if is_latest else (first, "earliest")
-            offset, why = report.starts[tp] = found[0] if found else reset
+            offset, why = report.starts[tp] = found[0] if found else starts[tp]
             if offset < first:
                 report.unsafe(
                     "source_data_lost",
@@ -235,3 +236,18 @@ class Inspector:
                     "source_log_reset",
                     f"{tp.topic}-{tp.partition}: {why} has offset {offset}, the log ends at {end}",
                 )
+
+    def _starts(
+        self, marks: Mapping[TopicPartition, tuple[int, int]], *, is_new: bool
+    ) -> dict[TopicPartition, tuple[int, str]]:
+        """Return where partitions without a committed offset start, and by which setting."""
+        start = self._config.start
+        fixed: dict[TopicPartition, int] = {}
+        if is_new and start.timestamp_ms is not None:
+            fixed = self._admin.offsets_at(list(marks), start.timestamp_ms)
+        found = first_offsets(
+            start, marks, fixed=fixed, admin=self._admin, now_ms=self._clock.now_ms()
+        )
+        given = dict.fromkeys(fixed, "icefloe.start.timestamp")
+        given |= dict.fromkeys(start.offsets, "icefloe.start.offsets")
+        return {tp: (offset, given.get(tp, start.reset)) for tp, offset in found.items()}

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from connect.model.layout import TopicPartition
 from connect.node.herder_api import (
     ConflictError,
     ConnectorDefinition,
     Health,
     NotAllowedError,
+    OffsetPlan,
     Offsets,
     ReportedStatus,
     TargetState,
@@ -25,6 +27,7 @@ from connect.node.herder_api import (
     View,
 )
 from connect.node.rest.log_levels import LogLevels
+from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 
 WORKER_ID = "127.0.0.1:8083"
 STOP_FIRST = (
@@ -223,6 +226,15 @@ class FakeHerder:
         """Committed offsets of the group."""
         self._get(name)
         return dict(self._offsets.get(name, {}))
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Every committed offset moves to the target's number."""
+        state = self._get(name)
+        moves = [
+            PartitionMove(TopicPartition(*at), offset, target.number, (0, target.number))
+            for at, offset in sorted(self._offsets.get(name, {}).items())
+        ]
+        return OffsetPlan(moves, state.target == "STOPPED", is_row_level=False)
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Only while stopped."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_schemas.errors import MalformedEvent
-from control_schemas.events import EventHeaders, RowCounts, SourceRange
+from control_schemas.events import EventHeaders, LostRange, RowCounts, SourceRange
 from control_schemas.headers import decode_headers, encode_headers
 from control_schemas.limits import HEADER_BYTES_MAX
 
@@ -42,6 +42,18 @@ HEADERS = st.builds(
     st.lists(st.tuples(st.uuids(), st.lists(NUMBER, max_size=3).map(tuple)), max_size=3)
     .map(dict)
     .map(lambda waiting: tuple(waiting.items())),
+    st.lists(
+        st.builds(
+            lambda topic, partition, start, count: LostRange(
+                topic, partition, start, start + count
+            ),
+            st.text("ab-ß"),
+            NUMBER,
+            st.integers(0, 2**62),
+            st.integers(1, 2**61),
+        ),
+        max_size=3,
+    ).map(tuple),
 )
 
 
@@ -74,6 +86,18 @@ def test_rows_come_with_the_ranges() -> None:
     )
     assert decode_headers(encode_headers(headers)) == headers
     assert RowCounts(10, 3, 2).kept == 5
+
+
+def test_lost_records_are_a_header_of_their_own() -> None:
+    """Readers that do not know it read the ranges, which include the lost offsets."""
+    ranges = (SourceRange("t", 0, 0, 10, 4, 0, 0, 4, None),)
+    headers = EventHeaders(5, ranges=ranges, lost=(LostRange("t", 0, 0, 6),))
+    assert encode_headers(headers)[1:] == (
+        ("icefloe.ranges", b'[["t",0,0,10,4,0,0,4,null]]'),
+        ("icefloe.lost", b'[["t",0,0,6]]'),
+    )
+    assert decode_headers(encode_headers(headers)) == headers
+    assert headers.lost[0].offsets == 6
 
 
 def test_java_events_have_no_headers() -> None:
@@ -112,6 +136,11 @@ def test_java_events_have_no_headers() -> None:
         ("icefloe.moved", b'[["t"]]', "not a partition"),
         ("icefloe.moved", b'[["t",-1]]', "not a partition"),
         ("icefloe.moved", b"[[1,1]]", "not a partition"),
+        ("icefloe.lost", b"{}", "not a list"),
+        ("icefloe.lost", b"[1]", "icefloe.lost: an item is not a range"),
+        ("icefloe.lost", b'[["t",0,1]]', "icefloe.lost: an item is not a range"),
+        ("icefloe.lost", b'[["t",0,1,-2]]', "icefloe.lost: an item is not a range"),
+        ("icefloe.lost", b'[["t",0,2,2]]', "icefloe.lost: an item is not a range"),
         ("icefloe.ranges", b"[" * 100_000, "nested deeper"),
         ("icefloe.ranges", b"[1]", "not have 9 parts"),
         ("icefloe.ranges", b'[["t",0,1,2]]', "not have 9 parts"),

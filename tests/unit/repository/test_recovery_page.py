@@ -38,6 +38,7 @@ ASIDE = (  # errors of the command line end a command, not a connector
     "connect/operations/dead_letter_topic.py",
     "connect/operations/migration",
     "connect/processes/child_process.py",
+    "connect/protocol/offset_plan.py",
 )
 
 

@@ -35,6 +35,7 @@ PRINTS_NO_DATA = {
 CHANGES_OFFSETS = {
     "offsets alter",
     "offsets reset",
+    "offsets set",
     "control rebase",
     "control vtts reset",
     "dlq replay",
@@ -75,6 +76,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "offsets show": ("c",),
     "offsets alter": ("c", "-f", "offsets.json"),
     "offsets reset": ("c",),
+    "offsets set": ("c", "--to-latest"),
 }
 
 

@@ -15,6 +15,7 @@ from control_schemas.events import (
     DataWritten,
     Event,
     EventHeaders,
+    LostRange,
     Payload,
     RowCounts,
     SourceRange,
@@ -228,3 +229,35 @@ def test_rows_of_the_dead_letter_table_are_held_against_dead_letters() -> None:
         history = History()
         history.announce(0, 10, dead=3, letters=letters)
         assert codes(judged(history)) == expected
+
+
+def test_lost_records_count_as_lost_and_not_as_missing() -> None:
+    """A range that includes them adds up; they are named in a note."""
+    history = History()
+    history.announce(0, 10)
+    found = SourceRange("orders", 0, 10, 30, 5, 0, 0, 5, None)
+    commit_id = uuid4()
+    history.add(DataWritten(commit_id, TABLE, (replace(FILE, record_count=5),), ()))
+    headers = EventHeaders(ranges=(found,), lost=(LostRange("orders", 0, 10, 25),))
+    history.add(DataComplete(commit_id, ()), headers)
+    history.announce(30, 31)
+    audit = judged(history)
+    assert audit.is_sound, audit.mismatches
+    assert (audit.sources[PLACE].lost, audit.sources[PLACE].read) == (15, 16)
+    assert "[10, 25) were deleted" in audit.notes[0]
+
+
+def test_a_loss_that_its_announcement_does_not_cover_is_a_mismatch() -> None:
+    """Outside of the range, in another partition, or counted as read."""
+    for lost, read in (
+        (LostRange("orders", 0, 10, 31), 0),
+        (LostRange("orders", 0, 9, 12), 0),
+        (LostRange("orders", 1, 10, 12), 0),
+        (LostRange("orders", 0, 10, 25), 16),
+    ):
+        history = History()
+        found = SourceRange("orders", 0, 10, 30, read, 0, 0, read, None)
+        commit_id = uuid4()
+        history.add(DataWritten(commit_id, TABLE, (replace(FILE, record_count=read),), ()))
+        history.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,), lost=(lost,)))
+        assert [m.code for m in judged(history).mismatches] == ["loss_differs"]

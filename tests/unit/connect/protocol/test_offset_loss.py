@@ -48,6 +48,18 @@ def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
     assert floor.without([A]) == SourceFloor({B: 4}, {"b": "i2"})
 
 
+def test_fixed_start_offsets_are_kept_until_their_topic_or_partition_is_gone() -> None:
+    """They outlive updates of the floor, but neither a replaced topic nor a reset partition."""
+    floor = SourceFloor({}, {"a": "i1", "b": "i2"}, {A: 3, B: 4})
+    assert floor.is_stored
+    updated = floor.updated({A: 5}, {"a": "i1", "b": "i2"})
+    assert updated == SourceFloor({A: 5}, {"a": "i1", "b": "i2"}, {A: 3, B: 4})
+    assert updated.starts_of([A, B], {"a": "i1", "b": "new"}) == {A: 3}
+    assert updated.updated({}, {"a": "i1"}) == SourceFloor({A: 5}, {"a": "i1"}, {A: 3})
+    assert floor.without([A, B]) == SourceFloor()
+    assert not SourceFloor().is_stored
+
+
 def test_announcements_count_for_a_partition_without_floor() -> None:
     """A floor that begins after an offset was lost does not make its partition new."""
     floor = SourceFloor({A: 3}, {"a": "i1"})

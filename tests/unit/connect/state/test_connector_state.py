@@ -223,7 +223,9 @@ def test_active_topics_come_and_go() -> None:
 
 def test_partitions_that_were_read_are_stored_and_forgotten_with_the_connector() -> None:
     """They survive compaction; a tombstone, nonsense and the connector's end clear or keep them."""
-    floor = SourceFloor({TopicPartition("t", 0): 7}, {"t": "i1"})
+    floor = SourceFloor(
+        {TopicPartition("t", 0): 7}, {"t": "i1"}, starts={TopicPartition("t", 1): 3}
+    )
     written = [*stored.config_records("c", CONFIG), stored.source_record("c", floor)]
     found = fold(compacted(written)).get("c")
     assert found.source_floor == floor

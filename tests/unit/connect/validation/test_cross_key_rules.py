@@ -82,6 +82,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     ),
     ("mapped_topics", {**BY_TOPIC, MAP: "orders:orders"}, MAP, "Topic refunds is not in"),
     (
+        "started_topics",
+        {"icefloe.start.offsets": '{"order":{"0":1}}'},
+        "icefloe.start.offsets",
+        "topic order is not in topics. Did you mean orders?",
+    ),
+    (
         "mapped_tables",
         {**BY_TOPIC, MAP: "orders:orders,refunds:refunds", "iceberg.tables.max-tables": "1"},
         "iceberg.tables.max-tables",

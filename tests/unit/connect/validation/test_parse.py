@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS
+from connect.config.start_position import StartPosition
 from connect.validation.key_checks import check_connector
 from connect.validation.parse import parse
 
@@ -59,7 +60,7 @@ def test_defaults() -> None:
     assert config.catalog_name == "iceberg"
     assert config.catalog_properties == {"type": "rest", "uri": "http://127.0.0.1:1"}
     assert config.unmatched == "fail"
-    assert config.auto_offset_reset == "earliest"
+    assert config.start == StartPosition()
     assert config.raw == GOOD
 
 
@@ -191,6 +192,12 @@ def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
         ({"transforms": "t"}, "transforms.t.type"),
         ({"consumer.override.max.poll.records": "x"}, "consumer.override.max.poll.records"),
         ({"consumer.override.sasl.jaas.config": "x"}, "consumer.override.sasl.jaas.config"),
+        (
+            {"consumer.override.auto.offset.reset": "by_duration:1h"},
+            "consumer.override.auto.offset.reset",
+        ),
+        ({"icefloe.start.timestamp": "yesterday"}, "icefloe.start.timestamp"),
+        ({"icefloe.start.offsets": "orders:0:1"}, "icefloe.start.offsets"),
         ({"producer.override.interceptor.classes": "x"}, "producer.override.interceptor.classes"),
         ({"iceberg.kafka.ssl.truststore.location": "x"}, "iceberg.kafka.ssl.truststore.location"),
     ],

@@ -21,6 +21,7 @@ from control_schemas.events import (
     DataComplete,
     DataWritten,
     FileContent,
+    LostRange,
     TableReference,
 )
 from control_schemas.headers import decode_headers
@@ -191,3 +192,11 @@ def test_batch_without_files_is_announced_by_its_range_alone() -> None:
     """Records that were all dropped leave no DataWritten."""
     made = events(list(announcer().events(COMMIT, answer({"a": []}))))
     assert [type(p) for p, _ in made] == [DataComplete]
+
+
+def test_lost_records_are_in_the_header_of_every_event() -> None:
+    """Files carry those that no snapshot has yet, DataComplete those inside its ranges."""
+    old, new = LostRange("t", 0, 0, 3), LostRange("t", 0, 3, 9)
+    given = replace(answer({"a": [data_file(0)]}), lost=(new,), lost_to_report=(old, new))
+    found = [headers.lost for _, headers in events(list(announcer().events(COMMIT, given)))]
+    assert found == [(old, new), (new,)]

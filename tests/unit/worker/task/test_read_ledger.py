@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
+from control_schemas.events import ContentFile, FileContent, LostRange, TableReference
 from worker.batch.descriptors import PartitionProgress
 from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
 
@@ -170,3 +171,39 @@ def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> No
                 covered[tp] = source_range.end_offset
             book.announced(answer)
             assert covered == at == book.next_offsets
+
+
+def test_lost_records_are_part_of_the_next_announcement() -> None:
+    """The range includes them without a count; the position is where the log starts."""
+    book = ledger(a=10, b=0)
+    book.add(batch({A: (10, 15)}, written=5))
+    lost = (LostRange("t", 0, 15, 40),)
+    assert book.skip({A: 40, B: 0}) == lost
+    assert book.skip({A: 40}) == ()
+    book.add(batch({A: (40, 42)}, written=2))
+    answer = book.answer()
+    (said,) = answer.ranges
+    assert (said.start_offset, said.end_offset, said.records_read) == (10, 42, 7)
+    assert (answer.lost, answer.lost_to_report) == (lost, lost)
+    assert answer.offsets == {A: 42, B: 0}
+    book.announced(answer)
+    assert (book.lost, book.answer().lost) == ([], ())
+    assert book.answer().ranges == ()
+
+
+def test_lost_records_are_reported_with_the_next_files() -> None:
+    """An announcement without a file leaves them for a later one; with files they are reported."""
+    book = ledger(a=0)
+    (first,) = book.skip({A: 5})
+    answer = book.answer()
+    assert not answer.has_files
+    book.announced(answer)
+    (second,) = book.skip({A: 9})
+    file = ContentFile(FileContent.DATA, "f", "PARQUET", 0, (), 1, 10)
+    whole = batch({A: (9, 10)}, written=1)
+    step = ((TableReference("c", ("db",), "t"), (file,)),)
+    book.add(WrittenBatch(whole.ranges, whole.progress, (step,)))
+    answer = book.answer()
+    assert (answer.lost, answer.lost_to_report) == ((second,), (first, second))
+    book.announced(answer)
+    assert book.answer().lost_to_report == ()

@@ -46,6 +46,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("PATCH", "/connectors/{name}/offsets"): OFFSETS,
     ("PUT", "/connector-plugins/{plugin}/config/validate"): CONFIG,
     ("PUT", "/admin/loggers/{logger}"): {"level": "warn"},
+    ("POST", "/icefloe/v1/connectors/{name}/offsets/plan"): {"to": "earliest"},
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
     ("POST", "/icefloe/v1/connectors/{name}/control/vtts/reset"): {"reason": "dated 2100"},
     ("POST", "/icefloe/v1/connectors/{name}/dead-letters/replay"): {"apply": True},
