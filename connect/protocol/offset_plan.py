@@ -1,7 +1,7 @@
 """Where source offsets would be moved: resolved for each partition, before anything is changed.
 
 Rules of this file:
-- Nothing is changed here. A plan has offsets, so a later change does exactly what was shown.
+- Nothing is changed. A plan has offsets, so a later change does exactly what was shown.
 - An offset outside of the log is moved to its start or end, as Kafka's own tool does.
 - Everything below a committed source offset is announced. To move an offset back means that its
   records are read, and their rows written, a second time.

@@ -27,7 +27,7 @@ def first_offsets(
         start: the connector's settings.
         logs: the partitions, each with the start and the end of its log.
         fixed: start offsets that the leader has fixed (``SourceFloor.starts``).
-        admin: looks up the offsets of ``by_duration``.
+        admin: resolves ``by_duration``.
         now_ms: wall clock.
 
     Raises:

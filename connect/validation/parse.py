@@ -22,7 +22,7 @@ from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
 from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
-from connect.config.start_position import start_position
+from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
@@ -291,6 +291,15 @@ def _snapshot_expiry(checked: Checked) -> SnapshotExpiryConfig | None:
     )
 
 
+def _start(checked: Checked, consumer: Mapping[str, str]) -> StartPosition:
+    v = checked.values
+    return start_position(
+        v["icefloe.start.timestamp"],
+        v["icefloe.start.offsets"],
+        consumer.get("auto.offset.reset"),
+    )
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v = checked.values
     errors = _errors(checked)
@@ -350,11 +359,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         fail_on_data_loss=v["icefloe.fail-on-data-loss"],
-        start=start_position(
-            v["icefloe.start.timestamp"],
-            v["icefloe.start.offsets"],
-            consumer.get("auto.offset.reset"),
-        ),
+        start=_start(checked, consumer),
         consumer_overrides=consumer,
         producer_overrides=allowed_overrides(raw, "producer.override."),
         kafka_overrides=allowed_overrides(raw, "iceberg.kafka."),

@@ -401,13 +401,12 @@ class Committer:
         selection: Selection,
         offsets: Mapping[int, int],
     ) -> Content:
-        summary = {
+        summary = lost_records(commit.announcements, state.floor) | {
             self._config.offsets_property: offsets_text(offsets),
             "kafka.connect.commit-id": str(commit.commit_id),
             "kafka.connect.task-id": commit.task_id,
             "engine-name": "icefloe",
             "engine-version": self._version,
-            **lost_records(commit.announcements, state.floor),
         }
         known = [instant_us(text) for text in state.valid_through_texts]
         last_us = max((us for us in known if us is not None), default=None)

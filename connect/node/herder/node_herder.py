@@ -224,17 +224,15 @@ class NodeHerder:
         now = self.status(name)
         is_own = now.state == "FAILED" or not only_failed
         tasks: list[TaskStatus] = []
-        chosen: set[int] = set()
+        chosen: list[int] = []
         for task in now.tasks:
             if include_tasks and (task.state == "FAILED" or not only_failed):
-                chosen.add(task.id)
+                chosen.append(task.id)
                 tasks.append(replace(task, state="RESTARTING", trace=None))
             else:
                 tasks.append(task)
         with self._connectors.change():
-            self._store.put_restart(
-                self._new_request(), name, coordinator=is_own, tasks=sorted(chosen)
-            )
+            self._store.put_restart(self._new_request(), name, coordinator=is_own, tasks=chosen)
         if is_own:
             return replace(now, state="RESTARTING", trace=None, tasks=tuple(tasks))
         return replace(now, tasks=tuple(tasks))
