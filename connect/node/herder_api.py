@@ -148,7 +148,46 @@ class NodeInfo:
         return cls(advertised_url=node.advertised.url, group_id=node.group_id)
 
 
-class HerderApi(Protocol):
+class OffsetsApi(Protocol):
+    """Source offsets of a connector; see ``HerderApi``."""
+
+    def offsets(self, name: str) -> Offsets:
+        """Return the committed source offsets of the connector's group.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Return where the source offsets of a connector would be moved; changes nothing.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: the target does not fit the connector.
+        """
+        ...
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Change committed source offsets; the connector must be STOPPED without any task.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: not stopped, or the consumer group is in use.
+        """
+        ...
+
+    def reset_offsets(self, name: str) -> None:
+        """Reset all committed source offsets; the connector must be STOPPED.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: not stopped, or the consumer group is in use.
+        """
+        ...
+
+
+class HerderApi(OffsetsApi, Protocol):
     """The herder, as the REST API uses it."""
 
     def health(self) -> Health:
@@ -244,41 +283,6 @@ class HerderApi(Protocol):
 
     def reset_active_topics(self, name: str) -> None:
         """Remove all active topics; does nothing for an unknown connector."""
-        ...
-
-    def offsets(self, name: str) -> Offsets:
-        """Return the committed source offsets of the connector's group.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-        """
-        ...
-
-    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
-        """Return where the source offsets of a connector would be moved; changes nothing.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-            NotAllowedError: the target does not fit the connector.
-        """
-        ...
-
-    def alter_offsets(self, name: str, offsets: Offsets) -> None:
-        """Change committed source offsets; the connector must be STOPPED without any task.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-            NotAllowedError: not stopped, or the consumer group is in use.
-        """
-        ...
-
-    def reset_offsets(self, name: str) -> None:
-        """Reset all committed source offsets; the connector must be STOPPED.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-            NotAllowedError: not stopped, or the consumer group is in use.
-        """
         ...
 
     def publish_log_level(self, namespace: str, level: str) -> None:

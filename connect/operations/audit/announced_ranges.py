@@ -230,33 +230,8 @@ class AnnouncedSums:
         for r in ranges:
             self._add_range(record, r)
         for lost in record.headers.lost:
-            self._lost(record, lost)
-
-    def _lost(self, record: ControlRecord, lost: LostRange) -> None:
-        """Count lost offsets; they must be inside a range of the same announcement."""
-        place = {**asdict(lost), "control_partition": record.partition}
-        is_announced = any(
-            (r.topic, r.partition) == (lost.topic, lost.partition)
-            and r.start_offset <= lost.start_offset < lost.end_offset <= r.end_offset
-            and r.records_read <= r.end_offset - r.start_offset - lost.offsets
-            for r in record.headers.ranges or ()
-        )
-        if not is_announced:
-            self._audit.differs(
-                "loss_differs",
-                f"source offsets [{lost.start_offset}, {lost.end_offset}) were announced as lost, "
-                "and are not part of the announced ranges, or were counted as read",
-                **place,
-                control_offset=record.offset,
-            )
-            return
-        tp = TopicPartition(lost.topic, lost.partition)
-        self._audit.sources[tp].lost += lost.offsets
-        self.lost_ends[tp] = lost.end_offset
-        self._audit.notes.append(
-            f"{lost.topic}-{lost.partition}: source records [{lost.start_offset}, "
-            f"{lost.end_offset}) were deleted before they were read; the connector continued"
-        )
+            if _add_lost(self._audit, record, lost):
+                self.lost_ends[TopicPartition(lost.topic, lost.partition)] = lost.end_offset
 
     def _mark_resumable(self, headers: EventHeaders) -> None:
         moved = headers.moved or ()
@@ -322,3 +297,29 @@ def _range_coordinates(r: SourceRange) -> dict[str, object]:
         "start_offset": r.start_offset,
         "end_offset": r.end_offset,
     }
+
+
+def _add_lost(audit: AuditReport, record: ControlRecord, lost: LostRange) -> bool:
+    """Count lost offsets; return whether they are inside a range of the same announcement."""
+    is_announced = any(
+        (r.topic, r.partition) == (lost.topic, lost.partition)
+        and r.start_offset <= lost.start_offset < lost.end_offset <= r.end_offset
+        and r.records_read <= r.end_offset - r.start_offset - lost.offsets
+        for r in record.headers.ranges or ()
+    )
+    if not is_announced:
+        audit.differs(
+            "loss_differs",
+            f"source offsets [{lost.start_offset}, {lost.end_offset}) were announced as lost, "
+            "and are not part of the announced ranges, or were counted as read",
+            **asdict(lost),
+            control_partition=record.partition,
+            control_offset=record.offset,
+        )
+        return False
+    audit.sources[TopicPartition(lost.topic, lost.partition)].lost += lost.offsets
+    audit.notes.append(
+        f"{lost.topic}-{lost.partition}: source records [{lost.start_offset}, "
+        f"{lost.end_offset}) were deleted before they were read; the connector continued"
+    )
+    return True
