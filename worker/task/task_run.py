@@ -129,7 +129,7 @@ class TaskRun:
             log.warning(
                 "source records were deleted before they were read; the task continues after them",
                 topic=one.topic,
-                source_partition=one.partition,
+                partition=one.partition,
                 start_offset=one.start_offset,
                 end_offset=one.end_offset,
                 code="source_data_lost",

@@ -233,9 +233,8 @@ class NodeHerder:
                 tasks.append(task)
         with self._connectors.change():
             self._store.put_restart(self._new_request(), name, coordinator=is_own, tasks=chosen)
-        if is_own:
-            return replace(now, state="RESTARTING", trace=None, tasks=tuple(tasks))
-        return replace(now, tasks=tuple(tasks))
+        shown = replace(now, tasks=tuple(tasks))
+        return replace(shown, state="RESTARTING", trace=None) if is_own else shown
 
     def restart_task(self, name: str, task: int) -> None:
         """Restart one task."""

@@ -69,5 +69,5 @@ class StartPositions:
             "start offsets fixed",
             connector=config.name,
             timestamp_ms=timestamp_ms,
-            offsets={f"{tp.topic}-{tp.partition}": offset for tp, offset in shown},
+            positions={f"{tp.topic}-{tp.partition}": offset for tp, offset in shown},
         )
