@@ -8,7 +8,8 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -36,6 +37,7 @@ Url = Annotated[
 
 
 _SIGN_IN = "(sign in to {url} with ICEFLOE_TOKEN, ICEFLOE_USER and ICEFLOE_PASSWORD, or a profile)"
+_WARNING = re.compile(r'299 - "(.*)"')
 _NO_VERDICT = frozenset({401, 408, 429})
 """Refusals that say nothing about the request: not authenticated, too slow, too many requests."""
 
@@ -133,10 +135,15 @@ class NodeClient:
             ConfigError: the address is not a URL.
             RetriableError: ``node_unavailable``: no node answers at the address.
         """
+        return self._read(self._send(method, path, json, parameters))
+
+    def _send(
+        self, method: str, path: Sequence[str], json: object, parameters: Mapping[str, object]
+    ) -> httpx.Response:
         url = "/" + "/".join(quote(part, safe="") for part in path)
         query = cast("dict[str, str]", parameters) or None
         try:
-            answer = self._client.request(method, url, json=json, params=query)
+            return self._client.request(method, url, json=json, params=query)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as e:
             raise ConfigError(
                 f"{self._url} (--server, ICEFLOE_SERVER) is no URL of a node: {e}", code="server"
@@ -146,7 +153,15 @@ class NodeClient:
                 f"no node answers at {self._url} (--server, ICEFLOE_SERVER): {e}",
                 code="node_unavailable",
             ) from e
-        return self._read(answer)
+
+    def ask_with_warnings(
+        self, method: str, *path: str, json: object = None, **parameters: object
+    ) -> tuple[Any, list[str]]:
+        """Send a request as ``ask``; return the answer and the texts of its ``Warning`` headers."""
+        answer = self._send(method, path, json, parameters)
+        found = map(_WARNING.fullmatch, answer.headers.get_list("warning"))
+        texts = [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match is not None]
+        return self._read(answer), texts
 
     def _read(self, answer: httpx.Response) -> Any:
         is_bad = answer.status_code >= httpx.codes.BAD_REQUEST

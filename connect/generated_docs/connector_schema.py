@@ -34,7 +34,8 @@ def schema() -> dict[str, Any]:
     declared = "|".join(re.escape(key.name) for key in keys if _is_ours(key.name))
     families = "|".join(re.escape(p.name) for p in open_prefixes if _is_ours(p.name))
     known = rf"(?:{declared})$|(?:{families}).|iceberg\.table\..+\.(?:{table_ends})$"
-    unknown = rf"^(?!{known})(?:iceberg|icefloe)\."
+    unknown = rf"^(?!{known})icefloe\."
+    ignored = rf"^(?!{known})iceberg\."
     config = {
         "type": "object",
         "properties": {key.name: _property(key) for key in keys},
@@ -45,6 +46,8 @@ def schema() -> dict[str, Any]:
             },
             rf"^iceberg\.table\..+\.({table_ends})$": {"type": "string"},
             unknown: False,
+            # JSON Schema has no warnings; editors mark deprecated keys
+            ignored: {"deprecated": True, "description": "Unknown key without effect."},
         },
         "required": ["connector.class"],
     }

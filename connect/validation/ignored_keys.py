@@ -14,7 +14,7 @@ from connect.config.key import list_of
 from connect.config.keys.client_names import ALLOWED
 from connect.gateways.catalog_properties import WITHOUT_EFFECT
 from connect.validation.config_view import ConfigView, Rule
-from connect.validation.key_checks import creation_setting
+from connect.validation.key_checks import creation_setting, unknown
 
 _LETTERS = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.table")
 _FIXED = {
@@ -159,6 +159,13 @@ def java_catalog_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
             yield f"iceberg.catalog.{name}", f"has no effect: {why}"
 
 
+def unknown_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """Unknown keys with the prefix `iceberg.`, of a later version or misspelled."""
+    for name in view.under("iceberg."):
+        if (why := unknown(f"iceberg.{name}")) is not None:
+            yield f"iceberg.{name}", f"has no effect: {why}"
+
+
 RULES: tuple[Rule, ...] = (
     dead_letters_need_tolerance,
     tolerated_records_are_dropped,
@@ -171,4 +178,5 @@ RULES: tuple[Rule, ...] = (
     listed_aliases,
     fixed_overrides,
     java_catalog_keys,
+    unknown_keys,
 )

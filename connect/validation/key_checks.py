@@ -167,22 +167,29 @@ def _check_topics(checked: Checked) -> None:
 
 
 def _check_names(raw: Raw, checked: Checked) -> None:
-    table_ends = {key.name for key in TABLE_KEYS}
     for name in raw:
-        if not is_ours(name) or name in KEYS or name in UNKNOWN_TO_USERS:
-            continue
-        prefix = prefix_of(name)
-        if prefix is not None and prefix.name == "iceberg.table.":
-            table, _, end = name.removeprefix(prefix.name).rpartition(".")
-            if not table or end not in table_ends:
-                near = nearest(end, table_ends)
-                checked.add(name, f"Unknown table setting {name}.{near}")
-        elif prefix is None:
-            candidates = [*KEYS, *(p.name for p in PREFIXES)]
-            near = nearest(name, [c for c in candidates if is_ours(c)])
-            checked.add(name, f"Unknown configuration {name}.{near}")
-        elif prefix.java_only:
+        if name.startswith("icefloe.") and (why := unknown(name)) is not None:
+            checked.add(name, why)
+        prefix = None if name in KEYS else prefix_of(name)
+        if prefix is not None and prefix.java_only:
             checked.warnings.append(f"{name} has no effect: {prefix.java_only}")
+
+
+def unknown(name: str) -> str | None:
+    """Return why a key of this connector is not known, with the nearest name; None if it is."""
+    if not is_ours(name) or name in KEYS or name in UNKNOWN_TO_USERS:
+        return None
+    prefix = prefix_of(name)
+    if prefix is None:
+        candidates = [*KEYS, *(p.name for p in PREFIXES)]
+        near = nearest(name, [c for c in candidates if is_ours(c)])
+        return f"Unknown configuration {name}.{near}"
+    if prefix.name == "iceberg.table.":
+        table_ends = {key.name for key in TABLE_KEYS}
+        table, _, end = name.removeprefix(prefix.name).rpartition(".")
+        if not table or end not in table_ends:
+            return f"Unknown table setting {name}.{nearest(end, table_ends)}"
+    return None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -18,14 +18,9 @@ VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
     ("settings", "key", "message"),
     [
         (
-            {"iceberg.tables.evolve-schema-enable": "true"},
-            "iceberg.tables.evolve-schema-enable",
-            "Did you mean iceberg.tables.evolve-schema-enabled?",
-        ),
-        (
-            {"iceberg.table.db.t.partition_by": "id"},
-            "iceberg.table.db.t.partition_by",
-            "Unknown table setting iceberg.table.db.t.partition_by. Did you mean partition-by?",
+            {"icefloe.drain.record": "1"},
+            "icefloe.drain.record",
+            "Did you mean icefloe.drain.records?",
         ),
         (
             {"iceberg.control.commit.interval-ms": "soon"},

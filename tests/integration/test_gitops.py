@@ -107,18 +107,34 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
     """Nothing is applied; each error names file, connector and key."""
     for number in range(20):
         cli.write(f"c{number:02}")
-    cli.write("c07", **{"iceberg.tablez": "db.t"})
+    cli.write("c03", **{"iceberg.of-a-later-version": "1"})
+    cli.write("c07", **{"icefloe.tablez": "db.t"})
     cli.write("c11", **{"tasks.max": "many"})
     code, text = cli.files("apply")
     assert code == 2
     assert cli.names() == set()
-    assert "c07.yaml: c07: iceberg.tablez:" in text
+    assert "c07.yaml: c07: icefloe.tablez:" in text
+    assert "warning: " in text
+    assert "c03.yaml: c03: iceberg.of-a-later-version has no effect: Unknown" in text
     assert "c11.yaml: c11: tasks.max:" in text
     assert "nothing was changed" in text
     assert cli.files("diff")[0] == 2
     done = icefloe("validate", "-f", str(cli.folder))
     assert done.status == 1
-    assert "c07: iceberg.tablez:" in done.stderr
+    assert "c07: icefloe.tablez:" in done.stderr
+    assert "c03: iceberg.of-a-later-version has no effect" in done.stderr
+
+
+def test_a_key_of_a_later_sink_is_a_warning(cli: Cli) -> None:
+    """The connector is applied; the warning names file and key; validate --strict refuses it."""
+    cli.write("later", **{"iceberg.of-a-later-version": "1"})
+    code, text = cli.files("apply")
+    assert code == 0
+    assert "warning: " in text
+    assert "later.yaml: later: iceberg.of-a-later-version has no effect: Unknown" in text
+    assert cli.names() == {"later"}
+    assert cli.files("validate", "--no-remote")[0] == 0
+    assert cli.files("validate", "--no-remote", "--strict")[0] == 1
 
 
 def test_validate_asks_and_apply_does_not(cli: Cli) -> None:

@@ -9,6 +9,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from connect.cli.gitops.connector_files import DesiredConnector
@@ -46,10 +47,18 @@ def compare(
     return make_plan(desired, actual(client), owner=owner, prune=prune)
 
 
-def validation_errors(
+@dataclass(slots=True)
+class Findings:
+    """Errors and warnings about connectors in files, a sentence each, with file and connector."""
+
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def findings(
     client: NodeClient, desired: Iterable[DesiredConnector], *, is_remote: bool
-) -> list[str]:
-    """Return the node's validation errors, each with its file and key.
+) -> Findings:
+    """Let the node validate connectors.
 
     Args:
         client: of the node.
@@ -59,21 +68,24 @@ def validation_errors(
     Raises:
         RefusedError: the node does not validate for this caller, or cannot at present.
     """
-    found = []
+    found = Findings()
     query = {"icefloe.remote": str(is_remote).lower()}
     for item in desired:
         plugin = item.config["connector.class"].strip()
         try:
             path = ("connector-plugins", plugin, "config", "validate")
-            answer = client.ask("PUT", *path, json=dict(item.config), **query)
+            answer, warnings = client.ask_with_warnings(
+                "PUT", *path, json=dict(item.config), **query
+            )
         except RefusedError as e:
             if e.status not in _NOT_VALID:
                 raise
-            found.append(f"{item.source}: {item.name}: {e.message}")
+            found.errors.append(f"{item.source}: {item.name}: {e.message}")
             continue
+        found.warnings.extend(f"{item.source}: {item.name}: {text}" for text in warnings)
         for entry in answer["configs"]:
             value = entry["value"]
-            found.extend(
+            found.errors.extend(
                 f"{item.source}: {item.name}: {value['name']}: {sentence}"
                 for sentence in value["errors"]
             )

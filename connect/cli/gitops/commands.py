@@ -12,7 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from connect.cli.gitops.apply import apply_plan, compare, validation_errors, wait_until_running
+from connect.cli.gitops.apply import (
+    Findings,
+    apply_plan,
+    compare,
+    findings,
+    wait_until_running,
+)
 from connect.cli.gitops.connector_files import DesiredConnector, read
 from connect.cli.gitops.output import Output, emit
 from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, displayed
@@ -112,61 +118,80 @@ def validate(
         bool,
         typer.Option(help="The node also checks brokers, catalogs and schema registries."),
     ] = True,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Warnings count: status 1 if there is one.")
+    ] = False,
     output: Output = "table",
 ) -> None:
     """Validate connectors in files. Exit status: 0 all are valid, 1 some are invalid."""
     desired = read(files)
+    found = Findings()
     if server is None:
-        found = [sentence for item in desired for sentence in _offline(item)]
+        for item in desired:
+            _check_offline(item, found)
     else:
         with node(server) as client:
-            found = validation_errors(client, desired, is_remote=remote)
+            found = findings(client, desired, is_remote=remote)
+    is_valid = not (found.errors or (strict and found.warnings))
     emit(
         output,
-        {"valid": not found, "connectors": [item.name for item in desired], "errors": found},
+        {
+            "valid": is_valid,
+            "connectors": [item.name for item in desired],
+            "errors": found.errors,
+            "warnings": found.warnings,
+        },
         names=[item.name for item in desired],
-        as_table=lambda: None if found else echo(f"{len(desired)} connector(s) are valid"),
+        as_table=lambda: echo(f"{len(desired)} connector(s) are valid") if is_valid else None,
     )
-    if found:
-        _print_errors(found)
+    _print_warnings(found)
+    if found.errors:
+        _print_errors(found.errors)
+    if not is_valid:
         raise typer.Exit(ExitStatus.NO)
 
 
-def _offline(item: DesiredConnector) -> list[str]:
+def _check_offline(item: DesiredConnector, found: Findings) -> None:
     # imports all converters and transformations: commands that use a node do not need them
     from connect.config.invalid_config import InvalidConfigError  # noqa: PLC0415 - on use
     from connect.validation.cross_key_rules import check_sink  # noqa: PLC0415 - on use
     from connect.validation.parse import parse  # noqa: PLC0415 - on use
 
-    found: Mapping[str, Iterable[str]] = {}
+    errors: Mapping[str, Iterable[str]] = {}
     try:
         parse(item.config)
     except InvalidConfigError as e:
-        found = e.errors
+        errors = e.errors
     except IcefloeError as e:
-        return [f"{item.source}: {item.name}: {e}"]
+        found.errors.append(f"{item.source}: {item.name}: {e}")
+        return
     checked = check_sink(item.config)
-    for warning in checked.warnings:
-        echo(f"warning: {item.source}: {item.name}: {warning}", err=True)
-    return [
+    found.warnings.extend(f"{item.source}: {item.name}: {text}" for text in checked.warnings)
+    found.errors.extend(
         f"{item.source}: {item.name}: {key}: {sentence}"
-        for key, sentences in {**checked.errors, **found}.items()
+        for key, sentences in {**checked.errors, **errors}.items()
         for sentence in sentences
-    ]
+    )
 
 
 def _checked(
     client: NodeClient, desired: Sequence[DesiredConnector], owner: str, output: str, *, prune: bool
 ) -> ApplyPlan:
-    """Return the plan if every file is valid; else end the command with status 2."""
-    found = validation_errors(client, desired, is_remote=False)
-    if found:
+    """The plan, after every file was found right; else the command ends with status 2."""
+    found = findings(client, desired, is_remote=False)
+    _print_warnings(found)
+    if found.errors:
         if output in {"json", "yaml"}:
-            emit(output, {"errors": found}, names=(), as_table=lambda: None)
-        _print_errors(found)
+            emit(output, {"errors": found.errors}, names=(), as_table=lambda: None)
+        _print_errors(found.errors)
         echo("nothing was changed", err=True)
         raise typer.Exit(ExitStatus.USAGE)
     return compare(client, desired, owner=owner, prune=prune)
+
+
+def _print_warnings(found: Findings) -> None:
+    for sentence in found.warnings:
+        echo(f"warning: {sentence}", err=True)
 
 
 def _print_errors(found: Sequence[str]) -> None:

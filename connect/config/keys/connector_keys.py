@@ -27,5 +27,9 @@ def prefix_of(name: str) -> Prefix | None:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a key belongs to this connector, so that an unknown key is an error."""
+    """Return whether a key belongs to this connector.
+
+    An unknown ``icefloe.`` key is an error. An unknown ``iceberg.`` key is a warning, because the
+    Java sink accepts it and a later version of that sink may know it.
+    """
     return name.startswith(("iceberg.", "icefloe."))

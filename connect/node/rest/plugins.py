@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from connect.config import version_range
 from connect.config.key import Key
@@ -18,6 +18,9 @@ from connect.node.rest.dependencies import CallerDep, JavaFlag, ServicesDep
 from connect.node.rest.limits import ASKING_OTHERS
 from connect.validation.plugins import Plugin
 from connect.validation.validate import definition
+
+WARNINGS_MAX = 20
+_WARNING_CHARACTERS_MAX = 300
 
 router = APIRouter(prefix="/connector-plugins", route_class=ApiRoute, tags=["plugins"])
 
@@ -56,9 +59,10 @@ def read_plugin_keys(
 
 
 @router.put("/{plugin}/config/validate", dependencies=[rule("admin", "any", turns=ASKING_OTHERS)])
-def validate_config(
+def validate_config(  # noqa: PLR0917 - FastAPI passes all by name
     plugin: str,
     body: m.Configuration,
+    response: Response,
     caller: CallerDep,
     services: ServicesDep,
     is_remote: Annotated[
@@ -66,13 +70,27 @@ def validate_config(
         Query(alias="icefloe.remote", description="false asks no broker, catalog or registry"),
     ] = True,
 ) -> m.ValidationResult:
-    """Validate a configuration; the answer is 200 with errors, too."""
+    """Validate a configuration; the answer is 200 with errors, too. Warnings are headers."""
     given = body.root.get("connector.class")
     if given is not None and not _full(given).endswith(_full(plugin)):
         raise ApiError(400, f"Included connector type {given} does not match request type {plugin}")
     found = services.validator.plugin_of(body.root)
     validate = services.validator.whole if is_remote else services.validator.quick
-    return m.ValidationResult.model_validate(validate(found, body.root, caller).to_json())
+    result = validate(found, body.root, caller)
+    for warning in result.warnings[:WARNINGS_MAX]:
+        response.headers.append("warning", warning_header(warning))
+    return m.ValidationResult.model_validate(result.to_json())
+
+
+def warning_header(text: str) -> str:
+    """Return a value of the header ``Warning`` (RFC 7234, 5.5), as Kubernetes' API sends it.
+
+    The body of the answer is Kafka's and has no place for a warning.
+    """
+    ascii_text = text.encode("ascii", "backslashreplace").decode()
+    printable = "".join(c if c.isprintable() else " " for c in ascii_text)
+    escaped = printable[:_WARNING_CHARACTERS_MAX].replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'
 
 
 def _full(name: str) -> str:

@@ -100,6 +100,21 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
         f"{CATALOG}cache-enabled has no effect",
     ),
     ("java_catalog_keys", {f"{CATALOG}io-impl": "my.IO"}, f"{CATALOG}io-impl has no effect"),
+    (
+        "unknown_keys",
+        {"iceberg.tablez": "1"},
+        "iceberg.tablez has no effect: Unknown configuration iceberg.tablez. Did you mean",
+    ),
+    (
+        "unknown_keys",
+        {"iceberg.control.commit.interval.ms": "1"},
+        "Did you mean iceberg.control.commit.interval-ms?",
+    ),
+    (
+        "unknown_keys",
+        {f"{ORDERS}partition_by": "id"},
+        f"{ORDERS}partition_by has no effect: Unknown table setting",
+    ),
 ]
 
 

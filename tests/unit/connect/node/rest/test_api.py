@@ -27,6 +27,7 @@ from connect.node.rest.models import (
     RebaseRequest,
     ResetRequest,
 )
+from connect.node.rest.plugins import warning_header
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
 
@@ -90,6 +91,24 @@ def test_no_answer_holds_a_resolved_secret(server: RestServer) -> None:
     ]
     assert [reply.status for reply in replies] == [200, 400, 201, 200]
     assert not any(b"hunter2" in reply.content for reply in replies)
+
+
+def test_warnings_are_headers_of_the_validate_answer(server: RestServer) -> None:
+    """A key of a later sink is no error; the body is Kafka's; the creation succeeds."""
+    config = {**CONFIG, "name": "orders", "iceberg.of-a-later-version": 'q"\u00e9'}
+    reply = server.json("PUT", "/connector-plugins/IcebergSink/config/validate", config)
+    assert (reply.status, reply.json()["error_count"]) == (200, 0)
+    assert "iceberg.of-a-later-version" not in reply.content.decode()
+    assert reply.headers["warning"].startswith(
+        '299 - "iceberg.of-a-later-version has no effect: Unknown configuration'
+    )
+    assert server.json("POST", "/connectors", {"name": "orders", "config": config}).status == 201
+
+
+def test_a_warning_is_one_line_of_ascii() -> None:
+    """A client reads back what it can; a quote does not end the text."""
+    header = warning_header('key "a" has\r\nno effect: \u20ac')
+    assert header == r'299 - "key \"a\" has  no effect: \\u20ac"'
 
 
 def test_a_large_body_is_refused(server: RestServer) -> None:
