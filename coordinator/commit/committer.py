@@ -330,10 +330,9 @@ class Committer:
 
         def check(reloaded: Table) -> TableState:
             seen = self._checked(reloaded, commit, keys, memory)
-            if merged(seen.floor, memory.floor or {}) != floor:
-                raise _FloorMoved("an earlier attempt landed meanwhile")
-            if seen.reset_offsets != state.reset_offsets:
-                raise _FloorMoved("the VTTS was reset meanwhile")
+            now = merged(seen.floor, memory.floor or {}), seen.reset_offsets
+            if now != (floor, state.reset_offsets):
+                raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
             return seen
 
         content = self._content(commit, state, selection, offsets)
@@ -408,8 +407,7 @@ class Committer:
             "engine-name": "icefloe",
             "engine-version": self._version,
         }
-        known = [instant_us(text) for text in state.valid_through_texts]
-        last_us = max((us for us in known if us is not None), default=None)
+        last_us = _last_claim_us(state)
         given_us = commit.valid_through_us
         # lower than the last claim: the kernel does not know for which partitions that one was
         # made, so nothing is claimed until this one has caught up
@@ -427,6 +425,11 @@ class Committer:
             summary,
             properties,
         )
+
+
+def _last_claim_us(state: TableState) -> int | None:
+    known = [instant_us(text) for text in state.valid_through_texts]
+    return max((us for us in known if us is not None), default=None)
 
 
 def _refuse_other_table(table: Table, commit: TableCommit) -> None:
