@@ -17,7 +17,7 @@ import httpx
 from connect.errors import ConfigError, RetriableError
 from connect.redaction.secret_values import KNOWN
 
-TIMEOUT_S: Final = 10.0
+WEBHOOK_TIMEOUT_S: Final = 10.0
 _REPEATED: Final = frozenset({408, 425, 429})
 
 
@@ -48,7 +48,9 @@ class Webhook:
             )
         self._url = url
         headers = {"authorization": authorization} if authorization else {}
-        self._client = httpx.Client(headers=headers, timeout=TIMEOUT_S, follow_redirects=False)
+        self._client = httpx.Client(
+            headers=headers, timeout=WEBHOOK_TIMEOUT_S, follow_redirects=False
+        )
 
     def post(self, message: Mapping[str, Any]) -> None:
         """Send one message.

@@ -407,15 +407,10 @@ class Committer:
             "engine-name": "icefloe",
             "engine-version": self._version,
         }
-        last_us = _last_claim_us(state)
-        given_us = commit.valid_through_us
-        # lower than the last claim: the kernel does not know for which partitions that one was
-        # made, so nothing is claimed until this one has caught up
         properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
-        is_new = may_claim(state, commit.control_offsets)
-        if given_us is not None and is_new and (last_us is None or given_us >= last_us):
-            summary[VALID_THROUGH_PROPERTY] = instant_text(given_us)
-            properties[self._config.valid_through_mirror_property] = instant_text(given_us)
+        if (claimed_us := _claimed_us(state, commit)) is not None:
+            summary[VALID_THROUGH_PROPERTY] = instant_text(claimed_us)
+            properties[self._config.valid_through_mirror_property] = instant_text(claimed_us)
         if self._topic_id:
             properties[self.topic_id_property] = self._topic_id
         return Content(
@@ -427,9 +422,18 @@ class Committer:
         )
 
 
-def _last_claim_us(state: TableState) -> int | None:
+def _claimed_us(state: TableState, commit: TableCommit) -> int | None:
+    """Return the VTTS that a commit may claim for the table, in microseconds; None is none.
+
+    The kernel does not know for which partitions a higher claim of the table was made, so nothing
+    is claimed until the round has caught up with it.
+    """
+    given_us = commit.valid_through_us
+    if given_us is None or not may_claim(state, commit.control_offsets):
+        return None
     known = [instant_us(text) for text in state.valid_through_texts]
-    return max((us for us in known if us is not None), default=None)
+    last_us = max((us for us in known if us is not None), default=given_us)
+    return given_us if given_us >= last_us else None
 
 
 def _refuse_other_table(table: Table, commit: TableCommit) -> None:

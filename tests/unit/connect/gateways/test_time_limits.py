@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from connect.cli import rest_client
+from connect.gateways import webhook
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import group_membership, kafka_clients
@@ -33,6 +34,7 @@ OPENERS = {
     "connect/gateways/catalog/postgres_wait.py": "PostgreSQL",
     "connect/gateways/schema_registry/registry_client.py": "schema registries",
     "connect/gateways/storage/object_store.py": "object stores",
+    "connect/gateways/webhook.py": "the operator's webhook",
     "connect/node/rest/peers.py": "other nodes",
     "connect/cli/rest_client.py": "the command line",
 }
@@ -77,6 +79,7 @@ def _in_use() -> dict[str, str]:
         "http.connect.timeout.ms": number(r'"http.connect.timeout.ms", (\d+)', registry),
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
+        "WEBHOOK_TIMEOUT_S": f"{webhook.WEBHOOK_TIMEOUT_S:.0f}",
         "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
         "READ_TIMEOUT_S": f"{forwarding.READ_TIMEOUT_S:.0f}",
         "CONNECT_S": f"{peers.CONNECT_S:.0f}",
