@@ -21,8 +21,8 @@ RUN python -m pip install --no-cache-dir --no-deps /tmp/wheels/*.whl && rm -rf /
 RUN useradd --create-home --uid 10001 icefloe && install -d -o icefloe /var/lib/icefloe
 USER icefloe
 ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1 CONNECT_ICEFLOE_LOG_OUTPUT=stdout
-# the worker's jars in addition to Spark's own, verified against the lock file
-RUN python -m connect.jvm.jars resolve spark-kafka iceberg-spark
+# jars of worker and maintenance in addition to Spark's own, verified against the lock file
+RUN python -m connect.jvm.jars resolve spark-kafka iceberg-spark iceberg-aws jdbc
 # class data archive: halves the start time of a worker
 RUN python -m worker.spark.archiving
 WORKDIR /var/lib/icefloe

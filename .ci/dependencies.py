@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGES = ROOT / "requirements" / "runtime.lock"
 JARS = ROOT / "connect" / "jvm" / "jars.lock"
-NODE_JARS = ("spark-kafka", "iceberg-spark")  # as in the Dockerfile
+NODE_JARS = ("spark-kafka", "iceberg-spark", "iceberg-aws", "jdbc")  # as in the Dockerfile
 AUDIT_LOCK = ROOT / "requirements" / "audit.lock"
 AUDIT_VENV = ROOT / ".venv-audit"
 REPORTS = ROOT / "build"

@@ -61,6 +61,7 @@ from coordinator.kernel.effects import (
     Tick,
 )
 from coordinator.kernel.kernel import Kernel, Phase
+from coordinator.maintenance.due_work import DueWork
 from coordinator.outbox import Outbox
 from coordinator.uncommitted_report import answer_to, failed_tables
 
@@ -298,6 +299,7 @@ class _CoordinatorRun:
             control_topic_id=topic_id,
             control=control,
             has_history=has_history,
+            due=DueWork.reporting(config, self._wiring.on_event),
         )
         fan_out = FanOut(
             committer,

@@ -25,8 +25,9 @@ class CoordinatorContext:
         on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened``
             when it begins to work, ``kept`` with the records and bytes that are in no table yet,
             ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
-            with the error that it retries, ``stalled``, and ``retention`` with the time after which
-            the control topic deletes an announcement.
+            with the error that it retries, ``stalled``, ``retention`` with the time after which
+            the control topic deletes an announcement, ``maintenance_limits`` when it begins, and
+            ``maintenance_due`` with a table and its due work. It may be called from any thread.
         waits_for: called with what it waits for, and with None when it works again.
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -36,6 +36,7 @@ from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision
 
 TABLES_LOGGED_MAX = 20
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
+_STATES: Final[Mapping[str, str]] = {"opened": "RUNNING", "failing": "FAILED"}
 
 log = structlog.get_logger("coordinator")
 
@@ -179,10 +180,8 @@ class CoordinatorHost:
                 process_metrics.counter(
                     "coordinator_restarts", connector=connector, code=str(where["code"])
                 ).inc()
-            case "opened":
-                self.units.report(unit, "RUNNING")
-            case "failing":
-                self.units.report(unit, "FAILED", where["error"])
+            case "opened" | "failing":
+                self.units.report(unit, _STATES[kind], where.get("error"))
             case "kept":
                 process_metrics.gauge("records_uncommitted", connector=connector).set(
                     where["records"]
@@ -204,6 +203,8 @@ class CoordinatorHost:
                 tables = where["tables"]
                 process_metrics.gauge("tables_failed", connector=connector).set(len(tables))
                 self._child.channel.send({"event": kind, "connector": connector, "tables": tables})
+            case "maintenance_limits" | "maintenance_due":
+                self._child.channel.send({"event": kind, "connector": connector, **where})
             case "decided":
                 _count_skipped(connector, where)
                 self._child.channel.send({"event": "answer", "connector": connector, **where})

@@ -36,6 +36,7 @@ _GROUPS = {
     "catalog": ("connect.cli.catalog_command", "Test what a catalog guarantees."),
     "control": ("connect.cli.control_command", "Decode control events; repair control offsets."),
     "dlq": ("connect.cli.dlq_command", "Dead letters: count, show and replay them."),
+    "maintenance": ("connect.cli.maintenance_command", "Maintenance of a connector's tables."),
     "migrate": ("connect.cli.migrate_command", "Take a connector over from another sink."),
     "tables": ("connect.cli.tables_command", "Tables of a connector and their last commits."),
     "user": ("connect.cli.user_command", "Entries of a node's users file."),

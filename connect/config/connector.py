@@ -80,6 +80,7 @@ class TableConfig:
     commit_branch: str | None = None
     sort_by: tuple[str, ...] = ()
     location: str | None = None
+    is_maintained: bool = True
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -93,6 +94,35 @@ class SnapshotExpiryConfig:
 
     max_age_ms: int | None = None
     min_snapshots_to_keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """``iceberg.maintenance.*`` of the work that Spark does in the maintenance process.
+
+    Attributes:
+        min_input_files: small files of one partition; None compacts nothing.
+        min_delete_files: delete files of a table; None applies none.
+        target_file_size_bytes: None leaves it to the table's properties.
+        min_manifests: manifests of a table; None rewrites none.
+        orphan_age_ms: age of orphan files; None removes none.
+        orphan_interval_ms: interval of their removal.
+        bytes_per_hour: of data files that are rewritten.
+        tables_at_once: tables that are maintained at the same time.
+        min_interval_ms: time between two runs of the same work on a table.
+        window: first and end minute of the day, UTC; None is always.
+    """
+
+    min_input_files: int | None = None
+    min_delete_files: int | None = None
+    target_file_size_bytes: int | None = None
+    min_manifests: int | None = None
+    orphan_age_ms: int | None = None
+    orphan_interval_ms: int = 86_400_000
+    bytes_per_hour: int = 50 * 2**30
+    tables_at_once: int = 1
+    min_interval_ms: int = 600_000
+    window: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +181,7 @@ class ConnectorConfig:
     kafka_overrides: Mapping[str, str]
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
+    maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
     name_template: str | None = None

@@ -67,6 +67,14 @@ GROUPS: Mapping[str, JarGroup] = {
     "iceberg-spark": JarGroup(
         ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), without_pyspark_jars=True
     ),
+    # of the maintenance process: tables on S3, catalogs in a database
+    "iceberg-aws": JarGroup(
+        ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",), without_pyspark_jars=True
+    ),
+    "jdbc": JarGroup(
+        ("org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.7"),
+        without_pyspark_jars=True,
+    ),
     # the groups below are for tests only
     "iceberg-rest": JarGroup(
         (

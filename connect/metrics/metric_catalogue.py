@@ -263,6 +263,38 @@ CATALOGUE: tuple[Metric, ...] = (
         "Files deleted that only removed snapshots needed.",
     ),
     Metric(
+        "maintenance_running",
+        "gauge",
+        "processes",
+        _CONNECTOR,
+        "1 while the maintenance process of the node works for the connector.",
+    ),
+    Metric(
+        "maintenance_work",
+        "counter",
+        "runs",
+        ("connector", "table", "work", "outcome"),
+        "Ended work of the maintenance process: done, or an error code.",
+    ),
+    Metric(
+        "maintenance_files_rewritten", "counter", "files", _TABLE, "Data files that were replaced."
+    ),
+    Metric("maintenance_bytes_rewritten", "counter", "bytes", _TABLE, "Size of these data files."),
+    Metric(
+        "maintenance_delete_files_removed",
+        "counter",
+        "files",
+        _TABLE,
+        "Delete files that were applied and removed from the table.",
+    ),
+    Metric(
+        "maintenance_orphan_files_deleted",
+        "counter",
+        "files",
+        _TABLE,
+        "Files deleted that no snapshot lists.",
+    ),
+    Metric(
         "announcements_bytes",
         "gauge",
         "bytes",

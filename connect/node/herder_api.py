@@ -22,8 +22,16 @@ from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age"]
-VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters", "audit", "orphan-age")
+View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age", "maintenance"]
+VIEWS: tuple[View, ...] = (
+    "tables",
+    "rounds",
+    "lag",
+    "dead-letters",
+    "audit",
+    "orphan-age",
+    "maintenance",
+)
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 
@@ -187,7 +195,28 @@ class OffsetsApi(Protocol):
         ...
 
 
-class HerderApi(OffsetsApi, Protocol):
+class MaintenanceApi(Protocol):
+    """The part of the herder that maintains tables."""
+
+    def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
+        """Run the maintenance of a connector's tables now, or stop it until the next request.
+
+        Args:
+            name: connector.
+            is_run: False stops it, on this node until its next start.
+
+        Returns:
+            The view ``maintenance`` as it was at the request.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            ConflictError: the connector does not run, enables no maintenance, or the node's
+                properties do not allow it.
+        """
+        ...
+
+
+class HerderApi(OffsetsApi, MaintenanceApi, Protocol):
     """The herder, as the REST API uses it."""
 
     def health(self) -> Health:

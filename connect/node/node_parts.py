@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import ProcessCollector
 
@@ -24,6 +25,7 @@ from connect.node.herder.deployer import Deployer
 from connect.node.herder.herder import Herder
 from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.leader import ClusterLeader
+from connect.node.herder.maintenance_runs import MaintenanceSettings
 from connect.node.herder.node_herder import NodeHerder
 from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
@@ -34,11 +36,15 @@ from connect.node.notifications.notifier import NodeView, Notifier
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
 from connect.processes.backoff import BackoffPolicy
+from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
 from connect.validation.secret_renewal import LiveProperties
+
+MAINTENANCE: Final = "maintenance"
+MAINTENANCE_COMMAND: Final = (sys.executable, "-P", "-m", "worker.maintenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,7 @@ class NodeParts:
         on_fatal: Callable[[BaseException], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        config, clock = settings.config, settings.clock
-        self._settings = settings
+        config, clock, self._settings = settings.config, settings.clock, settings
         stores = StoreSettings.of(
             config,
             settings.worker_id,
@@ -143,17 +148,15 @@ class NodeParts:
             children=self.children,
             clock=clock,
             node=NodeStatus(settings.worker_id, settings.url, version=version("icefloe")),
-            policy=BackoffPolicy(
-                first_ms=values["icefloe.task.restart.backoff.ms"],
-                longest_ms=values["icefloe.task.restart.backoff.max.ms"],
-                restarts_max=values["icefloe.task.restart.max"],
-            ),
+            policy=_restarts(config),
             refresh_ms=values["icefloe.metadata.refresh.ms"],
             grace_ms=config.drain_grace_ms,
             on_fatal=on_fatal,
             on_metrics=exposition.received,
+            maintenance=self._maintenance(),
         )
-        self.api = self._api(configs, deployer, exposition, stores.reader_properties)
+        self._views = self._new_views(configs, exposition, stores.reader_properties)
+        self.api = self._api(configs, deployer, exposition)
         self._reporters = self._made_reporters(exposition)
         self.member = GroupMember(
             stores.reader_properties,
@@ -195,7 +198,6 @@ class NodeParts:
         configs: ConnectorConfigs,
         deployer: Deployer,
         exposition: Exposition,
-        reader_properties: Mapping[str, str],
     ) -> NodeHerder:
         settings = self._settings
         connectors = StoredConnectors(self.store, self.herder.lost)
@@ -216,21 +218,38 @@ class NodeParts:
             admin=self.admin,
             exposition=exposition,
             ask=self._requests.ask,
-            views=Views(
-                run_of=self.herder.run_of,
-                configs=configs,
-                admin=self.admin,
-                reader_properties=reader_properties,
-                opened=partial(
-                    opened, node=settings.config.properties, environ=settings.started.environ
-                ),
-                exposition=exposition,
-                clock=settings.clock,
-            ),
+            views=self._views,
             cluster=ClusterView(
                 self.store, self.statuses, settings.worker_id, settings.config.group_id
             ),
             new_request=lambda: str(settings.clock.new_uuid()),
+        )
+
+    def _maintenance(self) -> MaintenanceSettings:
+        return MaintenanceSettings(
+            new_child=partial(_maintenance_child, self._settings),
+            orphan_age_ms=lambda name: self._views.orphan_age(self.store.get(name)).safe_age_ms,
+            is_allowed=self._settings.config.is_maintenance_allowed,
+        )
+
+    def _new_views(
+        self,
+        configs: ConnectorConfigs,
+        exposition: Exposition,
+        reader_properties: Mapping[str, str],
+    ) -> Views:
+        settings = self._settings
+        return Views(
+            run_of=self.herder.run_of,
+            configs=configs,
+            admin=self.admin,
+            reader_properties=reader_properties,
+            opened=partial(
+                opened, node=settings.config.properties, environ=settings.started.environ
+            ),
+            exposition=exposition,
+            clock=settings.clock,
+            maintenance_of=self.herder.maintenance.view,
         )
 
     def _changed(self, name: str) -> None:
@@ -262,3 +281,32 @@ def _leader(
         shrink_delay_ms=settings.config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
+
+
+def _restarts(config: NodeConfig) -> BackoffPolicy:
+    values = config.values
+    return BackoffPolicy(
+        first_ms=values["icefloe.task.restart.backoff.ms"],
+        longest_ms=values["icefloe.task.restart.backoff.max.ms"],
+        restarts_max=values["icefloe.task.restart.max"],
+    )
+
+
+def _maintenance_child(settings: NodeSettings, on_event: OnEvent) -> SupervisedChild:
+    """Return a maintenance process that is not started; a dead one is replaced by the herder."""
+    config = settings.config
+    return SupervisedChild(
+        ChildSpec(
+            name=MAINTENANCE,
+            command=MAINTENANCE_COMMAND,
+            log_file=None
+            if config.is_log_on_stdout
+            else config.state_dir.resolve() / f"{MAINTENANCE}.log",
+            properties=config.properties,
+            environ=settings.started.environ,
+        ),
+        on_event=on_event,
+        clock=settings.clock,
+        silence_ms_max=config.values["icefloe.child.silence.max.ms"],
+        policy=BackoffPolicy(first_ms=30_000, longest_ms=30_000),
+    )

@@ -191,5 +191,7 @@ def trim(file: Path, log: Any) -> None:
             full.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
             copy.write(full.read())
         os.truncate(file, 0)
+    except FileNotFoundError:
+        return  # the child has not been started yet
     except OSError as e:
         log.warning("log file not trimmed", error=str(e))

@@ -20,7 +20,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from connect.processes.ipc import Channel
 
 QUEUE_MAX = 100_000
 POLL_MS = 1_000
+TRIM_EVERY_MS = 60_000
 END_TIMEOUT_MS = 30_000  # a child without a node drains, then ends
 
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -43,7 +44,7 @@ class ChildSpec:
     """The command of a child and its environment.
 
     Attributes:
-        name: ``worker`` or ``coordinator``.
+        name: ``worker``, ``coordinator`` or ``maintenance``.
         command: program and arguments.
         log_file: file to which its output is appended; None writes it line by line to this
             process's log stream.
@@ -228,6 +229,25 @@ class SupervisedChild:
         with self._lock:
             self._process = None
             return process.wait()
+
+
+class ChildLogs:
+    """Bounds the log files of children, now and then.
+
+    Args:
+        children: whose logs.
+    """
+
+    def __init__(self, children: Iterable[SupervisedChild]) -> None:
+        self._children = tuple(children)
+        self._next_ms = 0
+
+    def trim_due(self, now_ms: int) -> None:
+        """Bound the files if the last time is long ago; ``now_ms`` is monotonic."""
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + TRIM_EVERY_MS
+            for child in self._children:
+                child.trim_log()
 
 
 class _Watch:

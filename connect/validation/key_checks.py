@@ -167,7 +167,12 @@ def _check_topics(checked: Checked) -> None:
 
 
 def _check_names(raw: Raw, checked: Checked) -> None:
-    for name in raw:
+    table_keys = {f".{key.name}": key for key in TABLE_KEYS}
+    for name, value in raw.items():
+        key = table_keys.get(name[name.rfind(".") :]) if name.startswith("iceberg.table.") else None
+        if key is not None and not has_placeholder(value or ""):
+            for error in typed(key, value, name=name).errors:
+                checked.add(name, error)
         if name.startswith("icefloe.") and (why := unknown(name)) is not None:
             checked.add(name, why)
         prefix = None if name in KEYS else prefix_of(name)

@@ -10,6 +10,7 @@ from connect.config.connector import (
     ConnectorConfig,
     ConverterConfig,
     ErrorsConfig,
+    MaintenanceConfig,
     PredicateConfig,
     SnapshotExpiryConfig,
     TableConfig,
@@ -18,6 +19,7 @@ from connect.config.connector import (
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
+from connect.config.keys.maintenance_keys import window_of
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
 from connect.config.placeholders import has_placeholder
@@ -238,6 +240,7 @@ def _table_configs(
             commit_branch=own.get("commit-branch") or default.commit_branch,
             sort_by=split_terms(own["sort-by"]) if "sort-by" in own else default.sort_by,
             location=own.get("location", "").strip() or default.location,
+            is_maintained=own.get("maintenance-enabled", "true").strip().lower() != "false",
         )
         for table, own in settings.items()
     }
@@ -300,6 +303,33 @@ def _start(checked: Checked, consumer: Mapping[str, str]) -> StartPosition:
     )
 
 
+def _maintenance(checked: Checked) -> MaintenanceConfig | None:
+    """Return the work of the maintenance process; None if none is enabled."""
+    v = checked.values
+    rewrites = v["iceberg.maintenance.rewrite-data-files.enabled"]
+    has_manifests = v["iceberg.maintenance.rewrite-manifests.enabled"]
+    has_orphans = v["iceberg.maintenance.remove-orphan-files.enabled"]
+    if not (rewrites or has_manifests or has_orphans):
+        return None
+    min_input = v["iceberg.maintenance.rewrite-data-files.min-input-files"]
+    min_deletes = v["iceberg.maintenance.rewrite-data-files.min-delete-files"]
+    min_manifests = v["iceberg.maintenance.rewrite-manifests.min-manifests"]
+    orphan_age_ms = v["iceberg.maintenance.remove-orphan-files.older-than-ms"]
+    window = v["iceberg.maintenance.window"]
+    return MaintenanceConfig(
+        min_input_files=min_input if rewrites else None,
+        min_delete_files=min_deletes if rewrites else None,
+        target_file_size_bytes=v["iceberg.maintenance.rewrite-data-files.target-file-size-bytes"],
+        min_manifests=min_manifests if has_manifests else None,
+        orphan_age_ms=orphan_age_ms if has_orphans else None,
+        orphan_interval_ms=v["iceberg.maintenance.remove-orphan-files.interval-ms"],
+        bytes_per_hour=v["iceberg.maintenance.bytes-per-hour"],
+        tables_at_once=v["iceberg.maintenance.tables-at-once"],
+        min_interval_ms=v["iceberg.maintenance.min-interval-ms"],
+        window=None if window is None else window_of(window),
+    )
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v = checked.values
     errors = _errors(checked)
@@ -324,6 +354,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         catalog_properties=catalog,
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
         snapshot_expiry=_snapshot_expiry(checked),
+        maintenance=_maintenance(checked),
         tables=tables,
         table_configs=_table_configs(raw, default_table, tables),
         route_field=v["iceberg.tables.route-field"] or None,

@@ -21,7 +21,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import TypeVar
 from uuid import UUID
@@ -74,6 +74,7 @@ from coordinator.kernel.effects import (
     TableCommitted,
     TableFailed,
 )
+from coordinator.maintenance.due_work import DueWork
 
 _FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
@@ -184,6 +185,7 @@ class Committer:
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
         control: the control topic; None where no broker is at hand.
         has_history: False when the connector's control group has no committed offsets yet.
+        due: reports maintenance that is due after a commit; None reports none.
     """
 
     def __init__(
@@ -195,14 +197,15 @@ class Committer:
         control_topic_id: str | None = None,
         control: ControlLogCheck | None = None,
         has_history: bool = True,
+        due: DueWork | None = None,
     ) -> None:
         self._catalog = catalog
         self._config = config
+        self._due = due
         self.clock = clock
         self._topic_id = control_topic_id
         self._control = control or ControlLogCheck(None, config.control_topic)
         self._has_history = has_history
-        self._version = version("icefloe")
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
         self._lock = threading.Lock()
         self._cleaner = ExpiredFileCleaner(config)
@@ -364,6 +367,10 @@ class Committer:
         old = _superseded_metadata(begun.table.metadata, done.table.metadata)
         delete_files(done.table.io, old)
         self._cleaner.add(begun.table.metadata, attempts.snapshot.expiry, done.table)
+        if self._due is not None:
+            count = None if done.manifests is None else len(done.manifests[1])
+            files = begun.selection.data_files
+            self._due.committed(str(commit.table), files, done.table.metadata, count)
         return TableCommitted(
             commit.table,
             commit.commit_id,
@@ -400,26 +407,30 @@ class Committer:
         selection: Selection,
         offsets: Mapping[int, int],
     ) -> Content:
-        summary = lost_records(commit.announcements, state.floor) | {
-            self._config.offsets_property: offsets_text(offsets),
-            "kafka.connect.commit-id": str(commit.commit_id),
-            "kafka.connect.task-id": commit.task_id,
-            "engine-name": "icefloe",
-            "engine-version": self._version,
-        }
+        summary = lost_records(commit.announcements, state.floor) | _summary(commit)
+        summary[self._config.offsets_property] = offsets_text(offsets)
         properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
         if (claimed_us := _claimed_us(state, commit)) is not None:
             summary[VALID_THROUGH_PROPERTY] = instant_text(claimed_us)
             properties[self._config.valid_through_mirror_property] = instant_text(claimed_us)
         if self._topic_id:
             properties[self.topic_id_property] = self._topic_id
-        return Content(
-            self.clock.new_snapshot_id(),
-            str(self.clock.new_uuid()),
-            selection,
-            summary,
-            properties,
-        )
+        ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
+        return Content(*ids, selection, summary, properties)
+
+
+@cache
+def _version() -> str:
+    return version("icefloe")
+
+
+def _summary(commit: TableCommit) -> dict[str, str]:
+    return {
+        "kafka.connect.commit-id": str(commit.commit_id),
+        "kafka.connect.task-id": commit.task_id,
+        "engine-name": "icefloe",
+        "engine-version": _version(),
+    }
 
 
 def _claimed_us(state: TableState, commit: TableCommit) -> int | None:

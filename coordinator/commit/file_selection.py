@@ -58,6 +58,11 @@ class Selection:
         """Paths of the files."""
         return [f.file_path for s in self.steps for f in (*s.data_files, *s.delete_files)]
 
+    @property
+    def data_files(self) -> list[ContentFile]:
+        """Data files of all steps."""
+        return [f for s in self.steps for f in s.data_files]
+
     def without(self, held: Collection[str]) -> Selection:
         """The same without the files that the table already holds."""
         if not held:

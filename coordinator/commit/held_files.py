@@ -8,26 +8,28 @@ Rules of this file:
   Manifests that were added before that time cannot list the file.
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot
   since then is our own.
+- A file that a compaction replaced is still held: its rows are in the table, in another file.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from connect.gateways.storage.object_store import storage_errors
 
 CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
 COMMITTED_MAX: Final = 5_000
 READ_MAX: Final = 200
+_DELETED: Final = "#deleted"  # of a manifest's path in the memory
 _TIMED_NAME: Final = re.compile(
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})(?:-[0-9]+)?\.parquet"
 )
@@ -51,7 +53,7 @@ class HeldFiles:
     since_ms: int | None = None
     _committed: deque[tuple[int, str]] = field(default_factory=deque)
     _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
-    _read: dict[str, frozenset[str]] = field(default_factory=dict)  # manifest -> its files
+    _read: dict[str, frozenset[str]] = field(default_factory=dict)  # by manifest, see _files
 
     def among(
         self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
@@ -83,7 +85,20 @@ class HeldFiles:
                 if is_repeated or not self._is_remembered(manifest)
             ]
             held = {path for manifest in manifests for path in self._files(table, manifest)}
+            held.update(self._replaced(table, head, from_ms))
         return frozenset(held & set(paths))
+
+    def _replaced(self, table: Table, head: Snapshot, from_ms: int | None) -> Iterator[str]:
+        """Yield files that compactions of the branch replaced since then, or ever."""
+        by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
+        found: Snapshot | None = by_id.pop(head.snapshot_id, None)
+        while found is not None:
+            is_replace = found.summary is not None and found.summary.operation == Operation.REPLACE
+            if is_replace and (from_ms is None or found.timestamp_ms >= from_ms):
+                for manifest in found.manifests(table.io):
+                    if manifest.added_snapshot_id == found.snapshot_id and _has_deleted(manifest):
+                        yield from self._files(table, manifest, is_deleted=True)
+            found = by_id.pop(found.parent_snapshot_id or -1, None)
 
     def committed(self, paths: Iterable[str], snapshot_id: int, now_ms: int) -> None:
         """Remember what was just committed."""
@@ -106,15 +121,26 @@ class HeldFiles:
         is_recent = at_ms is not None and self.since_ms is not None and at_ms > self.since_ms
         return is_recent and not manifest.has_existing_files()
 
-    def _files(self, table: Table, manifest: ManifestFile) -> frozenset[str]:
-        path = manifest.manifest_path
-        if path not in self._read:
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            found = frozenset(entry.data_file.file_path for entry in entries)
+    def _files(
+        self, table: Table, manifest: ManifestFile, *, is_deleted: bool = False
+    ) -> frozenset[str]:
+        """Files that a manifest lists, or those that it marks as deleted."""
+        key = manifest.manifest_path + (_DELETED if is_deleted else "")
+        if key not in self._read:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=not is_deleted)
+            found = frozenset(
+                entry.data_file.file_path
+                for entry in entries
+                if (entry.status == ManifestEntryStatus.DELETED) == is_deleted
+            )
             if len(self._read) >= READ_MAX:
                 self._read.clear()
-            self._read[path] = found
-        return self._read[path]
+            self._read[key] = found
+        return self._read[key]
+
+
+def _has_deleted(manifest: ManifestFile) -> bool:
+    return manifest.deleted_files_count != 0
 
 
 def oldest_created_ms(paths: Collection[str], now_ms: int) -> int | None:

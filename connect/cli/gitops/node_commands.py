@@ -17,7 +17,7 @@ from connect.cli.terminal import echo, table
 from connect.clock import SystemClock
 from connect.errors import ConfigError
 
-_LOG_NAMES: Final = ("node", "worker", "coordinator")
+_LOG_NAMES: Final = ("node", "worker", "coordinator", "maintenance")
 _POLL_MS: Final = 500
 _LINE_BYTES: Final = 1024
 """Bytes that are first read from the end of a log file, for each requested line."""
@@ -128,7 +128,7 @@ def loggers(
 
 def logs(
     process: Annotated[
-        Literal["node", "worker", "coordinator"] | None,
+        Literal["node", "worker", "coordinator", "maintenance"] | None,
         typer.Argument(help="Process; default: all that have a log file."),
     ] = None,
     state_dir: Annotated[
@@ -142,8 +142,8 @@ def logs(
     """Print log files of a node on this machine: JSON lines, secrets masked.
 
     A node writes its own log to standard error: in a container, use `docker logs` or `kubectl
-    logs`. Its worker and coordinator processes write to files in the state folder, or with
-    icefloe.log.output=stdout to the standard output of the node.
+    logs`. Its worker, coordinator and maintenance processes write to files in the state folder, or
+    with icefloe.log.output=stdout to the standard output of the node.
     """
     wanted = _LOG_NAMES if process is None else (process,)
     files = [file for name in wanted for file in sorted(state_dir.rglob(f"{name}.log"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
+from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
 
 CONTROL_TOPIC = "iceberg.control.topic"
@@ -172,33 +173,6 @@ JAVA_KEYS: tuple[Key, ...] = (
         unit="rounds",
         check=where_read(at_least(1)),
         java_only="failed commits follow the outcome table of docs/explanation/guarantees.md",
-    ),
-)
-
-MAINTENANCE_KEYS: tuple[Key, ...] = (
-    Key(
-        "iceberg.maintenance.expire-snapshots.enabled",
-        "BOOLEAN",
-        "Remove old snapshots of the connector's tables with its commits, and delete the files "
-        "that only they need.",
-        "false",
-    ),
-    Key(
-        "iceberg.maintenance.expire-snapshots.max-age-ms",
-        "LONG",
-        "Age from which snapshots are removed; a table's property "
-        "history.expire.max-snapshot-age-ms replaces it. 5 days if neither is set.",
-        None,
-        unit="ms",
-        check=where_read(at_least(0)),
-    ),
-    Key(
-        "iceberg.maintenance.expire-snapshots.min-snapshots-to-keep",
-        "INT",
-        "Number of snapshots that each branch keeps at any age; a table's property "
-        "history.expire.min-snapshots-to-keep replaces it. 1 if neither is set.",
-        None,
-        check=where_read(at_least(1)),
     ),
 )
 
@@ -441,6 +415,13 @@ TABLE_KEYS: tuple[Key, ...] = (
     Key("commit-branch", "STRING", "Branch for commits to the table."),
     Key("sort-by", "STRING", "Sort order of the table if the connector creates it."),
     Key("location", "STRING", "Location of the table if the connector creates it."),
+    Key(
+        "maintenance-enabled",
+        "BOOLEAN",
+        "Let the maintenance process rewrite the table and remove its orphan files, as the "
+        "connector's iceberg.maintenance keys say; `false` leaves the table out.",
+        "true",
+    ),
 )
 
 PREFIXES: tuple[Prefix, ...] = (
@@ -453,7 +434,7 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location.",
+        "location, maintenance-enabled.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

@@ -183,6 +183,12 @@ class NodeConfig:
         return Path(file) if file else None
 
     @property
+    def is_maintenance_allowed(self) -> bool:
+        """Return whether connectors may have their tables maintained on this node."""
+        given = self.values["icefloe.maintenance.enabled"]
+        return self.users_file is None if given is None else bool(given)
+
+    @property
     def state_dir(self) -> Path:
         """Return the folder for temporary files."""
         return Path(self.values["icefloe.state.dir"])

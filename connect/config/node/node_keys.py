@@ -429,6 +429,27 @@ NODE_KEYS: tuple[Key, ...] = (
         check=between(10_000, 86_400_000),
     ),
     Key(
+        "icefloe.maintenance.enabled",
+        "BOOLEAN",
+        "Allow connectors to have their tables maintained on this node (`iceberg.maintenance.*`). "
+        "The maintenance process uses Java clients, which icefloe.hosts.allowed and "
+        "icefloe.ambient.credentials.allowed do not bind. Default: true, or false if the REST API "
+        "has users.",
+        None,
+        "MEDIUM",
+        _OWN,
+    ),
+    Key(
+        "icefloe.maintenance.heap.mb",
+        "INT",
+        "Heap of the JVM of the maintenance process, which runs only while it has work.",
+        "1024",
+        "LOW",
+        _OWN,
+        unit="MiB",
+        check=between(256, 1_048_576),
+    ),
+    Key(
         "icefloe.task.restart.max",
         "INT",
         "Maximum number of automatic restarts of a failed task; 0 disables restarts.",

@@ -76,12 +76,23 @@ class ChildEvents:
                 self._publisher.topic_missing()
             case "round":
                 self._on_round(event)
-            case "retention" if (run := self._runs.get(event["connector"])) is not None:
+            case "retention" | "failed_tables" | "maintenance_limits" | "maintenance_due":
+                if (run := self._runs.get(event["connector"])) is not None:
+                    self._on_report(run, event)
+
+    def _on_report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
+        """Apply a report of a connector's coordinator."""
+        match event["event"]:
+            case "retention":
                 run.reports.retention_text = event["message"]
                 self._on_changed(run)
-            case "failed_tables" if (run := self._runs.get(event["connector"])) is not None:
+            case "failed_tables":
                 run.reports.failed_tables = tuple(event["tables"])
                 self._on_changed(run)
+            case "maintenance_limits":
+                run.maintenance.opened(event["limits"], self._clock.now_ms())
+            case _:
+                run.maintenance.reported(event["table"], event["work"])
 
     def _publish_children(self) -> None:
         ready = [name for name in sorted(self._children) if self._assignments.is_ready(name)]

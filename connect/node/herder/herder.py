@@ -34,6 +34,7 @@ from connect.node.herder.herder_thread import TICK_S, HerderThread
 from connect.node.herder.leader import ClusterLeader
 from connect.node.herder.leader_duties import LeaderDuties
 from connect.node.herder.local_units import LocalUnits
+from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
 from connect.node.herder.periodic_jobs import PeriodicJobs
 from connect.node.herder.reconciliation import Reconciliation
 from connect.node.herder.remote_units import RemoteUnits
@@ -41,12 +42,10 @@ from connect.node.herder.status_publisher import StatusPublisher
 from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus
 from connect.processes.backoff import BackoffPolicy
-from connect.processes.supervisor import SupervisedChild
+from connect.processes.supervisor import ChildLogs, SupervisedChild
 from connect.state.config_store import ConfigStore
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
-
-TRIM_EVERY_MS = 60_000
 
 
 class Herder:
@@ -65,6 +64,11 @@ class Herder:
         grace_ms: how long tasks may drain.
         on_fatal: called when this node must stop.
         on_metrics: called with a child's name and its samples.
+        maintenance: how the maintenance process is run.
+
+    Attributes:
+        election: whether this node leads.
+        maintenance: the maintenance process.
     """
 
     def __init__(
@@ -82,16 +86,17 @@ class Herder:
         grace_ms: int,
         on_fatal: Callable[[BaseException], None],
         on_metrics: Callable[[str, Any], None],
+        maintenance: MaintenanceSettings,
     ) -> None:
-        self._children = children
+        self._logs = ChildLogs(children.values())
         self._clock = clock
         self._grace_ms = grace_ms
-        self._next_trim_ms = 0
         self._ticked_ms: int | None = None
         self._runs: dict[str, ConnectorRun] = {}
         self._publisher = StatusPublisher(store, statuses, node)
         self._thread = HerderThread(self._tick, on_fatal)
         self.election = self._new_election(leader, store, deployer, refresh_ms, on_fatal)
+        self.maintenance = MaintenanceRuns(self._runs, maintenance, self._thread, clock)
         assignments = ChildAssignments(children, clock, grace_ms)
         remote = RemoteUnits(
             store,
@@ -180,6 +185,10 @@ class Herder:
         ticked_ms = self._ticked_ms
         return 0 if ticked_ms is None else self._clock.monotonic_ms() - ticked_ms
 
+    def request_maintenance(self, name: str, *, is_run: bool) -> None:
+        """Run a connector's maintenance now, or stop it until the next request."""
+        self._thread.post(lambda: self.maintenance.request(name, is_run=is_run))
+
     def run_of(self, name: str) -> ConnectorRun | None:
         """Return the observed state of a connector, to read only."""
         return self._runs.get(name)
@@ -211,6 +220,7 @@ class Herder:
             for unit in run.units():
                 unit.stopped.set()  # ends the waits of jobs
         self._thread.cancel_jobs()
+        self.maintenance.close()
 
     def _waits_for_nodes(self, name: str, nodes: Collection[str]) -> None:
         """Note, on the thread of a connector's job, the nodes that it waits for."""
@@ -237,7 +247,5 @@ class Herder:
         self.election.tick(now_ms)
         self._convergence.compare_due(now_ms)
         self._publisher.publish_node()  # a leader that took this node for gone has removed it
-        if now_ms >= self._next_trim_ms:
-            self._next_trim_ms = now_ms + TRIM_EVERY_MS
-            for child in self._children.values():
-                child.trim_log()
+        self.maintenance.tick()
+        self._logs.trim_due(now_ms)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics.process_metrics import Exposition, gauge
@@ -47,6 +47,17 @@ _STATES: tuple[State, ...] = (
     "FAILED",
     "RESTARTING",
 )
+
+_UNDECIDED: Final = {
+    "not_running": "Connector {name} does not run",
+    "not_failed": "Table {table} has no failed commit",
+    "busy": "Table {table} is being committed now; try again in a moment",
+}
+_UNMAINTAINED: Final = {
+    "DISABLED": "Connector {name} does not run, or no iceberg.maintenance key enables the "
+    "maintenance process for it",
+    "NOT_ALLOWED": "The node's property icefloe.maintenance.enabled does not allow maintenance",
+}
 
 
 class NodeHerder:
@@ -284,18 +295,22 @@ class NodeHerder:
         self._connectors.get(name)
         command = {"op": "decide", "connector": name, "table": table, "action": action}
         answer = self._ask("coordinator", command)
-        match answer["state"]:
-            case "not_running":
-                raise ConflictError(f"Connector {name} does not run", connector=name)
-            case "not_failed":
-                raise ConflictError(f"Table {table} has no failed commit", table=table)
-            case "busy":
-                raise ConflictError(
-                    f"Table {table} is being committed now; try again in a moment", table=table
-                )
+        _refuse(_UNDECIDED.get(answer["state"]), name=name, table=table)
         return {k: v for k, v in answer.items() if k not in {"event", "request", "state"}}
+
+    def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
+        """Run the maintenance of a connector's tables now, or stop it."""
+        found = self._views.show(self._connectors.get(name), "maintenance")
+        _refuse(_UNMAINTAINED.get(found["state"]), name=name)
+        self._herder.request_maintenance(name, is_run=is_run)
+        return found
 
     def _tasks(self, state: StoredConnector) -> tuple[int, ...]:
         if state.is_stopped or state.layout is None:
             return ()
         return tuple(range(len(state.layout.tasks)))
+
+
+def _refuse(why: str | None, **names: str) -> None:
+    if why is not None:
+        raise ConflictError(why.format(**names))

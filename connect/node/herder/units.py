@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from connect.model.layout import Layout
 from connect.node.herder.coordinator_reports import CoordinatorReports
+from connect.node.herder.maintenance_plan import MaintenancePlan
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder_api import State
 from connect.processes.backoff import Backoff, BackoffPolicy
@@ -175,6 +176,7 @@ class ConnectorRun:
         has_coordinator: whether the coordinator is placed on this node.
         tasks: units per task id of ``layout``, of those placed on this node.
         restarted: the last requested restart that was done.
+        maintenance: of the connector's tables.
     """
 
     name: str
@@ -188,6 +190,7 @@ class ConnectorRun:
     has_coordinator: bool = False
     tasks: Mapping[int, Unit] = field(default_factory=dict)
     restarted: str | None = None
+    maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
 
     @classmethod
     def of(cls, name: str, policy: BackoffPolicy) -> ConnectorRun:
@@ -235,3 +238,4 @@ class ConnectorRun:
         self.config = None
         self.has_coordinator = False
         self.reports.clear_alarms()
+        self.maintenance.closed()

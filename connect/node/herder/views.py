@@ -24,7 +24,7 @@ from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import NotAllowedError, UnavailableError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
-from connect.operations.orphan_age import orphan_age
+from connect.operations.orphan_age import OrphanAgeReport, orphan_age
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
 from connect.state.connector_state import StoredConnector
 
@@ -44,6 +44,7 @@ class Views:
         opened: clients for a connector's configuration, its catalog among them.
         exposition: metrics.
         clock: for time limits.
+        maintenance_of: returns the view of a connector's maintenance.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Views:
         opened: Callable[[Mapping[str, str]], AbstractContextManager[ConnectorClients]],
         exposition: Exposition,
         clock: Clock,
+        maintenance_of: Callable[[str], Mapping[str, Any]],
     ) -> None:
+        self._maintenance_of = maintenance_of
         self._run_of = run_of
         self._configs = configs
         self._admin = admin
@@ -83,6 +86,8 @@ class Views:
                 found = self._lag(state)
             case "dead-letters":
                 found = self._dead_letters(state)
+            case "maintenance":
+                found = self._maintenance_of(state.name)
             case "orphan-age":
                 found = self._orphan_age(state)
             case "audit":
@@ -124,11 +129,20 @@ class Views:
 
     def _orphan_age(self, state: StoredConnector) -> Mapping[str, Any]:
         """Return the age from which files that no table references may be deleted."""
+        with reachable():
+            return self.orphan_age(state).as_json()
+
+    def orphan_age(self, state: StoredConnector) -> OrphanAgeReport:
+        """Return the age from which files that no table references may be deleted.
+
+        Raises:
+            ConfigError: the connector's configuration is not valid, or the broker refuses.
+            RetriableError: the broker cannot be reached.
+        """
         reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
         try:
-            with reachable():
-                config = self._configs.parsed(state)
-                return orphan_age(self._admin, reader, config, self._clock).as_json()
+            config = self._configs.parsed(state)
+            return orphan_age(self._admin, reader, config, self._clock)
         finally:
             reader.close()
 

@@ -54,6 +54,24 @@ def read_orphan_age(name: ConnectorName, herder: HerderDep) -> m.OrphanAge:
     return m.OrphanAge.model_validate(_view(herder, name, "orphan-age"))
 
 
+@router.get("/maintenance", dependencies=[_READ], responses=errors(404, 503))
+def read_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+    """Show which maintenance of tables is due, runs, and was done."""
+    return om.Maintenance.model_validate(_view(herder, name, "maintenance"))
+
+
+@router.post("/maintenance/run", dependencies=[_DECIDE], responses=errors(404, 409, 503))
+def run_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+    """Begin all enabled maintenance of all tables now, also after a stop."""
+    return _requested(herder, name, is_run=True)
+
+
+@router.post("/maintenance/stop", dependencies=[_DECIDE], responses=errors(404, 409, 503))
+def stop_maintenance(name: ConnectorName, herder: HerderDep) -> om.Maintenance:
+    """Stop maintenance, until a run is requested or the node is started again."""
+    return _requested(herder, name, is_run=False)
+
+
 @router.get("/audit", dependencies=[rule("read", "connector")], responses=errors(404, 503))
 def read_audit(name: ConnectorName, herder: HerderDep) -> m.Audit:
     """Compare rows in with rows out; reads the control topic and every manifest."""
@@ -143,6 +161,12 @@ def reset_valid_through(name: ConnectorName, body: m.ResetRequest, herder: Herde
     with not_found(f"Connector {name} not found"):
         found = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
     return m.Reset.model_validate(KNOWN.masked(found))
+
+
+def _requested(herder: HerderApi, name: str, *, is_run: bool) -> om.Maintenance:
+    with not_found(f"Connector {name} not found"):
+        found = herder.request_maintenance(name, is_run=is_run)
+    return om.Maintenance.model_validate(KNOWN.masked(found, kept=_KEPT_NAMES))
 
 
 def _view(herder: HerderApi, name: str, view: View) -> Any:

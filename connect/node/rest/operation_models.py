@@ -1,4 +1,4 @@
-"""Bodies of ``operations``: dead letters, preview, migration check, catalog check."""
+"""Bodies of operations: dead letters, maintenance, preview, migration check, catalog check."""
 
 from __future__ import annotations
 
@@ -164,6 +164,21 @@ class CatalogChecked(View):
     refusal: str | None
     not_removed: list[str] = Field(description="scratch tables and namespaces that still exist")
     checks: list[dict[str, Any]]
+
+
+class Maintenance(View):
+    """Maintenance of the connector's tables, as the node of its coordinator last saw it.
+
+    ``state``: ``DISABLED`` (by the configuration, or the connector does not run), ``NOT_ALLOWED``
+    (by the node), ``IDLE``, ``WAITING`` (due work begins soon), ``RUNNING`` or ``STOPPED`` (by an
+    operator).
+    """
+
+    state: str
+    due: list[dict[str, Any]] = Field(description="work that is due, by table, with its cause")
+    results: list[dict[str, Any]] = Field(description="the last run of each work of each table")
+    bytes_last_hour: int
+    bytes_per_hour: int | None
 
 
 class PreviewRequest(Body):

@@ -288,6 +288,13 @@ class FakeHerder:
                 "valid_through_ms": None,
                 "partitions": [],
             },
+            "maintenance": {
+                "state": "DISABLED",
+                "due": [],
+                "results": [],
+                "bytes_last_hour": 0,
+                "bytes_per_hour": None,
+            },
             "orphan-age": {"oldest_announcement_ms": None, "safe_age_ms": 259_200_000},
             "dead-letters": {"topic": None, "last": []},
             "audit": {
@@ -306,6 +313,11 @@ class FakeHerder:
         """Nothing ever waits."""
         self._get(name)
         raise ConflictError(f"Table {table} has no failed commit", action=action)
+
+    def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
+        """Nothing is ever enabled."""
+        self._get(name)
+        raise ConflictError(f"Connector {name} has no maintenance", is_run=is_run)
 
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
         """Echo."""

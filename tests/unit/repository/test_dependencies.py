@@ -53,7 +53,9 @@ def test_everything_that_is_locked_is_listed() -> None:
     assert sum(len(one["hashes"]) for one in listed) > lock.count("sha256:")
     jars = json.loads((ROOT / "connect" / "jvm" / "jars.lock").read_text())
     digests = {
-        digest for part in ("spark-kafka", "iceberg-spark") for digest in jars[part].values()
+        digest
+        for part in ("spark-kafka", "iceberg-spark", "iceberg-aws", "jdbc")
+        for digest in jars[part].values()
     }
     jar_digests = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
     assert jar_digests == digests

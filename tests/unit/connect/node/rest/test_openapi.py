@@ -153,7 +153,11 @@ class Leaderless(FakeHerder):
 
 
 class Deciding(FakeHerder):
-    """A herder with a failed table."""
+    """A herder with a failed table, and with tables that are maintained."""
+
+    def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
+        """It begins, or ends."""
+        return {**self.extension(name, "maintenance"), "state": "IDLE" if is_run else "RUNNING"}
 
     def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Something was given up."""

@@ -1,0 +1,63 @@
+"""``icefloe maintenance``: compaction and other work on a connector's tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from connect.cli.gitops.output import Output, emit
+from connect.cli.rest_client import DEFAULT_URL, Url, ask
+from connect.cli.terminal import echo
+
+maintenance_app = typer.Typer(
+    name="maintenance", help="Maintenance of a connector's tables.", no_args_is_help=True
+)
+
+Connector = Annotated[str, typer.Argument(help="Name of the connector.")]
+_NUMBERS: Final = {
+    "rewritten_files": "{} data files rewritten",
+    "rewritten_bytes": "{} bytes",
+    "added_files": "into {} files",
+    "removed_delete_files": "{} delete files removed",
+    "rewritten_manifests": "{} manifests rewritten",
+    "orphan_files": "{} orphan files deleted",
+    "failed_files": "{} files not rewritten, others changed them",
+}
+
+
+@maintenance_app.command()
+def status(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Show which work is due, runs, and was done last for each table."""
+    _show(connector, ask(url, "GET", connector, "maintenance"), output)
+
+
+@maintenance_app.command()
+def run(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Begin all enabled work on all tables now, also outside of the window."""
+    found = ask(url, "POST", connector, "maintenance", "run")
+    emit(output, found, names=[connector], as_table=lambda: echo(f"{connector}: begins now"))
+
+
+@maintenance_app.command()
+def stop(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Stop the work that runs, and begin none until the next `run` or start of the node."""
+    found = ask(url, "POST", connector, "maintenance", "stop")
+    emit(output, found, names=[connector], as_table=lambda: echo(f"{connector}: stopped"))
+
+
+def _show(connector: str, found: dict[str, Any], output: Output) -> None:
+    def as_table() -> None:
+        echo(f"{connector}  {found['state']}")
+        for one in found["due"]:
+            echo(f"{one['table']}  {one['work']}  due: {one['files']} files")
+        for one in found["results"]:
+            echo(f"{one['table']}  {one['work']}  {one['state']}  {_text(one)}")
+
+    emit(output, found, names=[connector], as_table=as_table)
+
+
+def _text(result: dict[str, Any]) -> str:
+    if result["state"] == "FAILED":
+        return f"{result['code']}: {result['message']}"
+    return ", ".join(text.format(result[key]) for key, text in _NUMBERS.items() if result.get(key))

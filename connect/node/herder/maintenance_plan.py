@@ -1,0 +1,206 @@
+"""The maintenance of one connector's tables, as this node plans it.
+
+Rules of this file:
+- The coordinator reports what is due, and the limits of the configuration. Nothing is stored: after
+  a restart of the node, the coordinator reports again.
+- The plan is pure: the time is given, and the work is only named.
+- The removal of orphan files is due once in each interval since 1970. So a node that is restarted
+  often still removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from connect.config.connector import MaintenanceConfig
+
+HOUR_MS: Final = 3_600_000
+ORPHAN_FILES: Final = "orphan-files"
+REWRITES: Final = frozenset({"delete-files", "small-files"})
+"""Work that rewrites data files, and counts for the bytes per hour."""
+_COVERS: Final = {"delete-files": ("delete-files", "small-files")}
+TABLES_MAX: Final = 10_000
+RESULTS_MAX: Final = 1_000
+
+Job: TypeAlias = dict[str, Any]
+"""``table``, ``work`` in order, ``bytes_max``; ``older_than_ms`` is added when it is sent."""
+
+
+@dataclass(slots=True)
+class MaintenancePlan:
+    """What is known of one connector's maintenance. Changed by the herder's thread only.
+
+    Collections of results are replaced, so that readers need no lock.
+
+    Attributes:
+        limits: of the configuration; None while none is enabled.
+        due: table -> work -> number of files that cause it.
+        results: (table, work) -> the last report of the maintenance process.
+        is_held: an operator stopped the maintenance.
+        is_requested: an operator asked for a run now.
+    """
+
+    limits: MaintenanceConfig | None = None
+    due: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    results: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    is_held: bool = False
+    is_requested: bool = False
+    _since_ms: int = 0
+    _begun_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _rewritten: Sequence[tuple[int, int]] = ()
+
+    def opened(self, given: Mapping[str, Any] | None, now_ms: int) -> None:
+        """A coordinator began to work; what a former one reported is forgotten.
+
+        Args:
+            given: fields of ``MaintenanceConfig`` and ``tables``; None if nothing is enabled.
+            now_ms: wall clock.
+        """
+        self.due = {}
+        self.limits = None
+        if given is not None:
+            fields = dict(given)
+            tables: Sequence[str] = fields.pop("tables")
+            window = fields.pop("window")
+            self.limits = MaintenanceConfig(**fields, window=window and (window[0], window[1]))
+            self.due = {table: {} for table in tables}
+        self._since_ms = self._since_ms or now_ms
+
+    def reported(self, table: str, work: Mapping[str, int]) -> None:
+        """Take the coordinator's report of the work that is due for a table."""
+        if table in self.due or len(self.due) < TABLES_MAX:
+            self.due = {**self.due, table: dict(work)}
+
+    def closed(self) -> None:
+        """The connector does not run on this node any more."""
+        self.limits, self.due = None, {}
+        self.is_requested = False
+
+    def jobs(self, now_ms: int) -> list[Job]:
+        """Return the work that may begin now.
+
+        Args:
+            now_ms: wall clock.
+        """
+        limits = self.limits
+        if limits is None or self.is_held:
+            return []
+        if not (self.is_requested or _is_within(limits.window, now_ms)):
+            return []
+        left = limits.bytes_per_hour - self.bytes_of_hour(now_ms)
+        found: list[Job] = []
+        for table, counts in self.due.items():
+            work = [
+                w
+                for w in self._work(limits, table, counts, now_ms)
+                if left > 0 or w not in REWRITES
+            ]
+            if work:
+                found.append({"table": table, "work": work, "bytes_max": max(0, left)})
+        share = max(1, sum(1 for job in found if REWRITES.intersection(job["work"])))
+        for job in found:
+            job["bytes_max"] //= share
+        return found
+
+    def begun(self, jobs: Iterable[Job], now_ms: int) -> None:
+        """These jobs were given to the maintenance process."""
+        self.is_requested = False
+        for job in jobs:
+            for work in job["work"]:
+                for covered in _COVERS.get(work, (work,)):
+                    self._begun_ms[job["table"], covered] = now_ms
+
+    def received(self, report: Mapping[str, Any], now_ms: int) -> None:
+        """Take a report of the maintenance process."""
+        key = (report["table"], report["work"])
+        shown = {k: v for k, v in report.items() if k not in {"event", "connector"}}
+        results = {k: v for k, v in self.results.items() if k != key}
+        while len(results) >= RESULTS_MAX:
+            results.pop(next(iter(results)))
+        self.results = {**results, key: {**shown, "time_ms": now_ms}}
+        if report["state"] == "DONE":  # the coordinator reports again after its next commit
+            covered = _COVERS.get(key[1], (key[1],))
+            counts = self.due.get(key[0], {})
+            left = {w: count for w, count in counts.items() if w not in covered}
+            self.due = {**self.due, key[0]: left}
+        if size := report.get("rewritten_bytes"):
+            kept = [one for one in self._rewritten if one[0] > now_ms - HOUR_MS]
+            self._rewritten = [*kept, (now_ms, size)]
+
+    def ended(self, code: str, message: str, now_ms: int) -> None:
+        """The process ended: what it had not finished has failed."""
+        for result in list(self.results.values()):
+            if result["state"] == "RUNNING":
+                failed = {"state": "FAILED", "code": code, "message": message}
+                self.received({**result, **failed}, now_ms)
+
+    def bytes_of_hour(self, now_ms: int) -> int:
+        """Return the size of the data files that were rewritten in the last hour."""
+        return sum(size for at_ms, size in self._rewritten if at_ms > now_ms - HOUR_MS)
+
+    def view(self, now_ms: int, *, is_allowed: bool, is_running: bool) -> dict[str, Any]:
+        """Return the view of the REST API as a JSON object."""
+        limits = self.limits
+        return {
+            "state": self._state(now_ms, is_allowed=is_allowed, is_running=is_running),
+            "due": [
+                {"table": table, "work": work, "files": count}
+                for table, counts in self.due.items()
+                for work, count in counts.items()
+            ],
+            "results": list(self.results.values()),
+            "bytes_last_hour": self.bytes_of_hour(now_ms),
+            "bytes_per_hour": None if limits is None else limits.bytes_per_hour,
+        }
+
+    def _state(self, now_ms: int, *, is_allowed: bool, is_running: bool) -> str:
+        if self.limits is None:
+            return "DISABLED"
+        if not is_allowed:
+            return "NOT_ALLOWED"
+        if is_running:
+            return "RUNNING"
+        if self.is_held:
+            return "STOPPED"
+        return "WAITING" if self.is_requested or self.jobs(now_ms) else "IDLE"
+
+    def _work(
+        self, limits: MaintenanceConfig, table: str, counts: Mapping[str, int], now_ms: int
+    ) -> list[str]:
+        if self.is_requested:
+            return _enabled(limits)
+        work = [w for w in counts if self._has_rested(limits, table, w, now_ms)]
+        for first in [w for w in work if w in _COVERS]:
+            work = [w for w in work if w == first or w not in _COVERS[first]]
+        interval_ms = limits.orphan_interval_ms
+        last_ms = self._begun_ms.get((table, ORPHAN_FILES), self._since_ms)
+        if limits.orphan_age_ms is not None and now_ms // interval_ms > last_ms // interval_ms:
+            work.append(ORPHAN_FILES)
+        return work
+
+    def _has_rested(self, limits: MaintenanceConfig, table: str, work: str, now_ms: int) -> bool:
+        last_ms = self._begun_ms.get((table, work))
+        return last_ms is None or now_ms - last_ms >= limits.min_interval_ms
+
+
+def _enabled(limits: MaintenanceConfig) -> list[str]:
+    """Return all work that the configuration enables, in order."""
+    found = {
+        "delete-files": limits.min_delete_files,
+        "manifests": limits.min_manifests,
+        ORPHAN_FILES: limits.orphan_age_ms,
+    }
+    return [work for work, value in found.items() if value is not None]
+
+
+def _is_within(window: tuple[int, int] | None, now_ms: int) -> bool:
+    """Return whether a time is within a daily window, UTC."""
+    if window is None:
+        return True
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    minute = moment.hour * 60 + moment.minute
+    first, end = window
+    return first <= minute < end if first < end else minute >= first or minute < end

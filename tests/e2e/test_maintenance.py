@@ -1,0 +1,116 @@
+"""Maintenance of tables through the whole product: begun by the node when work is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.support.running_stack import RunningStack, duckdb_rows, pick
+from tests.support.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+KEYED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "name", StringType(), required=False),
+    identifier_field_ids=[1],
+)
+KEYS = 20
+PREFIX = "iceberg__maintenance__"
+SETTINGS = {
+    f"{PREFIX}rewrite_data_files__enabled": "true",
+    f"{PREFIX}rewrite_data_files__min_delete_files": "3",
+    f"{PREFIX}min_interval_ms": "0",
+    f"{PREFIX}expire_snapshots__enabled": "true",
+    f"{PREFIX}expire_snapshots__max_age_ms": "0",
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__default_id_columns": "id",
+}
+
+
+class Upserts:
+    """A connector with upserts, and the rows that its table must have."""
+
+    def __init__(self, running: RunningStack) -> None:
+        self.running = running
+        self.name = unique_name("maintained")
+        self.topic = running.topic("source")
+        self.table = f"kept.{self.name.replace('-', '_')}"
+        self.rows: list[tuple[int, str]] = []
+        running.table(self.table, schema=KEYED)
+        config = running.connector(topics=self.topic, iceberg__tables=self.table, **SETTINGS)
+        config["iceberg.control.topic"] = running.topic("control")
+        running.create(self.name, config)
+
+    def produce(self, turn: int) -> None:
+        """Write every key again, and wait until that is in the table."""
+        rows = [{"id": key, "name": f"turn {turn}"} for key in range(KEYS)]
+        self.running.produce(self.topic, *rows)
+        self.rows = [(key, f"turn {turn}") for key in range(KEYS)]
+        self.running.until(lambda: self.read() == self.rows, lambda: f"turn {turn}: {self.view()}")
+
+    def read(self) -> list[tuple[Any, ...]]:
+        """The rows as DuckDB reads them."""
+        table = self.running.catalog.load_table(self.table)
+        return duckdb_rows(table, "id", "name") if table.current_snapshot() else []
+
+    def view(self) -> dict[str, Any]:
+        """What the node says of the maintenance."""
+        path = f"/icefloe/v1/connectors/{self.name}/maintenance"
+        found: dict[str, Any] = self.running.api.get(path).json()
+        return found
+
+    def delete_files(self) -> int:
+        """Delete files of the newest snapshot."""
+        snapshot = self.running.catalog.load_table(self.table).current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        return int(snapshot.summary["total-delete-files"] or 0)
+
+    def maintained(self) -> None:
+        """Wait until no delete file is left and no work runs."""
+        self.running.until(
+            lambda: self.delete_files() == 0 and self.view()["state"] == "IDLE",
+            lambda: f"maintenance: {self.view()}",
+        )
+
+
+def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack) -> None:
+    """The node begins it by itself, ends the process, and every row stays; REST and CLI show it."""
+    upserts = Upserts(running)
+    for turn in range(4):
+        upserts.produce(turn)
+    upserts.maintained()
+    assert upserts.read() == upserts.rows
+    # PyIceberg refuses tables with equality deletes
+    found = running.catalog.load_table(upserts.table).scan().to_arrow().to_pylist()
+    assert pick(found, "id", "name") == upserts.rows
+    status, shown = running.icefloe("maintenance", "status", upserts.name)
+    assert status == 0
+    assert "delete-files  DONE" in shown
+    assert running.counts(upserts.name)["maintenance_delete_files_removed"] >= 3
+    assert not [a for _, a in running.processes() if "worker.maintenance" in a]
+    assert running.icefloe("maintenance", "stop", upserts.name)[0] == 0
+    for turn in range(4, 8):
+        upserts.produce(turn)
+    assert upserts.view()["state"] == "STOPPED"
+    assert upserts.delete_files() >= 3
+    assert running.icefloe("maintenance", "run", upserts.name)[0] == 0
+    upserts.maintained()
+    assert upserts.read() == upserts.rows
+    running.delete(upserts.name)
+
+
+def test_a_connector_that_enables_nothing_has_no_maintenance(running: RunningStack) -> None:
+    """It says so, and a request for a run is refused."""
+    name, topic = unique_name("unmaintained"), running.topic("source")
+    table = f"kept.{name.replace('-', '_')}"
+    running.table(table)
+    running.create(name, running.connector(topics=topic, iceberg__tables=table))
+    path = f"/icefloe/v1/connectors/{name}/maintenance"
+    running.until(lambda: running.api.get(path).json()["state"] == "DISABLED", lambda: "a view")
+    assert running.api.post(f"{path}/run").status_code == 409
+    assert running.api.get(path.replace(name, "none")).status_code == 404
+    running.delete(name)

@@ -1,0 +1,332 @@
+"""Tables before and after maintenance, read by readers that know nothing of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyiceberg.partitioning import PartitionField as SpecField
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform
+
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from control_schemas.events import ContentFile
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableCommitted
+from coordinator.maintenance.due_work import DueWork
+from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
+from tests.support.places import MIRROR, SCHEMA
+from tests.support.running_stack import duckdb_rows
+from tests.support.stack import RestCatalog
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    connector,
+    equality_delete,
+    partition_of,
+    reference,
+    table_commit,
+    written_file,
+)
+from worker.maintenance.java_catalog import JavaCatalog
+from worker.maintenance.table_actions import SUMMARY_PROPERTY, TableActions
+from worker.spark.session import Session
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.java,
+    # pyspark leaves the sockets of collected results to the garbage collector
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+]
+ALL_BYTES = 10**12
+KEYS = 4
+ROUNDS = int(os.environ.get("MAINTAINED_ROUNDS", "60"))
+"""Commits of a stream: 720 are an hour with an interval of 5 s."""
+COSTS = ("CommitFailedException", "NotFoundException")
+"""A commit was faster, or an expiry removed the snapshot that was read."""
+MAINTAINED = {
+    "iceberg__maintenance__rewrite_data_files__enabled": "true",
+    "iceberg__maintenance__rewrite_data_files__min_delete_files": "10",
+    "iceberg__maintenance__expire_snapshots__enabled": "true",
+    "iceberg__maintenance__expire_snapshots__max_age_ms": "0",
+    "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": "3",
+}
+Row = tuple[int, str]
+
+
+class Maintained:
+    """A table that a coordinator commits to, and that Spark maintains.
+
+    Args:
+        session: Spark.
+        catalog: where the table is.
+        java: the same, for the Java client.
+        table: the table.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        catalog: CatalogGateway,
+        java: JavaCatalog,
+        table: Table,
+    ) -> None:
+        self._session = session
+        self._catalog = catalog
+        self._java = java
+        self.name = table.name()
+        self.committer = self.new_committer()
+        self._offset = 0
+
+    def new_committer(
+        self, report: Callable[[str, Mapping[str, int]], None] | None = None, **settings: str
+    ) -> Committer:
+        """A coordinator's committer that knows nothing of the others."""
+        config = connector("c", [".".join(self.name)], **settings)
+        due = None if report is None else DueWork(config, report)
+        return Committer(self._catalog, config, QuickClock(), due=due)
+
+    def now(self) -> Table:
+        """The table as it is."""
+        return self._catalog.load(self.name)
+
+    def commit(self, *rows: Row, is_upsert: bool = False) -> list[ContentFile]:
+        """Commit a file for each row, and a delete of its key before it if it is an upsert."""
+        table = self.now()
+        data, deletes = [], []
+        for key, text in rows:
+            row = {"id": key, "name": text}
+            partition = partition_of(table, row)
+            data.append(written_file(table, [row], partition=partition))
+            if is_upsert:
+                deletes.append(replace(equality_delete(table, key), partition=partition))
+        event = announced(reference(table), data, deletes, offset=self._offset)
+        self._offset += 1
+        self.announce(event)
+        return data
+
+    def announce(self, event: Any, committer: Committer | None = None) -> TableCommitted:
+        """Commit what is announced."""
+        outcome = (committer or self.committer).commit(table_commit([event]))
+        assert isinstance(outcome, TableCommitted), outcome
+        return outcome
+
+    def actions(self, target_bytes: int | None = None) -> TableActions:
+        """Actions on the table as it is now, or was, if it changes before they are called."""
+        spark = self._session.spark
+        return TableActions(
+            spark,
+            self._java.load(spark, self.name),
+            branch="main",
+            target_bytes=target_bytes,
+            min_input_files=2,
+        )
+
+    def rows(self) -> list[Row]:
+        """The rows, on which Spark and DuckDB agree."""
+        spark = self._session.spark
+        of_duckdb = duckdb_rows(self.now(), "id", "name")
+        read = spark.read.format("iceberg").load(self.now().metadata_location)
+        of_spark = [(row.id, row.name) for row in read.collect()]
+        assert sorted(of_spark) == of_duckdb
+        return sorted(of_spark)
+
+    def figures(self) -> dict[str, int]:
+        """Sizes that must not grow, and the time of a query."""
+        summary = self.summary()
+        started = time.monotonic_ns()
+        duckdb_rows(self.now(), "id", "name")
+        return {
+            "data files": int(summary["total-data-files"]),
+            "delete files": int(summary["total-delete-files"]),
+            "snapshots": len(self.now().metadata.snapshots),
+            "query ms": (time.monotonic_ns() - started) // 10**6,
+        }
+
+    def summary(self) -> Mapping[str, str]:
+        """Properties of the newest snapshot."""
+        snapshot = self.now().current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        return snapshot.summary.additional_properties
+
+
+@pytest.fixture
+def make(rest_catalog: RestCatalog, spark_session: Session) -> Iterator[Callable[..., Maintained]]:
+    """Makes a table in the Java REST catalog."""
+    catalog = open_catalog("iceberg", rest_catalog.properties)
+    java = JavaCatalog.of("iceberg", rest_catalog.properties)
+
+    def made(*fields: SpecField) -> Maintained:
+        name = ("db", f"m_{uuid4().hex[:8]}")
+        properties = {"write.delete.mode": "merge-on-read"}
+        table = catalog.create(name, SCHEMA, PartitionSpec(*fields), properties)
+        return Maintained(spark_session, catalog, java, table)
+
+    yield made
+    catalog.close()
+
+
+BUCKETS = SpecField(1, 1000, BucketTransform(3), "id_bucket")
+
+
+@pytest.mark.parametrize("fields", [(), (BUCKETS,)], ids=["unpartitioned", "buckets"])
+def test_an_upsert_table_is_readable_without_deletes(
+    make: Callable[..., Maintained], fields: tuple[SpecField, ...]
+) -> None:
+    """No delete file is left, readers agree row by row, and the floor is found by a successor."""
+    table = make(*fields)
+    table.commit(*((key, "first") for key in range(KEYS)))
+    for turn in range(3):
+        table.commit(*((key, f"turn {turn}") for key in range(turn, KEYS)), is_upsert=True)
+    wanted = table.rows()
+    assert wanted == [(0, "turn 0"), (1, "turn 1"), (2, "turn 2"), (3, "turn 2")]
+    mirror = table.now().properties[MIRROR]
+    done = table.actions().apply_delete_files(ALL_BYTES)
+    assert done.removed_delete_files
+    assert table.summary()["total-delete-files"] == "0"
+    assert table.summary()[SUMMARY_PROPERTY] == "delete-files"
+    assert table.rows() == wanted
+    # PyIceberg refuses tables with equality deletes
+    assert sorted(map(tuple, table.now().scan().to_pandas().values)) == wanted
+    assert table.now().properties[MIRROR] == mirror
+    table.committer = table.new_committer()
+    table.commit((3, "after"), is_upsert=True)
+    assert table.rows() == [*wanted[:3], (3, "after")]
+
+
+def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., Maintained]) -> None:
+    """Still no delete file is left: one that applies to no file is removed."""
+    table = make()
+    files = table.commit(*((key, "first") for key in range(6)))
+    table.commit((1, "second"), is_upsert=True)
+    wanted = table.rows()
+    done = table.actions(files[0].file_size_in_bytes).apply_delete_files(ALL_BYTES)
+    assert (done.rewritten_files, done.removed_delete_files) == (1, 1)
+    assert table.summary()["total-delete-files"] == "0"
+    assert table.rows() == wanted
+
+
+def test_a_delete_that_is_committed_meanwhile_reaches_rewritten_rows(
+    make: Callable[..., Maintained],
+) -> None:
+    """The coordinator commits between the start of the rewrite and its commit."""
+    table = make()
+    for turn in range(3):
+        table.commit(*((key, f"turn {turn}") for key in range(KEYS)), is_upsert=True)
+    actions = table.actions()  # it rewrites the table as it is now
+    table.commit((1, "meanwhile"), (9, "new"), is_upsert=True)
+    actions.apply_delete_files(ALL_BYTES)
+    wanted = [(0, "turn 2"), (1, "meanwhile"), (2, "turn 2"), (3, "turn 2"), (9, "new")]
+    assert table.rows() == wanted
+    table.actions().apply_delete_files(ALL_BYTES)
+    assert table.rows() == wanted
+    assert table.summary()["total-delete-files"] == "0"
+
+
+def test_compacted_files_are_not_committed_again(make: Callable[..., Maintained]) -> None:
+    """A repeated announcement of a file that a compaction replaced adds no row twice."""
+    table = make()
+    files = [table.commit((key, "once"))[0] for key in range(6)]
+    done = table.actions().compact(ALL_BYTES)
+    assert (done.rewritten_files, done.added_files) == (6, 1)
+    wanted = table.rows()
+    for number, committer in enumerate((table.committer, table.new_committer())):
+        event = announced(reference(table.now()), files[:2], offset=90 + number)
+        outcome = table.announce(event, committer)
+        assert outcome.snapshot_id is None
+    assert table.rows() == wanted == [(key, "once") for key in range(6)]
+
+
+def test_the_bytes_bound_a_rewrite(make: Callable[..., Maintained]) -> None:
+    """A part of the files is rewritten, the next run takes the others."""
+    table = make()
+    for key in range(8):
+        table.commit((key, "x"))
+    size = int(table.summary()["total-files-size"])
+    assert table.actions().compact(size // 2).rewritten_files == 4
+    assert table.actions().compact(size).rewritten_files == 5
+    assert table.rows() == [(key, "x") for key in range(8)]
+
+
+def test_a_stream_of_upserts_keeps_its_files_flat(make: Callable[..., Maintained]) -> None:
+    """Maintenance while the coordinator commits: few snapshots and files, and every row."""
+    table = make(BUCKETS)
+    due = threading.Event()
+    ended = threading.Event()
+
+    def report(_: str, work: Mapping[str, int]) -> None:
+        if work:
+            due.set()
+
+    def maintain() -> None:
+        while not ended.is_set() or due.is_set():
+            if due.wait(0.1):
+                due.clear()
+                try:
+                    table.actions().apply_delete_files(ALL_BYTES)
+                except Py4JJavaError as error:  # others commit much faster than in production
+                    if not any(name in str(error) for name in COSTS):
+                        raise
+
+    table.committer = table.new_committer(report, **MAINTAINED)
+    expected: dict[int, str] = {}
+    figures = []
+    with ThreadPoolExecutor(1) as threads:
+        maintaining = threads.submit(maintain)
+        try:
+            for turn in range(ROUNDS):
+                row = (turn % 20, f"turn {turn}")
+                table.commit(row, is_upsert=True)
+                expected |= dict([row])
+                if turn % (ROUNDS // 10) == 0:
+                    figures.append(table.figures())
+        finally:
+            ended.set()
+        maintaining.result(600)
+    table.actions().apply_delete_files(ALL_BYTES)
+    assert table.rows() == sorted(expected.items())
+    table.commit((99, "last"), is_upsert=True)
+    figures.append(table.figures())
+    print(*figures, sep="\n")
+    assert figures[-1]["data files"] <= 3 + 1
+    assert figures[-1]["delete files"] <= 1
+    assert figures[-1]["snapshots"] < 3 + 2 * EXPIRED_AT_ONCE
+    table.committer.close()
+
+
+def test_manifests_are_rewritten(make: Callable[..., Maintained]) -> None:
+    """Into one, and the rows are the same."""
+    table = make()
+    for key in range(5):
+        table.commit((key, "x"))
+    wanted = table.rows()
+    assert table.actions().rewrite_manifests().rewritten_manifests == 5
+    snapshot = table.now().current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.now().io)) == 1
+    assert table.rows() == wanted
+
+
+def test_orphan_files_are_deleted_by_age(make: Callable[..., Maintained]) -> None:
+    """A file that no snapshot lists goes when it is old enough; files of the table stay."""
+    table = make()
+    table.commit((1, "x"))
+    waiting = written_file(table.now(), [{"id": 2, "name": "announced"}]).file_path
+    older_ms = 1_000 * (Path(waiting.removeprefix("file://")).stat().st_mtime_ns // 10**9)
+    assert table.actions().remove_orphan_files(older_ms - 60_000).orphan_files == 0
+    assert table.now().io.new_input(waiting).exists()
+    assert table.actions().remove_orphan_files(older_ms + 60_000).orphan_files == 1
+    assert not table.now().io.new_input(waiting).exists()
+    assert table.rows() == [(1, "x")]

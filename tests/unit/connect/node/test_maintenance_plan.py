@@ -1,0 +1,146 @@
+"""Which maintenance a node begins, by the limits of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from connect.config.connector import MaintenanceConfig
+from connect.node.herder.maintenance_plan import HOUR_MS, MaintenancePlan
+
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS  # noon, UTC
+
+
+def plan(*tables: str, **limits: Any) -> MaintenancePlan:
+    """A plan whose coordinator has just begun."""
+    made = MaintenancePlan()
+    config = MaintenanceConfig(min_input_files=5, min_delete_files=2, **limits)
+    made.opened({**asdict(config), "tables": list(tables)}, NOW_MS)
+    return made
+
+
+def done(found: MaintenancePlan, table: str, size: int, at_ms: int) -> None:
+    """The process has rewritten so many bytes."""
+    report = {"table": table, "work": "small-files", "state": "DONE", "rewritten_bytes": size}
+    found.received(report, at_ms)
+
+
+def work(found: MaintenancePlan, now_ms: int) -> dict[str, list[str]]:
+    """Table -> the work that may begin."""
+    return {job["table"]: job["work"] for job in found.jobs(now_ms)}
+
+
+def test_what_is_due_begins() -> None:
+    """One rewrite applies delete files and compacts; each table has its share of the bytes."""
+    found = plan("db.a", "db.b", "db.c", bytes_per_hour=1000)
+    found.reported("db.a", {"delete-files": 3, "small-files": 9, "manifests": 4})
+    found.reported("db.b", {"small-files": 5})
+    found.reported("db.c", {"manifests": 5})
+    jobs = found.jobs(NOW_MS)
+    assert jobs == [
+        {"table": "db.a", "work": ["delete-files", "manifests"], "bytes_max": 500},
+        {"table": "db.b", "work": ["small-files"], "bytes_max": 500},
+        {"table": "db.c", "work": ["manifests"], "bytes_max": 500},
+    ]
+
+
+def test_nothing_begins_without_limits() -> None:
+    """A connector without the keys, and one that does not run on this node."""
+    found = MaintenancePlan()
+    found.reported("db.a", {"small-files": 9})
+    assert not found.jobs(NOW_MS)
+    found = plan("db.a")
+    found.reported("db.a", {"small-files": 9})
+    found.closed()
+    assert not found.jobs(NOW_MS)
+    assert found.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "DISABLED"
+
+
+def test_the_same_work_rests() -> None:
+    """It begins again after the interval, also if it has failed."""
+    found = plan("db.a", min_interval_ms=1000)
+    found.reported("db.a", {"small-files": 9})
+    found.begun(found.jobs(NOW_MS), NOW_MS)
+    found.reported("db.a", {"small-files": 10, "delete-files": 2})
+    assert work(found, NOW_MS + 999) == {"db.a": ["delete-files"]}
+    assert work(found, NOW_MS + 1000) == {"db.a": ["delete-files"]}
+    found.reported("db.a", {"small-files": 10})
+    assert work(found, NOW_MS + 1000) == {"db.a": ["small-files"]}
+
+
+def test_the_bytes_of_an_hour_are_a_limit() -> None:
+    """Work that rewrites no data continues."""
+    found = plan("db.a", bytes_per_hour=100)
+    found.reported("db.a", {"small-files": 9, "manifests": 4})
+    done(found, "db.a", 60, NOW_MS)
+    found.reported("db.a", {"small-files": 9, "manifests": 4})
+    assert found.jobs(NOW_MS + 1)[0]["bytes_max"] == 40
+    done(found, "db.a", 60, NOW_MS + 1)
+    assert work(found, NOW_MS + 2) == {"db.a": ["manifests"]}
+    found.reported("db.a", {"small-files": 9, "manifests": 4})
+    assert work(found, NOW_MS + 2) == {"db.a": ["manifests"]}
+    assert found.jobs(NOW_MS + HOUR_MS)[0] == {
+        "table": "db.a",
+        "work": ["small-files", "manifests"],
+        "bytes_max": 40,
+    }
+
+
+@pytest.mark.parametrize(
+    ("window", "is_open"),
+    [
+        ((11 * 60, 13 * 60), True),
+        ((12 * 60, 12 * 60 + 1), True),
+        ((10 * 60, 12 * 60), False),
+        ((22 * 60, 5 * 60), False),
+        ((22 * 60, 12 * 60 + 1), True),
+        ((12 * 60, 5 * 60), True),
+    ],
+)
+def test_work_begins_within_the_window(window: tuple[int, int], *, is_open: bool) -> None:
+    """Of the day, UTC; it may last until the next day. An operator's request ignores it."""
+    found = plan("db.a", window=window)
+    found.reported("db.a", {"small-files": 9})
+    assert bool(found.jobs(NOW_MS)) == is_open
+    found.is_requested = True
+    assert work(found, NOW_MS) == {"db.a": ["delete-files"]}
+
+
+def test_orphan_files_are_removed_once_a_day() -> None:
+    """Also by a node that was started again before a day had passed."""
+    found = plan("db.a", orphan_age_ms=3 * DAY_MS, orphan_interval_ms=DAY_MS)
+    assert not found.jobs(NOW_MS + 11 * HOUR_MS)
+    at_ms = NOW_MS + 12 * HOUR_MS
+    assert work(found, at_ms) == {"db.a": ["orphan-files"]}
+    found.begun(found.jobs(at_ms), at_ms)
+    assert not found.jobs(at_ms + 23 * HOUR_MS)
+    assert work(found, at_ms + 24 * HOUR_MS) == {"db.a": ["orphan-files"]}
+
+
+def test_an_operator_stops_and_begins_it() -> None:
+    """A stop lasts until the next request, which begins all enabled work on all tables."""
+    found = plan("db.a", "db.b", orphan_age_ms=3 * DAY_MS)
+    found.reported("db.a", {"small-files": 9})
+    found.is_held = True
+    assert not found.jobs(NOW_MS)
+    assert found.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "STOPPED"
+    found.is_held, found.is_requested = False, True
+    assert work(found, NOW_MS) == {name: ["delete-files", "orphan-files"] for name in found.due}
+    found.begun(found.jobs(NOW_MS), NOW_MS)
+    assert not found.jobs(NOW_MS + 1)
+
+
+def test_unfinished_work_of_a_process_that_ended_has_failed() -> None:
+    """What it had reported as done stays done."""
+    found = plan("db.a", "db.b")
+    done(found, "db.a", 1, NOW_MS)
+    found.received({"table": "db.b", "work": "manifests", "state": "RUNNING"}, NOW_MS)
+    found.ended("maintenance_died", "status -9", NOW_MS)
+    results = found.view(NOW_MS, is_allowed=True, is_running=False)["results"]
+    assert [(r["table"], r["state"], r.get("code")) for r in results] == [
+        ("db.a", "DONE", None),
+        ("db.b", "FAILED", "maintenance_died"),
+    ]

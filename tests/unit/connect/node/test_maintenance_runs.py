@@ -1,0 +1,169 @@
+"""The life of the maintenance process, with a small process that only reports."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.config.connector import MaintenanceConfig
+from connect.node.herder.herder_thread import HerderThread
+from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
+from connect.node.herder.units import ConnectorRun
+from connect.processes.backoff import BackoffPolicy
+from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
+
+STUB = """
+import json, os, socket, sys
+pipe = socket.socket(fileno=int(os.environ["ICEFLOE_IPC_FD"]))
+def send(event, **more):
+    pipe.sendall(json.dumps({"event": event, "connector": "c", **more}).encode() + b"\\n")
+for line in pipe.makefile():
+    message = json.loads(line)
+    if message["op"] == "configure":
+        send("ready")
+    elif message["op"] == "maintain":
+        print(line, flush=True)
+        for job in message["jobs"]:
+            for work in job["work"]:
+                send("maintenance", table=job["table"], work=work, state="RUNNING")
+                if sys.argv[1] == "die":
+                    os._exit(9)
+                if sys.argv[1] == "hang":
+                    break
+                done = {"state": "DONE", "rewritten_bytes": 7, "duration_ms": 1}
+                send("maintenance", table=job["table"], work=work, **done)
+        if sys.argv[1] == "work":
+            send("maintenance_ended")
+    elif message["op"] == "shutdown":
+        break
+"""
+POLICY = BackoffPolicy(30_000, 30_000)
+
+
+class Rig:
+    """One connector whose coordinator runs, and the maintenance of its node.
+
+    Args:
+        folder: of the log.
+        kind: what the process does: ``work``, ``die`` or ``hang``.
+        is_allowed: by the node's properties.
+    """
+
+    def __init__(self, folder: Path, kind: str = "work", *, is_allowed: bool = True) -> None:
+        self.log = folder / "maintenance.log"
+        self._kind = kind
+        self.children: list[SupervisedChild] = []
+        self.run = ConnectorRun.of("c", POLICY)
+        self.run.config, self.run.has_coordinator = {"name": "c"}, True
+        self.run.coordinator.phase = "RUNNING"
+        limits = MaintenanceConfig(min_input_files=2, orphan_age_ms=5 * 86_400_000)
+        self.run.maintenance.opened({**asdict(limits), "tables": ["db.a"]}, 0)
+        self.thread = HerderThread(self._tick, self._failed)
+        settings = MaintenanceSettings(self._child, lambda _: 3 * 86_400_000, is_allowed=is_allowed)
+        self.runs = MaintenanceRuns({"c": self.run}, settings, self.thread, SystemClock())
+        self.errors: list[BaseException] = []
+
+    def _tick(self) -> None:
+        self.runs.tick()
+
+    def _failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def _child(self, on_event: OnEvent) -> SupervisedChild:
+        spec = ChildSpec(
+            "maintenance", (sys.executable, "-c", STUB, self._kind), self.log, {}, dict(os.environ)
+        )
+        self.children.append(SupervisedChild(spec, on_event, SystemClock(), POLICY))
+        return self.children[-1]
+
+    def results(self) -> list[tuple[str, str, str | None]]:
+        """Work, state and code of the last reports."""
+        found = self.runs.view("c")["results"]
+        return [(r["work"], r["state"], r.get("code")) for r in found]
+
+    def until(self, is_so: Callable[[], Any]) -> None:
+        """Wait for it."""
+        for _ in range(6_000):
+            if is_so():
+                return
+            threading.Event().wait(0.01)
+        pytest.fail(f"{self.runs.view('c')} {self.errors}")
+
+    def has_ended(self) -> bool:
+        """Whether no process is left, and the next could begin."""
+        return self.runs.view("c")["state"] != "RUNNING" and all(
+            child.pid is None for child in self.children
+        )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """Makes rigs, and ends them."""
+    made: list[Rig] = []
+
+    def make(*kind: str, **more: bool) -> Rig:
+        made.append(Rig(tmp_path, *kind, **more))
+        made[-1].thread.start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.thread.stop()
+        one.thread.cancel_jobs()
+        one.runs.close()
+        assert not one.errors
+
+
+def test_the_process_lives_as_long_as_its_work(rig: Callable[..., Rig]) -> None:
+    """It gets the jobs with the age of orphan files, reports, and is ended; once for all work."""
+    found = rig()
+    found.until(lambda: ("orphan-files", "DONE", None) in found.results())
+    found.until(found.has_ended)
+    assert len(found.children) == 1
+    assert '"older_than_ms":1' in found.log.read_text()
+    assert "configure" not in found.log.read_text()
+    found.run.maintenance.reported("db.a", {"small-files": 3})
+    found.until(lambda: ("small-files", "DONE", None) in found.results())
+    found.until(found.has_ended)
+    assert len(found.children) == 2
+    assert found.runs.view("c")["bytes_last_hour"] == 14
+
+
+def test_a_process_that_dies_has_failed(rig: Callable[..., Rig]) -> None:
+    """It is not started again at once: the work rests for its interval."""
+    found = rig("die")
+    found.until(lambda: ("orphan-files", "FAILED", "maintenance_died") in found.results())
+    found.until(found.has_ended)
+    assert len(found.children) == 1
+
+
+@pytest.mark.parametrize("how", ["pause", "change", "operator"])
+def test_it_ends_with_the_coordinator_or_by_request(rig: Callable[..., Rig], how: str) -> None:
+    """A pause, a new configuration, or an operator's stop end the process with its work."""
+    found = rig("hang")
+    found.until(lambda: ("orphan-files", "RUNNING", None) in found.results())
+    if how == "pause":
+        found.thread.post(lambda: found.run.rest(is_paused=True))
+    elif how == "change":
+        found.run.config = {"name": "c", "tasks.max": "2"}
+    else:
+        found.thread.post(lambda: found.runs.request("c", is_run=False))
+    found.until(lambda: ("orphan-files", "FAILED", "maintenance_stopped") in found.results())
+    found.until(found.has_ended)
+    if how == "operator":
+        assert found.runs.view("c")["state"] == "STOPPED"
+
+
+def test_a_node_may_forbid_it(rig: Callable[..., Rig]) -> None:
+    """No process is started, and the view says so."""
+    found = rig(is_allowed=False)
+    found.until(lambda: found.runs.view("c")["state"] == "NOT_ALLOWED")
+    assert not found.children

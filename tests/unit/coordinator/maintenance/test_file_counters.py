@@ -1,0 +1,144 @@
+"""When the files of a table are due for maintenance, by counts that need no listing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.table.metadata import TableMetadata
+
+from connect.config.connector import MaintenanceConfig
+from control_schemas.events import ContentFile, FileContent
+from coordinator.maintenance.due_work import DueWork, limits
+from coordinator.maintenance.file_counters import PARTITIONS_MAX, FileCounters, due
+from tests.support.tables import connector
+from tests.unit.coordinator.maintenance.test_snapshot_expiry import branch, line, metadata
+
+MIB = 2**20
+CONFIG = MaintenanceConfig(min_input_files=5, min_delete_files=3, min_manifests=4)
+
+
+def files(count: int, *, size: int = MIB, spec_id: int = 0) -> list[ContentFile]:
+    """Data files of one partition."""
+    return [
+        ContentFile(FileContent.DATA, f"{n}.parquet", "PARQUET", spec_id, (), 1, size)
+        for n in range(count)
+    ]
+
+
+def table(count: int, *, replaced: int | None = None, **newest: Any) -> TableMetadata:
+    """A table with snapshots 1 to ``count``, each of one small file."""
+    snapshots = line(count, summary={"added-data-files": "1", "added-files-size": "100"})
+    if replaced is not None:
+        snapshots[replaced - 1]["summary"] = {"operation": "replace", "deleted-data-files": "9"}
+    snapshots[-1]["summary"] = {**snapshots[-1]["summary"], **newest}
+    return metadata(snapshots, {"main": branch(count)})
+
+
+def committed(counters: FileCounters, found: TableMetadata, *added: ContentFile) -> None:
+    """Count a commit."""
+    counters.committed(added, found, branch="main", manifests=None, target_bytes=None)
+
+
+def test_small_files_of_one_partition_are_counted() -> None:
+    """Large files and files of other partitions do not make a partition due."""
+    counters = FileCounters()
+    committed(counters, table(1), *files(4), *files(3, spec_id=1), *files(2, size=400 * MIB))
+    assert not due(counters, CONFIG)
+    committed(counters, table(2), *files(1))
+    assert due(counters, CONFIG) == {"small-files": 5}
+
+
+def test_a_successor_counts_what_was_committed_before() -> None:
+    """The summaries of snapshots since the last compaction are an estimate."""
+    counters = FileCounters()
+    committed(counters, table(5), *files(1))
+    assert counters.small_files_max == 5
+    after = FileCounters()
+    committed(after, table(6, replaced=3), *files(1))
+    assert after.small_files_max == 3
+
+
+def test_a_compaction_starts_the_count_again() -> None:
+    """Of any engine, also between two commits of the coordinator."""
+    counters = FileCounters()
+    committed(counters, table(4), *files(4))
+    committed(counters, table(6, replaced=5), *files(1))
+    assert counters.small_files_max == 1
+    committed(counters, table(7, replaced=5), *files(1))
+    assert counters.small_files_max == 2
+
+
+def test_files_of_other_writers_are_spread_over_the_partitions() -> None:
+    """Forty files in ten partitions are four files of a partition."""
+    snapshots = line(2)
+    snapshots[0]["summary"] = {
+        "added-data-files": "40",
+        "added-files-size": "4000",
+        "changed-partition-count": "10",
+    }
+    counters = FileCounters()
+    committed(counters, metadata(snapshots, {"main": branch(2)}), *files(1))
+    assert counters.small_files_max == 5
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "9" * 30])
+def test_a_summary_without_numbers_counts_nothing(text: str) -> None:
+    """Others may write anything into a summary."""
+    counters = FileCounters()
+    newest = {"total-delete-files": text, "added-data-files": text}
+    committed(counters, table(1, **newest), *files(1))
+    assert not due(counters, CONFIG)
+
+
+def test_delete_files_come_first() -> None:
+    """They are the most urgent work; the number is Iceberg's own."""
+    counters = FileCounters()
+    found = table(1, **{"total-delete-files": "3"})
+    counters.committed(files(5), found, branch="main", manifests=4, target_bytes=None)
+    assert list(due(counters, CONFIG).items()) == [
+        ("delete-files", 3),
+        ("small-files", 5),
+        ("manifests", 4),
+    ]
+    assert not due(counters, MaintenanceConfig(orphan_age_ms=1))
+
+
+def test_the_count_is_bounded() -> None:
+    """A table with many partitions keeps those with most files."""
+    counters = FileCounters()
+    many = [f for n in range(PARTITIONS_MAX + 10) for f in files(1 + (n == 3), spec_id=n)]
+    committed(counters, table(1), *many)
+    assert len(counters.small_files) == PARTITIONS_MAX
+    assert counters.small_files_max == 2
+
+
+def test_due_work_is_reported_until_it_is_done() -> None:
+    """A table left out is not counted; an end is reported once."""
+    key = "iceberg__maintenance__rewrite_data_files__"
+    config = connector(
+        "c",
+        ["db.a", "db.b"],
+        **{
+            f"{key}enabled": "true",
+            f"{key}min_input_files": "2",
+            "iceberg__table__db__b__maintenance_enabled": "false",
+        },
+    )
+    reports: list[tuple[str, dict[str, int]]] = []
+    work = DueWork(config, lambda name, found: reports.append((name, dict(found))))
+    for name in ("db.a", "db.b"):
+        work.committed(name, files(1), table(1), 1)
+        work.committed(name, files(1), table(2), 1)
+    for count in (4, 5):
+        work.committed("db.a", files(1), table(count, replaced=3), 1)
+    assert reports == [
+        ("db.a", {}),
+        ("db.a", {"small-files": 2}),
+        ("db.a", {}),
+        ("db.a", {"small-files": 2}),
+    ]
+    given = limits(config)
+    assert given is not None
+    assert given.pop("tables") == ["db.a"]
+    assert MaintenanceConfig(**given) == config.maintenance

@@ -1,0 +1,75 @@
+"""A connector's catalog properties, as Iceberg's Java client takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.errors import ConfigError
+from worker.maintenance.java_catalog import JavaCatalog, store_jars
+
+RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
+
+
+def test_a_rest_catalog() -> None:
+    """Java's names are passed on; vended credentials are asked for, as by the coordinator."""
+    given = {
+        "type": "rest",
+        "uri": "https://catalog/api",
+        "warehouse": "w",
+        "credential": "id:secret",
+        "s3.region": "eu-1",
+        "cache-enabled": "true",
+    }
+    found = JavaCatalog.of("ice", given)
+    assert found.implementation == "org.apache.iceberg.rest.RESTCatalog"
+    assert found.jar_groups == ()
+    assert found.properties == {
+        "uri": "https://catalog/api",
+        "warehouse": "w",
+        "credential": "id:secret",
+        "client.region": "eu-1",
+        "io-impl": RESOLVING,
+        "rest-metrics-reporting-enabled": "false",
+        "header.X-Iceberg-Access-Delegation": "vended-credentials",
+    }
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("sqlite:////data/catalog.db", {"uri": "jdbc:sqlite:/data/catalog.db", "clients": "1"}),
+        ("jdbc:sqlite:/data/catalog.db", {"uri": "jdbc:sqlite:/data/catalog.db", "clients": "1"}),
+        ("jdbc:postgresql://db:5432/ice?a=b", {"uri": "jdbc:postgresql://db:5432/ice?a=b"}),
+        (
+            "postgresql+psycopg2://us%40er:p%2Fw@db/ice?connect_timeout=3&sslmode=require",
+            {
+                "uri": "jdbc:postgresql://db/ice?sslmode=require",
+                "jdbc.user": "us@er",
+                "jdbc.password": "p/w",
+            },
+        ),
+    ],
+)
+def test_a_database(uri: str, expected: dict[str, str]) -> None:
+    """URLs of SQLAlchemy become URLs of JDBC; tables of the catalog are not created."""
+    found = JavaCatalog.of("ice", {"type": "sql", "uri": uri, "warehouse": "file:///w"})
+    own = {"io-impl": RESOLVING, "warehouse": "file:///w", "jdbc.init-catalog-tables": "false"}
+    assert found.properties == {**own, **expected}
+    assert found.jar_groups == ("jdbc",)
+
+
+@pytest.mark.parametrize("kind", ["glue", "hive", "dynamodb", "bigquery"])
+def test_other_catalogs_are_refused(kind: str) -> None:
+    """It is not known that both clients commit to them under one condition."""
+    with pytest.raises(ConfigError) as refused:
+        JavaCatalog.of("ice", {"type": kind})
+    assert refused.value.code == "maintenance_unsupported"
+
+
+def test_jars_of_stores() -> None:
+    """A store that no test covers is refused."""
+    assert store_jars("file:///w/t") == store_jars("/w/t") == ()
+    assert store_jars("s3://bucket/t") == store_jars("s3a://bucket/t") == ("iceberg-aws",)
+    with pytest.raises(ConfigError) as refused:
+        store_jars("gs://bucket/t")
+    assert refused.value.code == "maintenance_unsupported"

@@ -1,0 +1,220 @@
+"""Work on one table, done by Iceberg's own actions for Spark.
+
+Rules of this file:
+- Rewritten files keep the sequence number of the snapshot that they were read from
+  (``use-starting-sequence-number``): a delete that is committed meanwhile still reaches their rows.
+- Every commit has Iceberg's own validation. A conflict with another commit fails the work, and
+  nothing else. What was committed before (partial progress) stays.
+- A delete file is removed only when Iceberg's planning of a scan finds no data file that it applies
+  to. Data that is committed later has a higher sequence number: the delete does not apply to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyspark.sql import SparkSession
+
+SUMMARY_PROPERTY: Final = "icefloe.maintenance"
+"""Snapshot property of every commit of the maintenance process: the work."""
+MIN_INPUT_FILES: Final = 5
+"""Files of a partition that are worth a rewrite once it runs: Iceberg's default."""
+GROUP_BYTES: Final = 2 * 2**30
+"""Data that one commit of partial progress rewrites at most, if a file is not larger."""
+MAX_COMMITS: Final = 10
+_BY_PREFIX: Final = True  # files are listed by the client of the table, not by Hadoop's
+_NUMBER: Final = re.compile("[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkResult:
+    """What a run of one work has done.
+
+    Attributes:
+        rewritten_files: data files that were replaced.
+        rewritten_bytes: their size.
+        added_files: data files that replaced them.
+        removed_delete_files: delete files that are no longer part of the table.
+        rewritten_manifests: manifests that were replaced.
+        orphan_files: files that were deleted.
+        failed_files: data files whose rewrite lost against another commit; they stay as they are.
+    """
+
+    rewritten_files: int = 0
+    rewritten_bytes: int = 0
+    added_files: int = 0
+    removed_delete_files: int = 0
+    rewritten_manifests: int = 0
+    orphan_files: int = 0
+    failed_files: int = 0
+
+    def as_json(self) -> dict[str, int]:
+        """Return the numbers by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+class TableActions:
+    """Iceberg's actions on one table.
+
+    Args:
+        spark: the session.
+        table: Iceberg's table in the JVM.
+        branch: the branch that the connector commits to.
+        target_bytes: size of compacted files; None leaves it to the table's properties.
+        min_input_files: small files of a partition that are worth a rewrite.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: JavaObject,
+        *,
+        branch: str,
+        target_bytes: int | None,
+        min_input_files: int,
+    ) -> None:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
+        # the threads of a rewrite inherit it; a thread without one has none of Spark's settings
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - the same
+        self._jvm = jvm.org.apache.iceberg
+        self._actions = self._jvm.spark.actions.SparkActions.get(spark._jsparkSession)  # noqa: SLF001 - the same
+        self._table: Any = table
+        self._branch = branch
+        self._target_bytes = target_bytes
+        self._min_input_files = max(2, min(MIN_INPUT_FILES, min_input_files))
+        self._cores = spark.sparkContext.defaultParallelism
+
+    def apply_delete_files(self, bytes_max: int) -> WorkResult:
+        """Rewrite data files without the rows that delete files remove; then remove these.
+
+        Small files next to them are compacted as well.
+        """
+        before = _total(self._summary(), "total-delete-files")
+        done = self._rewrite(bytes_max, {"delete-file-threshold": "1"})
+        self._remove_unneeded_deletes()
+        removed = max(0, before - _total(self._summary(), "total-delete-files"))
+        is_main = self._branch == MAIN_BRANCH  # this action knows no other branch
+        if is_main and _total(self._summary(), "total-position-deletes"):
+            self._actions.rewritePositionDeletes(self._table).option(
+                "partial-progress.enabled", "true"
+            ).snapshotProperty(SUMMARY_PROPERTY, "delete-files").execute()
+        return WorkResult(
+            done.rewritten_files,
+            done.rewritten_bytes,
+            done.added_files,
+            removed,
+            failed_files=done.failed_files,
+        )
+
+    def compact(self, bytes_max: int) -> WorkResult:
+        """Rewrite small data files into larger ones."""
+        return self._rewrite(bytes_max, {})
+
+    def rewrite_manifests(self) -> WorkResult:
+        """Rewrite manifests so that each has the entries of few partitions; on main only."""
+        if self._branch != MAIN_BRANCH:
+            return WorkResult()
+        done = (
+            self._actions.rewriteManifests(self._table)
+            .snapshotProperty(SUMMARY_PROPERTY, "manifests")
+            .execute()
+        )
+        return WorkResult(rewritten_manifests=sum(1 for _ in _each(done.rewrittenManifests())))
+
+    def remove_orphan_files(self, older_than_ms: int) -> WorkResult:
+        """Delete files below the table's location that no snapshot lists.
+
+        Args:
+            older_than_ms: files that were changed at that time (epoch) or later stay.
+        """
+        done = (
+            self._actions.deleteOrphanFiles(self._table)
+            .olderThan(older_than_ms)
+            .usePrefixListing(_BY_PREFIX)
+            .execute()
+        )
+        return WorkResult(orphan_files=int(done.orphanFilesCount()))
+
+    def _rewrite(self, bytes_max: int, more: Mapping[str, str]) -> WorkResult:
+        summary = self._summary()
+        files = _total(summary, "total-data-files")
+        if not files:
+            return WorkResult()
+        size = max(1, _total(summary, "total-files-size") // files)
+        options = {
+            "use-starting-sequence-number": "true",
+            "partial-progress.enabled": "true",
+            "partial-progress.max-commits": str(MAX_COMMITS),
+            "max-concurrent-file-group-rewrites": str(self._cores),
+            "max-file-group-size-bytes": str(max(GROUP_BYTES, self._target_bytes or 0)),
+            "min-input-files": str(self._min_input_files),
+            "max-files-to-rewrite": str(max(self._min_input_files, bytes_max // size)),
+            **more,
+        }
+        if self._target_bytes is not None:
+            options["target-file-size-bytes"] = str(self._target_bytes)
+        action = self._actions.rewriteDataFiles(self._table).toBranch(self._branch)
+        for name, value in options.items():
+            action = action.option(name, value)
+        work = "delete-files" if "delete-file-threshold" in more else "small-files"
+        done = action.snapshotProperty(SUMMARY_PROPERTY, work).execute()
+        self._table.refresh()
+        return WorkResult(
+            int(done.rewrittenDataFilesCount()),
+            int(done.rewrittenBytesCount()),
+            int(done.addedDataFilesCount()),
+            failed_files=int(done.failedDataFilesCount()),
+        )
+
+    def _remove_unneeded_deletes(self) -> None:
+        """Remove delete files that apply to no data file."""
+        snapshot = self._snapshot()
+        if snapshot is None or not _total(self._summary(), "total-delete-files"):
+            return
+        needed: set[str] = set()
+        scan = self._table.newScan().useSnapshot(snapshot.snapshotId())
+        tasks = scan.planFiles()
+        try:
+            for task in _each(tasks):
+                needed.update(file.location() for file in task.deletes())
+        finally:
+            tasks.close()
+        unneeded = []
+        io, specs = self._table.io(), self._table.specs()
+        for manifest in snapshot.deleteManifests(io):
+            reader = self._jvm.ManifestFiles.readDeleteManifest(manifest, io, specs)
+            try:
+                unneeded += [f.copy() for f in _each(reader) if f.location() not in needed]
+            finally:
+                reader.close()
+        if not unneeded:
+            return
+        rewrite = self._table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
+        for file in unneeded:
+            rewrite.deleteFile(file)
+        rewrite.set(SUMMARY_PROPERTY, "delete-files").toBranch(self._branch).commit()
+        self._table.refresh()
+
+    def _snapshot(self) -> Any:
+        return self._table.snapshot(self._branch)
+
+    def _summary(self) -> Mapping[str, str]:
+        snapshot = self._snapshot()
+        return {} if snapshot is None else dict(snapshot.summary())
+
+
+def _each(found: Any) -> Iterator[Any]:
+    """Yield the elements of a Java ``Iterable``."""
+    iterator = found.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def _total(summary: Mapping[str, str], name: str) -> int:
+    text = summary.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) else 0
