@@ -126,12 +126,15 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
     head = None if head_id is None else by_id.get(head_id)
     chain = tuple(_ancestry(head, by_id))
     own = next((s for s in chain if _summary(s).get(keys.summary)), None)
-    in_ancestry = parse_offsets(_summary(own).get(keys.summary)) if own else {}
+    own_text = _summary(own).get(keys.summary) if own else None
     tag = metadata.refs.get(keys.tag)
     tagged = None if tag is None else by_id.get(tag.snapshot_id)
-    in_tag = parse_offsets(_summary(tagged).get(keys.summary)) if tagged else {}
+    tag_text = _summary(tagged).get(keys.summary) if tagged else None
     mirror_text = metadata.properties.get(keys.mirror)
-    remote = merged(in_tag, parse_offsets(mirror_text))
+    # after a commit all three are the same text
+    parsed = {text: parse_offsets(text) for text in {own_text, tag_text, mirror_text}}
+    in_ancestry, in_tag = parsed[own_text], parsed[tag_text]
+    remote = merged(in_tag, parsed[mirror_text])
     if ref is None and keys.branch != MAIN_BRANCH and not covers(in_ancestry, remote):
         raise CommitRefused(
             f"branch {keys.branch}, which holds this connector's commits, is missing",

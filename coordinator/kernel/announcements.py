@@ -127,8 +127,9 @@ class Announcements:
 
     def _see_layout(self, layout: int, partition: int) -> None:
         self._newest_layout = max(self._newest_layout, layout)
-        for producer in [p for p in self.open if p[0] == partition and p[1] < layout]:
-            del self.open[producer]
+        if self.open:
+            for producer in [p for p in self.open if p[0] == partition and p[1] < layout]:
+                del self.open[producer]
 
     # ------------------------------------------------------------------ rounds
 

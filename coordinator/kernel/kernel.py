@@ -69,6 +69,10 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
+# a lookup of a member on the class of an enum is slow, and the kernel runs for every event
+_IDLE, _COLLECTING, _COMMITTING, _COMPLETING, _STOPPED = Phase
+
+
 class Kernel:
     """The state of one connector's commits; see the rules above.
 
@@ -79,7 +83,7 @@ class Kernel:
     """
 
     def __init__(self, settings: KernelSettings) -> None:
-        self.phase = Phase.IDLE
+        self.phase = _IDLE
         self.announcements = Announcements()
         self.failures = FailedTables()
         self._settings = settings
@@ -114,7 +118,7 @@ class Kernel:
         Raises:
             InvariantViolation: the input contradicts the protocol; the coordinator must stop.
         """
-        if self.phase is Phase.STOPPED:
+        if self.phase is _STOPPED:
             return []
         match given:  # the most frequent first
             case Tick():
@@ -182,7 +186,7 @@ class Kernel:
         current.answers.ranges.extend(ranges or ())
         if layout is None or self._is_current(layout):
             current.answers.add(completion)
-        if self.phase is Phase.COLLECTING and self._is_covered(current):
+        if self.phase is _COLLECTING and self._is_covered(current):
             return self._close(current, is_partial=False)
         return []
 
@@ -204,16 +208,16 @@ class Kernel:
             return []
         self._layout, self._expected = layout, layout.partitions
         self._schedule.layout_changed(now_ms)
-        if self.phase is Phase.COLLECTING:
+        if self.phase is _COLLECTING:
             self._round = None
-            self.phase = Phase.IDLE
+            self.phase = _IDLE
             self._schedule.start_at(now_ms)
         return []
 
     def _on_tick(self, tick: Tick, now_ms: int) -> list[Effect]:
         self._claims.now_us = tick.now_us
         current = self._round
-        if self.phase is Phase.COLLECTING and current is not None:
+        if self.phase is _COLLECTING and current is not None:
             if now_ms - current.started_ms >= self._settings.commit_timeout_ms:
                 return self._close(current, is_partial=True)
             if self._is_covered(current):  # an empty layout needs no answer
@@ -221,18 +225,18 @@ class Kernel:
             if self._schedule.is_to_repeat(current, now_ms):
                 current.repeated_ms = now_ms
                 return [SendStartCommit(current.commit_id)]
-        elif self.phase is Phase.IDLE and self._schedule.is_due(now_ms) and self.has_work():
+        elif self.phase is _IDLE and self._schedule.is_due(now_ms) and self.has_work():
             self._round = Round(tick.commit_id, now_ms, now_ms)
             self._schedule.started(now_ms)
             if self.is_full:  # commit what is kept; ask no task for more
                 return self._close(self._round, is_partial=True)
-            self.phase = Phase.COLLECTING
+            self.phase = _COLLECTING
             return [SendStartCommit(tick.commit_id)]
         return []
 
     def _on_finish(self, commit_id: UUID, now_ms: int) -> list[Effect]:
         current = self._round
-        is_closed = self.phase in {Phase.COMMITTING, Phase.COMPLETING}
+        is_closed = self.phase in {_COMMITTING, _COMPLETING}
         if is_closed or not self.failures.may_try_any(self.announcements.by_table):
             return []
         effects: list[Effect] = []
@@ -259,7 +263,7 @@ class Kernel:
                 current.add(identifier, envelopes, self._settings.task_id)
             else:  # a later decision of the operator does not change this round
                 current.leaves_tables_out = True
-        self.phase = Phase.COMMITTING
+        self.phase = _COMMITTING
         if not current.in_flight:
             return self._complete(current)
         return [CommitTables(tuple(current.in_flight.values()))]
@@ -270,10 +274,10 @@ class Kernel:
         current = self._round
         identifier = outcome.table.identifier
         is_waited_for = current is not None and current.is_in_flight(outcome)
-        if current is None or self.phase is not Phase.COMMITTING or not is_waited_for:
+        if current is None or self.phase is not _COMMITTING or not is_waited_for:
             raise _unexpected_outcome(outcome)
         if isinstance(outcome, CoordinatorFenced):
-            self.phase = Phase.STOPPED
+            self.phase = _STOPPED
             return [Stop(current.commit_id, outcome.message, {"table": str(outcome.table)})]
         done = current.in_flight.pop(identifier)
         current.outcomes.append(outcome)
@@ -285,7 +289,7 @@ class Kernel:
     def _complete(self, current: Round) -> list[Effect]:
         if current.has_failures or current.leaves_tables_out or self.failures.by_table:
             current.valid_through_us = None  # what is kept is in no table: claim nothing
-        self.phase = Phase.COMPLETING
+        self.phase = _COMPLETING
         return [
             SendCompletion(
                 current.commit_id,
@@ -298,12 +302,12 @@ class Kernel:
 
     def _on_completion_sent(self, commit_id: UUID, now_ms: int) -> list[Effect]:
         current = self._round
-        if current is None or self.phase is not Phase.COMPLETING or commit_id != current.commit_id:
+        if current is None or self.phase is not _COMPLETING or commit_id != current.commit_id:
             raise _unexpected_completion(commit_id)
         if current.valid_through_us is not None:
             self._claims.claimed(current.valid_through_us, current.expected)
         self._round = None
-        self.phase = Phase.IDLE
+        self.phase = _IDLE
         return [current.ended(now_ms)]
 
     def _on_decision(self, decision: TableDecision, now_ms: int) -> list[Effect]:

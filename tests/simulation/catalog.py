@@ -20,6 +20,7 @@ VALID_THROUGH_MIRROR = "valid-through"
 RESET_MIRROR = "valid-through-reset"
 
 
+_BRANCH, _TAG = SnapshotRefType.BRANCH, SnapshotRefType.TAG
 Base = tuple[int | None, int]  # the branch's snapshot, the table's last sequence number
 
 
@@ -170,12 +171,12 @@ class Table:
         self.last_sequence_number += 1
         snapshot.sequence_number = self.last_sequence_number
         self.by_id[snapshot.snapshot_id] = snapshot
-        self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+        self.refs[self.branch] = Ref(snapshot.snapshot_id, _BRANCH)
 
     def put_own(self, snapshot: Snapshot, mirror: str, topic_id: int | None) -> None:
         """A commit of the connector: tag and properties move with the branch."""
         self.put(snapshot)
-        self.refs[TAG] = Ref(snapshot.snapshot_id, SnapshotRefType.TAG)
+        self.refs[TAG] = Ref(snapshot.snapshot_id, _TAG)
         self.properties[MIRROR] = mirror
         if topic_id is not None:
             self.properties[TOPIC_ID] = str(topic_id)
@@ -213,7 +214,7 @@ class Table:
 
     def point(self, snapshot: Snapshot) -> None:
         """An operator sets the branch to a snapshot."""
-        self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+        self.refs[self.branch] = Ref(snapshot.snapshot_id, _BRANCH)
 
     def replace(self, uuid: int) -> None:
         """Dropped, and made again under the same name."""

@@ -1,7 +1,7 @@
-"""What must hold: at every commit, and at the end of every run.
+"""Checks the guarantees at every commit and at the end of every run.
 
 Rules of this file:
-- No check asks an actor; only tables, logs and group offsets count.
+- Checks use only tables, logs and group offsets, never the state of actors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESET_FAILURE = "table failed: control_log_reset"
 def unreadable(
     world: World, table_index: int, added: int, vtts: int, partitions: frozenset[int]
 ) -> int:
-    """Records with a timestamp at or below a VTTS that are not among ``added``."""
+    """Return the records with a timestamp up to a VTTS that are not in ``added``."""
     required = 0
     if "control_log_reset" in world.happened:  # checked at the end, see _check_reset
         return 0
@@ -56,7 +56,7 @@ def unreadable(
 def check_commit(
     world: World, table: Table, parent: Snapshot | None, snapshot: Snapshot, content: Any
 ) -> None:
-    """One commit of ours on its parent."""
+    """Check a commit of the connector on its parent snapshot."""
     if "control_log_reset" not in world.happened:
         mirror = parse_offsets(table.properties.get(MIRROR))
         before = mirror if parent is None else merged(mirror, parent.offsets)
@@ -75,7 +75,7 @@ def check_commit(
 
 
 def check_waiting(world: World, waiting: Mapping[Any, tuple[int, ...]]) -> None:
-    """No task announces more rounds than its bound while nothing of them is committed.
+    """Check that the rounds which a task has announced, but none is committed, are bounded.
 
     A successor does not know what tables hold of the answer in whose middle it begins to read. A
     round that timed out may be over before its coordinator reads an answer to it, which the task
@@ -103,7 +103,7 @@ def check_waiting(world: World, waiting: Mapping[Any, tuple[int, ...]]) -> None:
 
 
 def committed_rounds(world: World) -> set[Any]:
-    """Commit ids of rounds of which some table holds an announcement."""
+    """Return commit ids of rounds with a committed announcement in at least one table."""
     floors = {name: floor(table) for name, table in world.tables.items()}
     found = set()
     for partition, entries in enumerate(world.log.entries):
@@ -117,7 +117,7 @@ def committed_rounds(world: World) -> set[Any]:
 
 
 def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
-    """The VTTS of a commit is not below the last one, and true."""
+    """Check that the VTTS of a commit is correct and not below the last one."""
     vtts = content.valid_through_us
     before = parse_offsets(table.properties.get(RESET_MIRROR))
     is_old = before and all(at <= before.get(p, 0) for p, at in content.read_to.items())
@@ -136,7 +136,7 @@ def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content
 
 
 def _check_keys(world: World, snapshot: Snapshot) -> None:
-    """Of each key its newest row can be seen and no other."""
+    """Check that of each key only the newest row is visible."""
     for bits in world.key_bits.values():
         added = snapshot.added & bits
         seen = snapshot.visible & bits
@@ -145,7 +145,7 @@ def _check_keys(world: World, snapshot: Snapshot) -> None:
 
 
 def missing(world: World) -> int:
-    """Records that are in no table and that no operator gave up."""
+    """Return the records that are in no table and were not skipped by an operator."""
     out = 0
     for index, (name, table) in enumerate(world.tables.items()):
         if name != world.left_missing:
@@ -154,12 +154,12 @@ def missing(world: World) -> int:
 
 
 def missing_named(world: World) -> str:
-    """The first of them."""
+    """Return the first missing records, as text."""
     return world.named(missing(world))
 
 
 def floor(table: Table) -> dict[int, int]:
-    """Floor of a table, however the branch stands."""
+    """Return the floor of a table in any state of its branch."""
     found = [parse_offsets(table.properties.get(MIRROR))]
     tag = table.refs.get(TAG)
     ids = [tag.snapshot_id] if tag is not None else []
@@ -178,7 +178,7 @@ def floor(table: Table) -> dict[int, int]:
 
 
 def waiting(world: World) -> dict[str, int]:
-    """Per table the announced records that a new coordinator would commit."""
+    """Return the announced records that a new coordinator would commit, by table."""
     log = world.log
     stored = log.groups[CONTROL_GROUP]
     out = dict.fromkeys(world.tables, 0)
@@ -199,7 +199,7 @@ def waiting(world: World) -> dict[str, int]:
 
 
 def check_end(world: World) -> None:
-    """What is announced is in its table, or waits where a new coordinator will find it."""
+    """Check that announced records are in their table, or that a new coordinator finds them."""
     if "control_log_reset" in world.happened:
         if world.is_healing and world.stopped is None and RESET_FAILURE not in world.counts:
             _check_reset(world)
@@ -221,7 +221,7 @@ def check_end(world: World) -> None:
 
 
 def _is_floor_lost(table: Table) -> bool:
-    """Whether a coordinator would stop at the table instead of committing to it."""
+    """Return whether a coordinator would refuse to commit to the table."""
     try:
         table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
     except CommitRefused as refusal:
@@ -230,7 +230,7 @@ def _is_floor_lost(table: Table) -> bool:
 
 
 def _check_reset(world: World) -> None:
-    """A re-created control topic was not noticed: then no record may be missing.
+    """Check that no record is missing if a re-created control topic was not detected.
 
     A table that was never committed to cannot know, and neither can its coordinator.
     """
@@ -238,11 +238,11 @@ def _check_reset(world: World) -> None:
         if name in world.reset_tables and name != world.left_missing:
             lost = world.routed[index] & ~(table.added | world.given_up[name])
             if lost:
-                world.violation(f"control topic re-created, lost in silence: {world.named(lost)}")
+                world.violation(f"control topic re-created, silent loss: {world.named(lost)}")
 
 
 def floor_text(table: Table) -> str:
-    """What an operator writes into the mirror who knows what the table holds."""
+    """Return the mirror text that an operator writes after inspection of the table."""
     head = None if table.head_id is None else table.by_id[table.head_id]
     offsets = {} if head is None else head.offsets
     return "{" + ",".join(f'"{p}":{o}' for p, o in offsets.items()) + "}"

@@ -1,9 +1,9 @@
 """The coordinator: production kernel and start, simulated I/O around them.
 
 Rules of this file:
-- This module does in small, in its order, everything that the shell does; what it decides with
-  (``Kernel``, ``start_offsets``) is the production code.
-- Table commits run side by side with the reading, as in the shell's pool.
+- This module repeats the shell's steps in the same order. All decisions are made by production
+  code (``Kernel``, ``start_offsets``).
+- Table commits and reads run concurrently, as in the shell's thread pool.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Coordinator(Actor):
         )
 
     def _start(self) -> tuple[dict[int, int], bool]:
-        """Where to read from, and whether the group has read before."""
+        """Return the first offsets to read, and whether the group has read before."""
         world, log = self.world, self.world.log
         if "start at latest" in world.bugs:
             return {p: log.stable_end(p) for p in range(len(log.entries))}, True
@@ -121,6 +121,7 @@ class Coordinator(Actor):
             given.append(LogFound(self._ends(is_stable=is_mistaken)))
         yield False
         ticked_ms = 0
+        collecting, idle = Phase.COLLECTING, Phase.IDLE  # an enum member costs a lookup
         while True:
             is_idle, has_received = True, False
             if not commits or world.pick(2):
@@ -156,7 +157,7 @@ class Coordinator(Actor):
             now_ms = world.now_ms
             if has_received or now_ms != ticked_ms:
                 phase = kernel.phase
-                if phase is Phase.COLLECTING or phase is Phase.IDLE:
+                if phase is collecting or phase is idle:
                     ticked_ms = now_ms
                     for effect in kernel.receive(Tick(world.new_id(), now_ms * 1000), now_ms):  # type: ignore[arg-type] # any identity will do
                         yield from self._act(effect, committer)
@@ -165,16 +166,16 @@ class Coordinator(Actor):
     def _finish(
         self, positions: dict[int, int], committer: Committer
     ) -> Generator[bool, None, bool]:
-        """A turn of the end, as the shell's: read to the end, commit, read, store offsets.
+        """Run one turn of the shell's stop: read to the end, commit, read, store offsets.
 
         Returns:
-            Whether it has ended.
+            Whether the coordinator has ended.
         """
         kernel = self.kernel
         yield False
         if self.end_seen is None:
             self.end_seen, self.turns_left = self._ends(is_stable=False), END_TURNS_MAX
-        self.turns_left -= 1  # a transaction that hangs hides the end
+        self.turns_left -= 1  # an open transaction may hide the end
         is_read = all(positions[p] >= end for p, end in self.end_seen.items())
         if self.given or kernel.phase is Phase.COMMITTING or (self.turns_left > 0 and not is_read):
             return False
@@ -188,14 +189,14 @@ class Coordinator(Actor):
         return True
 
     def _ends(self, *, is_stable: bool) -> dict[int, int]:
-        """How far each control partition goes, or how far it can be read."""
+        """Return the end, or the last stable offset, of each control partition."""
         log = self.world.log
         if is_stable:
             return {p: log.stable_end(p) for p in range(len(log.entries))}
         return dict(enumerate(map(len, log.entries)))
 
     def _poll(self, positions: dict[int, int], topic_id: int) -> list[Any] | None:
-        """The events of one poll and how far it read; None when there was nothing to read."""
+        """Return the events of one poll and the positions; None if there was nothing to read."""
         world, log = self.world, self.world.log
         if topic_id != log.topic_id:
             raise OutOfRangeError  # the client notices the new topic id
@@ -220,7 +221,7 @@ class Coordinator(Actor):
         return polled
 
     def _act(self, effect: Any, committer: Committer) -> Iterable[bool]:
-        """Do what an effect asks for; each item of the result is one more step of it."""
+        """Carry out an effect; the result yields once for each further step."""
         world = self.world
         match effect:
             case SendStartCommit(commit_id):
@@ -315,4 +316,4 @@ class Coordinator(Actor):
 
 
 class StopSessionError(OutOfRangeError):
-    """This session is over."""
+    """The session has ended."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from control_schemas.events import (
     DataComplete,
     DataWritten,
-    EventHeaders,
     TopicPartitionOffset,
 )
 from coordinator.kernel.kernel import Phase
@@ -22,7 +21,7 @@ from tests.simulation import checks, script, table_faults
 from tests.simulation.catalog import TOPIC_ID
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction
 from tests.simulation.reset import Reset
-from tests.simulation.task import TOPIC, Actor, Keeper, Leader
+from tests.simulation.task import NO_HEADERS, TOPIC, Actor, Keeper, Leader
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -60,10 +59,10 @@ def _leave_announcements(world: World) -> None:
             for event in world.write_step(table, [bit]):
                 written = DataWritten(0, *event)  # type: ignore[arg-type] # any identity will do
                 where = world.pick(len(log.entries))
-                log.produce("java-0", epoch, transaction, written, EventHeaders(), partition=where)
+                log.produce("java-0", epoch, transaction, written, NO_HEADERS, partition=where)
     complete = DataComplete(0, tuple(assignments))  # type: ignore[arg-type] # any identity will do
     where = world.pick(len(log.entries))
-    log.produce("java-0", epoch, transaction, complete, EventHeaders(), partition=where)
+    log.produce("java-0", epoch, transaction, complete, NO_HEADERS, partition=where)
     log.commit("java-0", epoch, transaction)
     world.count("taken over from Java")
 

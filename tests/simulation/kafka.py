@@ -1,10 +1,10 @@
 """A simulated broker: control topic with transactions, group offsets, source partitions.
 
 Rules of this file:
-- What a read_committed reader may see of it is what Kafka lets it see: nothing at or past the
-  first offset of an open transaction, nothing aborted, markers take an offset each.
-- The transactional id is the only fence: a producer of an older epoch can do nothing visible.
-- A record's envelope is made once, when it is written; every reader gets the same object.
+- Readers are read_committed, as in Kafka: they see no event at or after the first offset of an
+  open transaction and no aborted event; each marker has an offset.
+- Only the transactional id fences: a producer of an older epoch has no visible effect.
+- The envelope of a record is created at its write; all readers receive the same object.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class FencedError(Exception):
 
 
 class LostAnswerError(Exception):
-    """The broker's answer did not come: the producer must be thrown away."""
+    """The broker's answer is lost: the producer cannot be used further."""
 
 
 class OutOfRangeError(Exception):
-    """The position is not in the log (any more)."""
+    """The position is not, or no longer, in the log."""
 
 
 class FakeEvent:
@@ -43,7 +43,7 @@ class FakeEvent:
 
 
 class Transaction:
-    """One transaction: where it began in the control partitions it writes to, what became of it."""
+    """A transaction: its first offset in each control partition, and its state."""
 
     __slots__ = ("first", "state")
 
@@ -77,7 +77,7 @@ class Log:
     # ------------------------------------------------------------------ producers
 
     def init(self, transactional_id: str) -> int:
-        """Take the id over; what its last owner left open is aborted."""
+        """Take over the id; an open transaction of its last owner is aborted."""
         epoch = self.epochs.get(transactional_id, 0)
         if not transactional_id.startswith(self.unfenced):
             epoch += 1
@@ -110,7 +110,7 @@ class Log:
         *,
         partition: int | None = None,
     ) -> None:
-        """Append an event to the open transaction; by the key, unless a partition is given."""
+        """Append an event to the open transaction; its partition is that of the key by default."""
         if self.epochs.get(transactional_id, 0) != epoch or transaction.state != OPEN:
             raise FencedError
         where = self.home if partition is None else partition
@@ -129,7 +129,7 @@ class Log:
         group: str | None = None,
         offsets: Mapping[int, int] | None = None,
     ) -> None:
-        """Make it visible, with the offsets, at once."""
+        """Commit the transaction and the offsets atomically."""
         if self.epochs.get(transactional_id, 0) != epoch or transaction.state != OPEN:
             raise FencedError
         transaction.state = COMMITTED
@@ -143,7 +143,7 @@ class Log:
             self.entries[partition].append((transaction, None))
 
     def store(self, group: str, offsets: Mapping[int, int]) -> None:
-        """Group offsets outside a transaction, fenced by nothing."""
+        """Store group offsets outside a transaction; they are not fenced."""
         self.groups[group].update(offsets)
 
     def time_out(self) -> None:

@@ -144,7 +144,7 @@ def log_of(moves: script.Script, off: Iterable[str] = ()) -> list[str]:
     try:
         world.run()
     except ViolationError as e:
-        world.say(f"VIOLATION {e}")
+        world.add_to_trace(f"VIOLATION {e}")
     return world.trace or []
 
 

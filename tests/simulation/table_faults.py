@@ -149,10 +149,10 @@ def decide(world: World) -> None:
     """An operator tells the coordinator to try a table again, or to give up what waits for it."""
     name = "abc"[world.pick(3)]
     action = "skip" if world.pick(4) == 0 else "retry"
-    _tell(world, name, action)
+    _send_decision(world, name, action)
 
 
-def _tell(world: World, name: str, action: str) -> None:
+def _send_decision(world: World, name: str, action: str) -> None:
     for coordinator in world.coordinators:
         is_failed = ("db", name) in coordinator.kernel.failures.by_table
         if is_failed and coordinator.is_alive and not coordinator.is_paused:
@@ -216,4 +216,4 @@ def decide_all(world: World) -> None:
             if failure.code not in {"control_log_reset", "table_missing"} or (
                 failure.code == "table_missing" and name != world.left_missing
             ):
-                _tell(world, name, "skip" if failure.code == "table_replaced" else "retry")
+                _send_decision(world, name, "skip" if failure.code == "table_replaced" else "retry")

@@ -1,10 +1,10 @@
 """Tasks and the leader. Each ``next`` of their programs is one effect on the outside.
 
 Rules of this file:
-- An actor does one thing with the outside per step, so that a crash, a pause or another actor can
-  come between any two. It yields True when it found nothing to do.
-- An actor that is paused and continues later is a zombie; only the broker's epochs and the
-  catalog's preconditions may stop it.
+- An actor has one external effect per step, so that a crash, a pause or another actor can come
+  between any two effects. It yields True if it has nothing to do.
+- A paused actor that continues later is a zombie. Only the broker's epochs and the catalog's
+  preconditions stop it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _headers(layout: int, task: int) -> EventHeaders:
 
 
 class Actor:
-    """Something that runs, dies, freezes."""
+    """A process or thread that runs and can be killed or frozen."""
 
     kind = "actor"
     is_quick = True  # several of its effects may come before another actor's
@@ -66,23 +66,23 @@ class Actor:
         raise NotImplementedError
 
     def end(self) -> None:
-        """It is killed, or the run is over; what it held can be freed without a collector."""
+        """End the actor, by a kill or at the end of the run, and break its reference cycles."""
         self.is_alive = False
         self.program.close()
         self.world.actors_changed()
 
     def pause(self) -> None:
-        """Freeze it."""
+        """Freeze the actor."""
         self.is_paused = True
         self.world.actors_changed()
 
     def resume(self) -> None:
-        """Thaw it; it continues where it was."""
+        """Let a frozen actor continue."""
         self.is_paused = False
         self.world.actors_changed()
 
     def step(self, effects: int) -> None:
-        """Do up to ``effects`` things, fewer when it falls idle."""
+        """Run up to ``effects`` effects; stop earlier if the actor is idle."""
         left = effects
         try:
             for is_idle in self.program:
@@ -158,7 +158,7 @@ class Task(Actor):
             yield is_idle
 
     def _take_positions(self) -> bool:
-        """Read the committed source offsets; False when the log does not hold them."""
+        """Read the committed source offsets; return False if the log no longer has them."""
         world = self.world
         offsets = world.log.groups[GROUP]
         for tp in self.layout.tasks[self.number]:
@@ -187,7 +187,7 @@ class Task(Actor):
         return True
 
     def _read(self, limit: int | None) -> bool:
-        """One micro-batch over all partitions; a file per table."""
+        """Read one micro-batch over all partitions, with a file per table."""
         world = self.world
         rows: dict[int, list[int]] = {}
         if not self._pass_lost():
@@ -255,7 +255,7 @@ class Task(Actor):
         self.batch = 0
 
     def _claim(self, partition: int, end_seen_us: int | None) -> int | None:
-        """Up to when the partition is read, as ``worker.task.read_ledger.Ledger`` has it."""
+        """Return the partition's timestamp, as ``worker.task.read_ledger.Ledger`` computes it."""
         world = self.world
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]

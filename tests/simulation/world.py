@@ -8,7 +8,7 @@ Rules of this file:
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +31,7 @@ _A, _C, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
 
 
 class ViolationError(AssertionError):
-    """A promise was broken; the message says which."""
+    """A guarantee is violated; the message has the details."""
 
 
 class World:
@@ -41,8 +41,60 @@ class World:
         moves: the script.
         bugs: planted bugs and protections switched off, by name; none in a real run.
         kernel_class: the kernel, or one with a planted bug.
-        has_trace: keep the event log.
+        has_trace: whether to keep the event log.
     """
+
+    # faster: instances with so many attributes do not share their dictionary keys
+    __slots__ = (
+        "bugs",
+        "catalog_back_at_ms",
+        "config_log",
+        "coordinators",
+        "counts",
+        "deleted_paths",
+        "disorder_us",
+        "flags",
+        "given_up",
+        "gone",
+        "happened",
+        "has_claimed",
+        "incarnations",
+        "is_healing",
+        "is_supervised",
+        "is_vtts_wrong",
+        "keeper",
+        "kernel_class",
+        "key_bits",
+        "late",
+        "leader",
+        "left_missing",
+        "log",
+        "moves",
+        "new_id",
+        "now_ms",
+        "place_of_bit",
+        "ready",
+        "references",
+        "reset",
+        "reset_tables",
+        "rolled_from",
+        "rounds",
+        "routed",
+        "runnable",
+        "sent_layout",
+        "sessions",
+        "slow_partition",
+        "source",
+        "source_floor",
+        "source_starts",
+        "state",
+        "steps",
+        "stopped",
+        "tables",
+        "tasks",
+        "timeout_ms",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -75,7 +127,7 @@ class World:
         self.source_starts = [0] * 4
         # a partition that is read slowly, perhaps one that will be added
         self.slow_partition = self.pick(5) if self.pick(2) else len(self.source)
-        self.incarnations: Counter[int] = Counter()  # of tasks by number
+        self.incarnations: defaultdict[int, int] = defaultdict(int)  # of tasks by number
         self.sessions = 0  # of coordinators
         self.place_of_bit: list[tuple[int, int]] = []
         self.routed = [0, 0, 0]
@@ -125,7 +177,7 @@ class World:
         }
 
     def new_layout(self, number: int) -> Layout:
-        """The partitions as they are, dealt to a number of tasks."""
+        """Distribute the current partitions over a number of tasks."""
         partitions = tuple(TopicPartition(TOPIC, p) for p in range(len(self.source)))
         count = len(partitions) - self.pick(len(partitions)) * self.pick(2)
         return Layout("c", number, tuple(partitions[i::count] for i in range(count)))
@@ -134,16 +186,16 @@ class World:
 
     @property
     def now_us(self) -> int:
-        """Wall clock, equal to the monotonic clock."""
+        """Wall clock; equal to the monotonic clock."""
         return self.now_ms * 1000
 
     def pick(self, count: int) -> int:
-        """A number below ``count``, from the chance of the current move."""
+        """Return a pseudo-random number below ``count``; the current move is the seed."""
         self.state = state = self.state * _A + _C & _MASK
         return (state >> 33) % count
 
     def produce(self, partition: int) -> None:
-        """One source record; it may be a little older than those before it."""
+        """Add a source record; its timestamp may be slightly lower than those before it."""
         at_us = self.now_ms * 1000 - self.pick(self.disorder_us)
         if self.flags & script.FUTURE and not self.pick(8):
             self.counts["record of the future"] += 1
@@ -159,10 +211,10 @@ class World:
             self.key_bits[key] = self.key_bits.get(key, 0) | bit
 
     def write_step(self, table: int, bits: list[int]) -> list[tuple[Any, Any, Any]]:
-        """What a task announces for records of one table in one step, event by event.
+        """Return the events that announce one step's records of one table.
 
-        Each event has a reference, data files and delete files. Files are in any order, as their
-        paths put them.
+        Each event has a reference, data files and delete files. Files are in the order of their
+        random paths.
         """
         name = TABLES[table]
         reference = self.references[name]
@@ -193,42 +245,42 @@ class World:
         return out
 
     def count(self, fault: str, actor: Actor | None = None) -> None:
-        """Say that something really happened."""
+        """Count a fault that has happened."""
         name = f"{fault} {actor.kind}" if actor is not None else fault
         self.counts[name] += 1
         if self.trace is not None:
-            self.say(name)
+            self.add_to_trace(name)
 
-    def say(self, message: str) -> None:
-        """Write into the event log."""
+    def add_to_trace(self, message: str) -> None:
+        """Add a line to the event log."""
         if self.trace is not None:
             self.trace.append(f"{self.now_ms:>6} {message}")
 
     def violation(self, message: str) -> None:
-        """Stop the run."""
+        """End the run with an error."""
         raise ViolationError(message)
 
     def stop(self, code: str) -> None:
-        """The connector stops for good, with a code."""
+        """Stop the connector with an error code."""
         if code not in self.happened:
-            self.violation(f"stopped as {code}, but nothing of the kind happened")
+            self.violation(f"stopped with {code} without a fault that justifies it")
         self.count(f"stopped: {code}")
         self.stopped = code
 
     def table_failed(self, name: str, code: str) -> None:
-        """A table could not be committed; only for a reason that is one."""
+        """Record a failed table; only a fault justifies the failure."""
         self.count(f"table failed: {code}")
         is_known = code in {"commit_conflict", "floor_moved"} or code in self.happened
         if not is_known and f"{code} {name}" not in self.happened:
-            self.violation(f"table {name} failed as {code}, but nothing of the kind happened")
+            self.violation(f"table {name} failed with {code} without a fault that justifies it")
 
     def named(self, bits: int) -> str:
-        """The first records of a set."""
+        """Return the first records of a set, as text."""
         found = [str(p) for i, p in enumerate(self.place_of_bit) if bits >> i & 1]
         return ", ".join(found[:5])
 
     def lossy(self, action: Callable[[], None]) -> None:
-        """Do it, or not, and sometimes do not tell."""
+        """Run an action whose request or answer may be lost."""
         chance = 99 if self.is_healing or not self.flags & script.TRANSACTIONS else self.pick(100)
         if chance < 4:
             self.count("lost before the broker")
@@ -239,7 +291,7 @@ class World:
             raise LostAnswerError
 
     def hang_transaction(self, partition: int) -> None:
-        """Another connector's transaction stays open and holds readers of the partition back."""
+        """Leave another connector's transaction open: it blocks readers of the partition."""
         log = self.log
         if "foreign" not in log.open:
             self.count("foreign transaction hangs")
@@ -248,10 +300,10 @@ class World:
             log.entries[partition].append((transaction, None))
 
     def attempt(self, table: Table, uuid: int, base: Base, snapshot_id: int, content: Any) -> None:
-        """One conditional commit, whose answer may be lost and which may land late.
+        """Try a conditional commit. Its answer may be lost, and it may be applied late.
 
         Raises:
-            ConflictError: refused; or, rarely, repeated by the client after it was applied.
+            ConflictError: refused, or repeated by the client after it was applied.
             UnknownError: no answer.
         """
         chance = 99 if self.is_healing or not self.flags & script.UNKNOWN else self.pick(60)
@@ -271,7 +323,7 @@ class World:
             raise ConflictError
 
     def land(self, table: Table, uuid: int, base: Base, snapshot_id: int, content: Any) -> None:
-        """The catalog applies a commit whose conditions hold."""
+        """Apply a commit if its conditions hold."""
         table.require(uuid, base, snapshot_id)
         if self.deleted_paths and self.deleted_paths & content.paths:
             self.violation(f"a commit of {table.name} adds files that were deleted")
@@ -283,7 +335,7 @@ class World:
         content.put(table, snapshot)
         self.counts["commits"] += 1
         if self.trace is not None:
-            self.say(f"commit of {table.name}: {self.named(snapshot.added)}")
+            self.add_to_trace(f"commit of {table.name}: {self.named(snapshot.added)}")
 
     def check_claim(self, vtts: int, partitions: frozenset[int]) -> None:
         """Check the VTTS that a CommitComplete claims for all tables."""
@@ -300,7 +352,7 @@ class World:
         self.deleted_paths |= content.paths
 
     def skip(self, name: str, announcements: tuple[Envelope, ...]) -> None:
-        """An operator gave up what was announced; it is named."""
+        """Record announcements that an operator has skipped."""
         if announcements:
             self.count("announcements skipped")
         for envelope in announcements:
@@ -308,11 +360,11 @@ class World:
                 self.given_up[name] |= added
 
     def note_read(self) -> None:
-        """The leader writes into the config topic which partitions have source offsets."""
+        """Record the partitions with source offsets, as the leader does in the config topic."""
         self.source_floor |= self.log.groups[GROUP].keys()
 
     def was_read(self, partition: int) -> bool:
-        """Whether a partition without an offset may not start from the reset policy."""
+        """Return whether a partition was read before: it must not start by the reset policy."""
         if "lost source offsets start from the policy" in self.bugs:
             return False
         if partition in self.source_floor:
@@ -324,10 +376,10 @@ class World:
     # ------------------------------------------------------------------ schedule
 
     def run(self) -> None:  # noqa: C901 - a step of an actor is inlined, it is the hot path
-        """Chaos, healing, checks.
+        """Run the script, then healing if the script has it, then the checks.
 
         Raises:
-            ViolationError: a promise was broken.
+            ViolationError: a guarantee is violated.
         """
         try:
             moves, flags, by_byte = faults.MOVES, self.flags, script.BY_BYTE
@@ -338,7 +390,7 @@ class World:
                 if kind and not flags & kind:
                     name = "step"
                 if self.trace is not None:
-                    self.say(f"-- {name}")
+                    self.add_to_trace(f"-- {name}")
                 if name == "step":
                     effects = number >> 16 & (31 if number >> 21 & 3 else 3)
                     actors = self.runnable
@@ -361,10 +413,10 @@ class World:
             self.stopped = e.code
             self.count("stopped: invariant, for control events are gone")
         checks.check_end(self)
-        self._let_go()
+        self._break_cycles()
 
-    def _let_go(self) -> None:
-        """Break the circles, so that a run is freed at once: a collector costs a fifth."""
+    def _break_cycles(self) -> None:
+        """Break reference cycles: garbage collection would take a fifth of the time."""
         for actor in (*self.tasks, *self.coordinators):
             actor.end()
         for one in (self.leader, self.keeper, self.reset):
@@ -388,7 +440,7 @@ class World:
         self.is_supervised = False
 
     def supervise(self) -> None:
-        """Start what should run and does not; what is paused counts as gone."""
+        """Start missing actors; a paused actor counts as missing."""
         if self.log.topic_id != 1 and "control topic re-created unnoticed" not in self.bugs:
             self.stop("control_log_reset")  # the node remembers the identity it first met
             return
