@@ -127,7 +127,8 @@ def reset_valid_through(world: World) -> None:
     """An operator stops the connector and resets its VTTS.
 
     The stop fences the tasks. A coordinator that is frozen, and its requests that are under way,
-    may outlive the reset.
+    may outlive the reset. It had its transactional id before: docs/evidence/simulation.md says what
+    is not simulated.
     """
     if not world.is_vtts_wrong or (world.reset is not None and world.reset.is_alive):
         return
@@ -136,7 +137,8 @@ def reset_valid_through(world: World) -> None:
             actor.end()
     for coordinator in world.coordinators:
         coordinator.is_outdated = True
-        if coordinator.is_alive and not coordinator.is_paused and world.pick(3):
+        is_killed = not coordinator.epoch or (not coordinator.is_paused and world.pick(3))
+        if coordinator.is_alive and is_killed:
             coordinator.end()
         elif coordinator.is_alive:
             world.count("coordinator outlives a VTTS reset")

@@ -49,6 +49,7 @@ class World:
         "bugs",
         "catalog_back_at_ms",
         "config_log",
+        "continues_after_loss",
         "coordinators",
         "counts",
         "deleted_paths",
