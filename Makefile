@@ -109,9 +109,9 @@ docs: $(STAMP) ## generate the reference pages
 
 lock: ## update the lock files of dependencies and jars
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
-	  --python-version 3.11 -o requirements/runtime.lock
+	  --python-version 3.11 --extra all -o requirements/runtime.lock
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
-	  --python-version 3.11 --extra dev --extra build --extra datagen -o requirements/dev.lock
+	  --python-version 3.11 --extra all --extra dev --extra build --extra datagen -o requirements/dev.lock
 	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/clients.lock
 	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \

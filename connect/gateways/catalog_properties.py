@@ -69,6 +69,8 @@ _JAVA_ONLY = frozenset(
         "jdbc.user",
         "jdbc.password",
         "jdbc.schema-version",
+        "s3.sse.key",
+        "s3.sse.type",
         "snapshot-loading-mode",  # floors are read from the complete snapshot ancestry
         "rest.auth.type",
         "rest.auth.basic.username",
@@ -78,12 +80,15 @@ _JAVA_ONLY = frozenset(
     }
 )
 _ITS_OWN_CLIENTS = "PyIceberg uses its own object store clients"
+_NO_ENCRYPTION = "PyArrow's client has no such option; set the default encryption of the bucket"
 WITHOUT_EFFECT: Mapping[str, str] = {
     "io-impl": _ITS_OWN_CLIENTS,
     "client.factory": _ITS_OWN_CLIENTS,
     "client.credentials-provider": _ITS_OWN_CLIENTS,
     "s3.client-factory-impl": _ITS_OWN_CLIENTS,
     "http-client.type": _ITS_OWN_CLIENTS,
+    "s3.sse.type": _NO_ENCRYPTION,
+    "s3.sse.key": _NO_ENCRYPTION,
     "metrics-reporter-impl": "the node's own metrics count commits",
     "cache-enabled": "the catalog client does not cache tables",
     "cache.expiration-interval-ms": "the catalog client does not cache tables",
@@ -100,7 +105,6 @@ _RENAMED = {
     "client.region": ("client.region", "s3.region", "glue.region", "dynamodb.region"),
     "client.assume-role.arn": ("client.role-arn",),
     "client.assume-role.session-name": ("client.role-session-name",),
-    "s3.sse.key": ("s3.sse-kms-key-id",),
     "adls.auth.shared-key.account.name": ("adls.account-name",),
     "adls.auth.shared-key.account.key": ("adls.account-key",),
     "gcs.oauth2.token-expires-at": ("gcs.oauth2.token-expires-at",),
@@ -115,7 +119,14 @@ _MILLISECONDS = {
 }
 _SQLITE_URI = "file:"
 _NO_BASE = re.compile(r"[?#\s\\\x00-\x1f]")
-_SERVER_SIDE_ENCRYPTION = {"kms": "aws:kms", "s3": "AES256", "dsse-kms": "aws:kms:dsse"}
+_AMAZON = re.compile(r"(.*\.)?amazonaws\.com(\.cn)?")
+_NO_CLIENT: Mapping[str, str] = {
+    "adls.connection-string": "adls.account-name with adls.account-key",
+    "adls.token": "adls.sas-token, or adls.tenant-id, adls.client-id and adls.client-secret",
+    "adls.credential": "adls.sas-token, or adls.tenant-id, adls.client-id and adls.client-secret",
+    "adls.account-host": "adls.blob-storage-authority and adls.dfs-storage-authority",
+}
+"""Keys of clients that are not used, which would otherwise be ignored, and what to use instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +174,11 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
             "remove the property",
             code="python_module_refused",
         )
+    for key, instead in _NO_CLIENT.items():
+        if properties.get(key):
+            raise ConfigError(
+                f"iceberg.catalog.{key} is not supported: use {instead}", code="catalog_property"
+            )
     kind = catalog_kind(properties)
     out = _renamed(properties)
     connect_ms = _int_of(properties, "rest.client.connection-timeout-ms", CONNECT_TIMEOUT_MS)
@@ -231,15 +247,18 @@ def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
             continue
         if key in _MILLISECONDS:
             out.setdefault(_MILLISECONDS[key], str(_int(key, value) / 1000))
-        elif key == "s3.sse.type":
-            if value in _SERVER_SIDE_ENCRYPTION:
-                out["s3.server-side-encryption"] = _SERVER_SIDE_ENCRYPTION[value]
         else:
             for name in _RENAMED.get(key, (key,)):
                 out.setdefault(name, value)
     if "s3.path-style-access" in properties:
         is_path_style = properties["s3.path-style-access"].lower() == "true"
         out.setdefault("s3.force-virtual-addressing", str(not is_path_style).lower())
+    bundle, endpoint = properties.get("ssl.cabundle"), properties.get("s3.endpoint", "")
+    is_private = endpoint.startswith("https://") and not _AMAZON.fullmatch(
+        urlsplit(endpoint).hostname or ""
+    )
+    if bundle and is_private:
+        out.setdefault("s3.ssl.cabundle", bundle)
     out.setdefault("s3.connect-timeout", str(CONNECT_TIMEOUT_MS / 1000))
     out.setdefault("s3.request-timeout", str(READ_TIMEOUT_MS / 1000))
     return out
@@ -291,6 +310,8 @@ def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
         out["auth"] = {"type": "basic", "basic": {"username": user, "password": password}}
     elif auth == "google":
         out["auth"] = {"type": "google", "google": {}}
+    elif auth == "entra":
+        out["auth"] = {"type": "entra", "entra": {}}
     elif auth == "sigv4":
         out["rest.sigv4-enabled"] = "true"
     elif auth not in {"", "oauth2"}:

@@ -42,13 +42,15 @@ class JarGroup:
 
     ``coordinates`` are ``organisation:module:version[:classifier]``; ``overrides`` force the
     version of a transitive dependency; ``excludes`` are ``organisation:module``;
-    ``without_pyspark_jars`` drops the jars that pyspark ships.
+    ``without_pyspark_jars`` drops the jars that pyspark ships; ``is_whole`` takes jars that contain
+    what they need, without dependencies.
     """
 
     coordinates: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     without_pyspark_jars: bool = False
+    is_whole: bool = False
 
 
 GROUPS: Mapping[str, JarGroup] = {
@@ -100,6 +102,9 @@ GROUPS: Mapping[str, JarGroup] = {
     ),
     # an OAuth2 server with OpenID Connect, for logins at the broker
     "oauth-server": JarGroup(("no.nav.security:mock-oauth2-server:6.0.2",)),
+    # stores and catalogs that tests start
+    "s3proxy": JarGroup(("org.gaul:s3proxy:4.1.0:jar-with-dependencies",), is_whole=True),
+    "nessie": JarGroup(("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",), is_whole=True),
     # for benchmarks against the Java sink
     "java-connect": JarGroup(
         (
@@ -136,8 +141,8 @@ GROUPS: Mapping[str, JarGroup] = {
         ),
     ),
 }
-ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro"})
-"""Large groups for the Java sink; ``resolve`` without arguments skips them."""
+ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro", "nessie"})
+"""Large groups for tests and the Java sink; ``resolve`` without arguments skips them."""
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
@@ -301,7 +306,8 @@ def _module_xml(group: JarGroup) -> str:
         )
         lines.append(
             f"<dependency org={organisation} name={module} rev={revision} "
-            f'conf="default->default">{artifacts}</dependency>'
+            f'conf="default->default" transitive="{str(not group.is_whole).lower()}">'
+            f"{artifacts}</dependency>"
         )
     for exclude in group.excludes:
         organisation, module = (quoteattr(part) for part in exclude.split(":"))

@@ -12,8 +12,10 @@ from typing import Final
 
 _ROOTS: Final = frozenset(
     {
+        "azure",
         "boto3",
         "botocore",
+        "google",
         "httpcore",
         "httpx",
         "psycopg2",

@@ -22,7 +22,7 @@ from connect.validation.key_checks import creation_setting
 _CATALOG: Final = "iceberg.catalog."
 _CONVERTERS: Final = ("key.converter.", "value.converter.", "header.converter.")
 _TABLE_PROPERTIES: Final = ("iceberg.tables.write-props.", "iceberg.tables.auto-create-props.")
-_BUNDLE: Final = "ssl.cabundle"
+_BUNDLES: Final = ("ssl.cabundle", "s3.ssl.cabundle")
 _MULTI_TABLE: Final = "multi-table-commit"
 
 
@@ -57,11 +57,12 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
 
 
 def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[tuple[str, str]]:
-    try:
-        if bundle := given.get(_BUNDLE):
-            reach.check_path(bundle)
-    except ConfigError as error:
-        yield _CATALOG + _BUNDLE, error.message
+    for key in _BUNDLES:
+        try:
+            if bundle := given.get(key):
+                reach.check_path(bundle)
+        except ConfigError as error:
+            yield _CATALOG + key, error.message
     if has_placeholder(given.get("uri", "")):
         return  # of an unknown provider: checked when it is opened
     try:

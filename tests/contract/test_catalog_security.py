@@ -13,6 +13,9 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from connect.errors import CommitRefused, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
@@ -146,6 +149,41 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
         opened_with = storage_properties(found.io.properties)
         assert opened_with["s3.endpoint"] == "http://ours"
         assert "s3.proxy-uri" not in opened_with
+    gateway.close()
+
+
+@pytest.mark.parametrize(
+    ("own", "lent", "is_refused"),
+    [
+        ({}, {}, True),
+        ({}, {"s3.access-key-id": "k", "s3.secret-access-key": "s"}, False),
+        ({"s3.access-key-id": "k", "s3.secret-access-key": "s"}, {}, False),
+        ({"s3.remote-signing-enabled": "false"}, {}, False),
+    ],
+)
+def test_a_catalog_that_only_signs_requests(
+    answers: Answers, own: dict[str, str], lent: dict[str, str], is_refused: bool
+) -> None:
+    """It is refused when a table is loaded, and the error says what to change."""
+    answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}
+    location = "s3://bucket/db/t"
+    metadata = new_table_metadata(
+        SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location
+    )
+    answers.by_path["/v1/namespaces/db/tables/t"] = {
+        "metadata-location": f"{location}/metadata/1.json",
+        "metadata": json.loads(metadata.model_dump_json()),
+        "config": {"s3.remote-signing-enabled": "true", "s3.region": "us-east-1", **lent},
+    }
+    gateway = open_catalog("iceberg", {**answers.properties, **own})
+    if is_refused:
+        with pytest.raises(
+            CommitRefused, match=r"remote signing.*s3\.remote-signing-enabled=false"
+        ) as e:
+            gateway.load(("db", "t"))
+        assert e.value.code == "remote_signing_unsupported"
+    else:
+        assert gateway.load(("db", "t")).location() == location
     gateway.close()
 
 

@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_read_is_asked_again(place: Place, store: FaultyS
         outcome = committer.commit(commit)
         store.heal()
         assert isinstance(outcome, TableFailed), operation
-        assert (outcome.code, outcome.is_retriable) == ("catalog_unavailable", True)
+        assert (outcome.code, outcome.is_retriable) == ("storage_unavailable", True)
     assert isinstance(committer.commit(commit), TableCommitted)
     assert len(paths_of(place.now())) == 2
 
@@ -137,10 +137,12 @@ def test_data_files_outlive_a_short_fault(
 def test_data_files_of_a_failed_batch_are_not_announced(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
-    """The batch fails as a whole, for Spark to try again; then all of it is there."""
+    """The batch fails as a whole, with the store's error; then all of it is there."""
     store.fail(*fault)
-    with pytest.raises((OSError, RetriableError)):
+    with pytest.raises(RetriableError) as failed:
         _write(store, s3_server, tmp_path)
+    assert failed.value.code == "storage_unavailable"
+    assert failed.value.coordinates["table"] == "db.t1"
     store.heal()
     result = _write(store, s3_server, tmp_path)
     _check_files(s3_server, result.files["db.t1"])
@@ -151,7 +153,7 @@ def test_a_store_that_hangs_is_given_up(
 ) -> None:
     """``s3.request-timeout`` bounds the wait: a store that never answers fails the batch."""
     store.fail("begin", "refused:hang:30")
-    with pytest.raises(OSError, match=r"(?i)time|slow"):
+    with pytest.raises(RetriableError, match=r"(?i)time|slow"):
         _write(store, s3_server, tmp_path, **{"s3.request-timeout": "1"})
 
 
@@ -162,7 +164,10 @@ def _write(store: FaultyStore, s3_server: S3Server, folder: Path, **more: str) -
         location=f"{s3_server.warehouse}/{unique_name('w')}",
         io_properties=properties,
     )
-    return run_batches(config(), [table], [source([b'{"id":1}', b'{"id":2}'])])
+    result = run_batches(config(), [table], [source([b'{"id":1}', b'{"id":2}'])])
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 def _check_files(s3_server: S3Server, files: Sequence[ContentFile]) -> None:

@@ -26,6 +26,7 @@ from connect.validation.providers import Providers
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
 from tests.support.fakes.schema_registry import SchemaRegistryServer
+from tests.support.object_stores import S3Proxy, started
 from tests.support.stack import RestCatalog, Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -237,6 +238,33 @@ def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
     assert messages.startswith(
         f"Asked the rest catalog at {rest_catalog.uri} (each request within 30 s"
     )
+
+
+@pytest.mark.java
+def test_an_object_store(checked: Checked, tmp_path: Path) -> None:
+    """A probe is written and deleted; refused keys and a missing bucket are errors of the store."""
+    with started(S3Proxy(tmp_path)) as store:
+        given = {
+            **sqlite(tmp_path),
+            **store.properties,
+            "warehouse": f"{store.warehouse}/preflight",
+        }
+        opened = open_catalog("iceberg", given)
+        opened.create(("db", "t"), SCHEMA)
+        opened.close()
+        own = {CATALOG + key: value for key, value in given.items()}
+        new = {"iceberg.tables": "db.new", "iceberg.tables.auto-create-enabled": "true"}
+        for tables in ({}, new):
+            assert checked.errors({**own, **tables}) == {}
+        assert not list(tmp_path.rglob("icefloe-probe*"))
+        wrong = {**own, f"{CATALOG}s3.secret-access-key": CANARY}
+        said = checked.error({**wrong, **new}, f"{CATALOG}s3.endpoint")
+        assert said.startswith("Wrote a probe object to the store of the tables (each request")
+        assert "the store refuses the credentials" in said
+        said = checked.error(wrong, f"{CATALOG}uri")  # the catalog's own file cannot be read
+        assert "the object store of the catalog's files: the store refuses the credentials" in said
+        nowhere = {**own, **new, f"{CATALOG}warehouse": "s3://nothing/w"}
+        assert "bucket" in checked.error(nowhere, f"{CATALOG}s3.endpoint")
 
 
 AVRO = "io.confluent.connect.avro.AvroConverter"

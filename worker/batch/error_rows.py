@@ -17,6 +17,9 @@ LARGE_RECORD = "record_not_small"
 NOT_WRITABLE = "table_not_writable"
 """The store does not accept files of a table; it may accept those of other tables."""
 
+STORE_UNAVAILABLE = "storage_unavailable"
+"""The store does not answer, after its client has repeated the request."""
+
 REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 """A table may not be used. No record causes it, and a change of permissions ends it."""
 
@@ -25,7 +28,7 @@ def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
     """Return whether to send an error to the driver; Spark retries all other errors first."""
     return (
         isinstance(error, RecordError)
-        or error.code in {DEAD_LETTERS_FULL, *REFUSALS}
+        or error.code in {DEAD_LETTERS_FULL, STORE_UNAVAILABLE, *REFUSALS}
         or error.code.startswith("registry_")
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,9 +23,14 @@ from pyiceberg.table.locations import LocationProvider
 from connect import failpoints
 from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
-from connect.gateways.storage.object_store import open_storage, verify_written
+from connect.gateways.storage.object_store import (
+    is_refusal,
+    open_storage,
+    store_error_text,
+    verify_written,
+)
 from control_schemas.events import ContentFile, FileContent
-from worker.batch.error_rows import NOT_WRITABLE
+from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
 from worker.write.file_metrics import file_metrics
 from worker.write.partitions import Partitioner, PartitionKey
@@ -38,10 +42,6 @@ _GROUP_BYTES: Final = 128 * 2**20
 _PAGE_BYTES: Final = 2**20
 _DICTIONARY_BYTES: Final = 2 * 2**20
 _DICTIONARY_SAMPLE: Final = 20_000
-_MESSAGE_CHARACTERS_MAX: Final = 500
-_REFUSED: Final = re.compile(
-    r"ACCESS_DENIED|AccessDenied|HTTP status 403|NO_SUCH_BUCKET|KeyTooLong|File name too long"
-)
 _ZSTD_LEVEL: Final = 1  # as small as 3 on payments and logs, for a fifth less CPU
 
 
@@ -158,21 +158,30 @@ class _TableStorage:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Name the table in an error where its store refuses files; leave outages as they are.
+        """Name the table and its store in an error.
 
         Raises:
-            RetriableError: ``table_not_writable``.
+            RetriableError: ``table_not_writable`` where the store refuses files;
+                ``storage_unavailable``.
         """
         try:
             yield
         except (OSError, RetriableError) as error:
+            if isinstance(error, RetriableError):
+                error.at(table=self._table)
             for cause in (error, error.__cause__):  # ``verify_written`` wraps the store's error
-                if isinstance(cause, PermissionError) or (cause and _REFUSED.search(str(cause))):
+                if cause and is_refusal(cause):
                     raise self._not_writable(cause) from error
-            raise
+            if isinstance(error, RetriableError):
+                raise
+            raise RetriableError(
+                f"the object store of the table's files: {store_error_text(error)}",
+                code=STORE_UNAVAILABLE,
+                table=self._table,
+            ) from error
 
     def _not_writable(self, error: BaseException) -> RetriableError:
-        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+        text = store_error_text(error)
         return RetriableError(
             f"the store refuses the table's files: {text}", code=NOT_WRITABLE, table=self._table
         )

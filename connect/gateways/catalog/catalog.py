@@ -47,6 +47,7 @@ from connect.gateways.catalog.catalog_clients import (
     refuse_python_modules,
 )
 from connect.gateways.catalog.catalog_errors import commit_error, request_error
+from connect.gateways.catalog.catalog_libraries import require_libraries
 from connect.gateways.catalog.catalog_reach import check_catalog, database_uri
 from connect.gateways.catalog_properties import ClientConfig, client_config
 from connect.gateways.reach import reach
@@ -331,12 +332,13 @@ def open_catalog(
 
     Raises:
         ConfigError: a property is wrong, missing, names a Python module, or a place that
-            connectors may not reach.
+            connectors may not reach; ``library_missing``.
         RetriableError: ``catalog_unavailable``.
         CommitRefused: ``unauthorized``, ``forbidden``.
     """
     config = client_config(properties)
     check_catalog(config, reach())
+    require_libraries(config)
     gateway = CatalogGateway(name, config, locations, observe)
     with _mapped(()):
         gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round

@@ -42,7 +42,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
-from connect.errors import CommitRefused, ConfigError
+from connect.errors import CommitRefused
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.guarded_http import GuardedAdapter
@@ -52,6 +52,7 @@ from connect.gateways.storage.object_store import (
     check_storage,
     own_credentials,
     require_own_keys,
+    signs_remotely,
     verify_written,
 )
 
@@ -65,6 +66,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 
 
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
+_REMOTE_SIGNING = "s3.remote-signing-enabled"
 _TOKEN_EXPIRED = frozenset({401, 419})
 PATIENCE_TRIES = 4
 RETRY_AFTER_S_MAX = 5.0
@@ -126,6 +128,8 @@ class GuardedRest(RestCatalog):
         self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
     ) -> None:
         self._limits = (connect_s, read_s)
+        # said by the connector: a catalog's answer may replace it in ``properties``
+        self._opens_stores = properties.get(_REMOTE_SIGNING, "").lower() == "false"
         super().__init__(name, **properties)
 
     def _config_headers(self, session: Session) -> None:
@@ -195,6 +199,13 @@ class GuardedRest(RestCatalog):
         self, properties: Properties = EMPTY_DICT, location: str | None = None
     ) -> FileIO:
         refuse_python_modules(properties)
+        if not self._opens_stores and signs_remotely({**self.properties, **properties}):
+            raise CommitRefused(
+                "the catalog lends no credentials for S3 and signs requests itself (remote "
+                "signing), which is not supported: let it lend credentials, or give the connector "
+                f"iceberg.catalog.s3.* keys or iceberg.catalog.{_REMOTE_SIGNING}=false",
+                code="remote_signing_unsupported",
+            )
         return guarded(super()._load_file_io(properties, location))
 
     def _response_to_table(
@@ -299,21 +310,14 @@ def open_metastore(
     """Open a catalog whose client writes the metadata files: every kind but REST.
 
     Raises:
-        ConfigError: the client needs a library that is not installed; ``location_not_granted``:
-            its warehouse or its own file lies where the operator does not let it.
+        ConfigError: ``location_not_granted``: its warehouse or its own file lies where the
+            operator does not let it.
     """
     refuse_places(properties, locations)
     if str(properties.get("uri", "")).startswith("postgresql"):
         importlib.import_module("connect.gateways.catalog.postgres_wait").limit_waiting()
     module, class_name = _CLASSES[kind]
-    try:
-        found = getattr(importlib.import_module(module), class_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"iceberg.catalog.type {kind} needs a library that is not installed: "
-            f"pip install 'pyiceberg[{kind}]' ({error})",
-            code="catalog_type",
-        ) from error
+    found = getattr(importlib.import_module(module), class_name)
     guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})
     client_class = cast(type[Catalog], guarded)
     return client_class(name, **own_credentials(properties))

@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.exceptions import ValidationError as PyIcebergValidationError
+from requests import RequestException
 
 from connect.errors import (
     CommitConflict,
@@ -33,6 +34,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.gateways.storage.object_store import is_refusal, store_error_text
 from connect.redaction.foreign_text import foreign_text
 
 THROTTLED = "catalog_throttled"
@@ -83,7 +85,7 @@ def request_error(error: Exception) -> IcefloeError:
         return RetriableError(message, code=code)
     if code:
         return CommitRefused(message, code=code)
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and not is_refusal(error):
         return CommitRefused(message, code="metadata_missing")
     if _UNKNOWN_TYPE in str(error):
         return CommitRefused(message, code="unsupported_type")
@@ -97,10 +99,23 @@ def request_error(error: Exception) -> IcefloeError:
         return CommitRefused(message, code=UNREADABLE)
     if isinstance(error, ImportError):
         return ConfigError(message, code="catalog_type")
+    if is_of_store(error):
+        return RetriableError(
+            f"the object store of the catalog's files: {store_error_text(error)}",
+            code="storage_unavailable",
+        )
     return RetriableError(
-        f"the catalog or its store does not answer, see iceberg.catalog.*: {message}",
+        f"the catalog does not answer, see iceberg.catalog.*: {message}",
         code="catalog_unavailable",
     )
+
+
+def is_of_store(error: Exception) -> bool:
+    """Whether a file system raised an error, and no client of a catalog.
+
+    File systems raise ``OSError`` itself. The exceptions of ``requests`` derive from it.
+    """
+    return isinstance(error, OSError) and not isinstance(error, RequestException)
 
 
 def _refusal(error: Exception) -> str | None:

@@ -17,6 +17,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog_properties import ClientConfig
 from connect.gateways.reach import AMBIENT_ALLOWED, Reach
 from connect.gateways.storage.object_store import require_own_keys
+from connect.gateways.storage.store_file_io import S3_CA_BUNDLE
 
 _LIBPQ_ALLOWED: Final = frozenset(
     {
@@ -59,8 +60,9 @@ def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) 
     if warehouse := properties.get("warehouse"):
         _check_warehouse(config, warehouse, reach, resolves=resolves)
     bundle = (properties.get("ssl") or {}).get("cabundle")
-    if bundle:
-        _at("ssl.cabundle", partial(reach.check_path, bundle))
+    for key, file in (("ssl.cabundle", bundle), (S3_CA_BUNDLE, properties.get(S3_CA_BUNDLE))):
+        if file:
+            _at(key, partial(reach.check_path, file))
     if not reach.has_ambient:
         _check_credentials(config)
 
@@ -134,7 +136,7 @@ def _check_credentials(config: ClientConfig) -> None:
         require_own_keys(properties, "rest.sigv4-enabled", "client")
     auth = properties.get("auth") or {}
     is_kerberos = str(properties.get("hive.kerberos-authentication", "")).lower() == "true"
-    if config.kind == "bigquery" or auth.get("type") == "google" or is_kerberos:
+    if config.kind == "bigquery" or auth.get("type") in {"google", "entra"} or is_kerberos:
         raise ConfigError(
             "this catalog would be asked with credentials of the node's machine; the node's "
             f"property {AMBIENT_ALLOWED} can allow it",

@@ -1,4 +1,4 @@
-"""PyIceberg's ``FileIO`` that opens allowed places only, with the credentials it was given.
+"""A ``FileIO`` that opens allowed places only, with the credentials it was given.
 
 Rules of this file:
 - Every location is judged when it is opened: metadata of a table, which its owner writes, names
@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 
 from connect.config.local_paths import TABLE_PATHS
 from connect.errors import ConfigError
 from connect.gateways.reach import reach
 from connect.gateways.storage.object_store import check_storage, own_credentials, storage_properties
+from connect.gateways.storage.store_file_io import StoreFileIO, azure_client, container_of
 
 
-class GuardedFileIO(PyArrowFileIO):
+class GuardedFileIO(StoreFileIO):
     """Reads and writes below allowed roots and at allowed hosts."""
 
     def __init__(self, properties: Any) -> None:
@@ -50,11 +51,11 @@ def guarded(io: FileIO) -> FileIO:
         ConfigError: another kind of client, whose locations cannot be judged, where the API has
             users.
     """
-    if not isinstance(io, PyArrowFileIO):
+    if not isinstance(io, StoreFileIO):
         if not reach().is_guarded:
             return io
         raise ConfigError(
-            f"files cannot be opened with {type(io).__name__}: only PyArrow's client is supported",
+            f"{type(io).__name__} is not supported: files are opened with PyArrow's clients only",
             code="storage_client",
         )
     return GuardedFileIO(io.properties)
@@ -73,4 +74,6 @@ def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str
     given = {**table.properties, **write_properties}
     for place in (table.location(), *filter(None, map(given.get, TABLE_PATHS))):
         check_storage(table.io.properties, place)
+        if container_of(place) is not None:  # reports an invalid key before executors do
+            azure_client(table.io.properties, StoreFileIO.parse_location(place)[1])
     return storage_properties(table.io.properties)

@@ -3,8 +3,8 @@
 Rules of this file:
 - Only text properties travel to other processes; tokens of the catalog do not.
 - A written file is verified in the store before a table refers to it.
-- Files are opened by PyIceberg's own ``FileIO`` for the location's scheme, never by a class that
-  a property names.
+- Files are opened by ``StoreFileIO``, never by a class that a property names.
+- An error names the store, and what to change where its text says that.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from pyiceberg.io import FileIO, load_file_io
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.catalog_properties import python_modules_in
 from connect.gateways.reach import AMBIENT_ALLOWED, reach
+from connect.gateways.storage.store_file_io import (
+    S3_CA_BUNDLE,
+    StoreFileIO,
+    azure_hosts,
+    container_of,
+    is_anonymous,
+    sas_token,
+)
 from connect.redaction.foreign_text import shown_answer
 
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ROLES = ("s3.role-arn", "client.role-arn", "glue.role-arn", "dynamodb.role-arn")
-_AZURE = ("adls.account-key", "adls.sas-token", "adls.client-secret")
+_AZURE = ("adls.account-key", "adls.client-secret")
 _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "gs": ("gcs.oauth2.token",),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _AZURE),
@@ -33,6 +41,24 @@ _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
 """Properties of which one brings credentials, by scheme; S3 allows anonymous requests."""
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "hf.")
 _MESSAGE_CHARACTERS_MAX = 500
+_REFUSED = re.compile(
+    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|INVALID_SIGNATURE|"
+    r"SIGNATURE_DOES_NOT_MATCH|EXPIRED_TOKEN|HTTP status 40[13]|"
+    r"Azure Error: \[\w*\] 40[13]|Status\((PERMISSION_DENIED|UNAUTHENTICATED)"
+)
+_NO_PLACE = re.compile(
+    r"NO_SUCH_BUCKET|\[ContainerNotFound\]|\[FilesystemNotFound\]|Status\(NOT_FOUND.*CreateResumable|"
+    r"KeyTooLong|File name too long"
+)
+_NOT_TRUSTED = re.compile(r"curlCode: (60|77)|SSL peer certificate|CURL error \[(60|77)\]")
+_ADVICE = (
+    (
+        _NOT_TRUSTED,
+        "the certificate of the store is not trusted; set iceberg.catalog.s3.ssl.cabundle",
+    ),
+    (_REFUSED, "the store refuses the credentials, or they lack a permission"),
+    (_NO_PLACE, "the bucket or container does not exist, or the name is too long"),
+)
 _log = structlog.get_logger(__name__)
 
 
@@ -61,10 +87,12 @@ def own_credentials(properties: Mapping[str, Any]) -> dict[str, Any]:
     does not let connectors use the credentials of its machine and environment.
 
     Raises:
-        ConfigError: ``host_refused``; ``ambient_credentials``: a profile or a role, or a region
-            that is none.
+        ConfigError: ``host_refused``, ``path_refused``; ``ambient_credentials``: a profile or a
+            role, or a region that is none.
     """
     reach().check_addresses(properties)
+    if bundle := properties.get(S3_CA_BUNDLE):
+        reach().check_path(bundle)
     out = dict(properties)
     if reach().has_ambient:
         return out
@@ -118,12 +146,42 @@ def check_storage(properties: Mapping[str, Any], location: str) -> None:
     """Judge where files lie, and with which credentials they are opened.
 
     Raises:
-        ConfigError: ``path_refused``, ``host_refused``, ``ambient_credentials``.
+        ConfigError: ``path_refused``, ``host_refused``, ``ambient_credentials``,
+            ``catalog_property``.
     """
     reach().check_location(location)
-    keys = _OWN_KEYS.get(location.partition(":")[0].lower())
-    if keys is not None and not reach().has_ambient and not any(map(properties.get, keys)):
-        raise _ambient(location)
+    host = StoreFileIO.parse_location(location)[1] if container_of(location) else None
+    if host is not None and reach().is_guarded:
+        for authority in azure_hosts(properties, host)[1:]:
+            reach().check_host(authority.partition(":")[0])
+    scheme = location.partition(":")[0].lower()
+    keys = _OWN_KEYS.get(scheme)
+    if keys is None or reach().has_ambient or any(map(properties.get, keys)):
+        return
+    if host is not None and sas_token(properties, host):
+        return
+    if scheme == "gs" and is_anonymous(properties):
+        return
+    raise _ambient(location)
+
+
+def has_credentials(properties: Mapping[str, Any], location: str) -> bool:
+    """Whether properties bring credentials for the store of a location.
+
+    A connector without them gets them from its catalog, or uses those of the machine.
+    """
+    scheme = location.partition(":")[0].lower()
+    if scheme in {"s3", "s3a", "s3n"}:
+        return has_own_keys(properties)
+    return any(map(properties.get, _OWN_KEYS.get(scheme, ()))) or (
+        scheme == "gs" and is_anonymous(properties)
+    )
+
+
+def signs_remotely(properties: Mapping[str, Any]) -> bool:
+    """Whether a catalog lends no keys for S3, and wants to sign every request itself."""
+    asked = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
+    return (asked or bool(properties.get("s3.signer"))) and not has_own_keys(properties)
 
 
 def _ambient(what: str) -> ConfigError:
@@ -191,6 +249,34 @@ def verify_written(io: FileIO, sizes: Mapping[str, int | None]) -> None:
             )
 
 
+def probe(io: FileIO, path: str) -> None:
+    """Write and delete a small file.
+
+    A store that refuses only the deletion passes: files that cannot be deleted are left.
+
+    Raises:
+        RetriableError: ``storage_unavailable``: it cannot be written.
+    """
+    with storage_errors(f"writing {path}"):
+        with io.new_output(path).create(overwrite=True) as stream:
+            stream.write(b"icefloe")
+        verify_written(io, {path: len(b"icefloe")})
+    delete_files(io, [path])
+
+
+def store_advice(text: str) -> str | None:
+    """What an error's text of a store says that an operator can change; None if it is not known."""
+    return next((advice for pattern, advice in _ADVICE if pattern.search(text)), None)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a store answered that files may not be written at a place."""
+    text = str(error)
+    return isinstance(error, PermissionError) or bool(
+        _REFUSED.search(text) or _NO_PLACE.search(text)
+    )
+
+
 @contextlib.contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
     """Turn what an object store raises into a ``RetriableError``: ``storage_unavailable``.
@@ -201,7 +287,14 @@ def storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
         raise RetriableError(
-            f"{doing}: {shown_answer(text) or type(error).__name__}", code="storage_unavailable"
+            f"{doing}: {store_error_text(error)}", code="storage_unavailable"
         ) from error
+
+
+def store_error_text(error: BaseException) -> str:
+    """The text of a store's error with advice; where foreign texts are hidden, its class."""
+    text = " ".join(str(error).split())
+    shown = shown_answer(text[:_MESSAGE_CHARACTERS_MAX]) or type(error).__name__
+    advice = store_advice(text)
+    return shown if advice is None else f"{advice} ({shown})"

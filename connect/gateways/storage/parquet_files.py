@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileSelector, FileType
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connect.errors import ConfigError
 from connect.gateways.storage.guarded_io import GuardedFileIO
@@ -54,7 +53,7 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
         ConfigError: nothing is there.
         RetriableError: ``storage_unavailable``.
     """
-    scheme, host, path = PyArrowFileIO.parse_location(location, dict(properties))
+    scheme, host, path = GuardedFileIO.parse_location(location, dict(properties))
     check_storage(properties, location)
     with storage_errors(f"listing {location}"):
         found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)

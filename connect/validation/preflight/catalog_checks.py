@@ -44,13 +44,47 @@ _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A configured table and its key."""
+class WantedTable:
+    """A configured table and its key.
+
+    Attributes:
+        name: of the table, with its namespace.
+        key: of the configuration, which names it.
+        is_created: whether a missing table is created.
+        is_row_level: whether rows are changed and deleted by key.
+    """
 
     name: str
     key: str
     is_created: bool
     is_row_level: bool
+
+
+def bounded(properties: Mapping[str, str], each_s: float) -> dict[str, str]:
+    """Return a catalog's properties with shorter timeouts and without creation of tables."""
+    each_ms = int(each_s * 1000)
+    limits = {
+        key: str(min(each_ms, int(properties.get(key, longest))))
+        for key, longest in _LIMITS.items()
+    }
+    return {**properties, **limits, "init_catalog_tables": "false"}
+
+
+def wanted_tables(config: ConnectorConfig) -> list[WantedTable]:
+    """Return the tables that a configuration names."""
+    keys = dict.fromkeys(config.tables, "iceberg.tables")
+    keys |= {
+        config.qualified(table): "iceberg.tables.topic-to-table-map"
+        for table in config.topic_tables.values()
+    }
+    wanted = [
+        WantedTable(name, key, config.auto_create_enabled, config.is_row_level)
+        for name, key in keys.items()
+    ]
+    if letters := config.errors.dead_letter_table:
+        key = "errors.deadletterqueue.table"
+        wanted.append(WantedTable(letters, key, is_created=True, is_row_level=False))
+    return wanted
 
 
 class CatalogQuestions:
@@ -81,11 +115,11 @@ class CatalogQuestions:
         )
 
     def _run(self) -> Found:
-        properties = self._bounded(self._config.catalog_properties)
+        properties = bounded(self._config.catalog_properties, self._each_s)
         found = client_config(properties)
         if found.kind != "rest":
             refuse_places(found.properties, self._config.locations)
-        if (missing := _absent_database(found)) is not None:
+        if (missing := absent_database(found)) is not None:
             yield from self._without_database(missing)
             return
         gateway = open_catalog(self._config.catalog_name, properties, self._config.locations)
@@ -95,24 +129,15 @@ class CatalogQuestions:
             if _CATALOG_TABLE not in str(error.__cause__):
                 yield self._key, reported(error)
             else:  # a new database: the catalog creates its internal tables when it is first opened
-                yield from self._absent(self._tables())
+                yield from self._absent(wanted_tables(self._config))
         finally:
             gateway.close()
-
-    def _bounded(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return the properties with shorter timeouts and without creation of tables."""
-        each_ms = int(self._each_s * 1000)
-        limits = {
-            key: str(min(each_ms, int(properties.get(key, longest))))
-            for key, longest in _LIMITS.items()
-        }
-        return {**properties, **limits, "init_catalog_tables": "false"}
 
     def _ask(self, gateway: CatalogGateway) -> Found:
         if self._config.multi_table_commit and not gateway.has_transactions:
             yield _MULTI_TABLE, "the catalog does not support multi-table transactions"
         deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
-        wanted = self._tables()
+        wanted = wanted_tables(self._config)
         if not wanted:
             namespace = self._config.default_namespace or "default"
             gateway.has_namespace(namespace.split("."))  # any answer is sufficient
@@ -129,23 +154,7 @@ class CatalogQuestions:
             else:
                 yield from self._present(each, table)
 
-    def _tables(self) -> list[_Wanted]:
-        config = self._config
-        keys = dict.fromkeys(config.tables, "iceberg.tables")
-        keys |= {
-            config.qualified(table): "iceberg.tables.topic-to-table-map"
-            for table in config.topic_tables.values()
-        }
-        wanted = [
-            _Wanted(name, key, config.auto_create_enabled, config.is_row_level)
-            for name, key in keys.items()
-        ]
-        if table := config.errors.dead_letter_table:
-            key = "errors.deadletterqueue.table"
-            wanted.append(_Wanted(table, key, is_created=True, is_row_level=False))
-        return wanted
-
-    def _absent(self, wanted: list[_Wanted]) -> Found:
+    def _absent(self, wanted: list[WantedTable]) -> Found:
         for each in wanted:
             if not each.is_created:
                 yield (
@@ -158,7 +167,7 @@ class CatalogQuestions:
             elif each.is_row_level and not self._config.table(each.name).id_columns:
                 yield from self._keyless(each)
 
-    def _present(self, each: _Wanted, table: Table) -> Found:
+    def _present(self, each: WantedTable, table: Table) -> Found:
         version = table.metadata.format_version
         if version != FORMAT_VERSION:
             yield (
@@ -182,7 +191,7 @@ class CatalogQuestions:
                 except (ConfigError, RecordError) as error:
                     yield own, f"table {each.name}: {reported(error)}"
 
-    def _keys(self, each: _Wanted, table: Table) -> Found:
+    def _keys(self, each: WantedTable, table: Table) -> Found:
         own, common = f"iceberg.table.{each.name}.id-columns", "iceberg.tables.default-id-columns"
         try:
             columns = key_columns(
@@ -195,7 +204,7 @@ class CatalogQuestions:
             if not columns:
                 yield from self._keyless(each)
 
-    def _keyless(self, each: _Wanted) -> Found:
+    def _keyless(self, each: WantedTable) -> Found:
         """Check that message keys have fields if no key columns are configured or in the table."""
         config = self._config
         kind = config.key_converter.class_name.rpartition(".")[2].removesuffix("Converter")
@@ -216,10 +225,10 @@ class CatalogQuestions:
         if not file.parent.is_dir():
             yield self._key, "the folder of the database does not exist"
         else:
-            yield from self._absent(self._tables())
+            yield from self._absent(wanted_tables(self._config))
 
 
-def _absent_database(catalog: ClientConfig) -> Path | None:
+def absent_database(catalog: ClientConfig) -> Path | None:
     """Return the missing file of a SQLite catalog, which opening would create, or None."""
     name = sqlite_file(catalog.properties["uri"]) if catalog.kind == "sql" else None
     file = Path(name) if name else None

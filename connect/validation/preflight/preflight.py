@@ -1,7 +1,8 @@
 """Live checks of a configuration that passed the local checks.
 
 Rules of this file:
-- The checks do not create or change topics, tables or databases of catalogs.
+- The checks do not create or change topics, tables or databases of catalogs. In an object store
+  they write a probe object and delete it.
 - Messages contain neither values of placeholders nor values that may be secrets.
 - The number of concurrent validations is limited, because checks hold threads and connections.
 """
@@ -19,6 +20,7 @@ from connect.validation.preflight.broker_checks import broker_checks
 from connect.validation.preflight.catalog_checks import CatalogQuestions
 from connect.validation.preflight.live_checks import run_checks
 from connect.validation.preflight.registry_checks import registry_checks
+from connect.validation.preflight.store_checks import StoreQuestions
 
 AT_A_TIME = 16
 EACH_PART = 0.6
@@ -78,6 +80,7 @@ class Preflight:
         checks = [
             *broker_checks(config, node, each_s=each_s, excluded=self._excluded),
             CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
+            StoreQuestions(config, each_s=each_s, clock=self._clock).check(),
             *registry_checks(config, each_s=each_s),
         ]
         mask = Masker(raw, self._resolve, is_inline_masked=True)

@@ -48,6 +48,8 @@ def test_types_and_class_names(given: dict[str, str], kind: str) -> None:
         {**REST, "py-catalog-impl": "os.path"},
         {**REST, "auth": "x"},
         {**REST, "s3.retry-strategy-impl": "os.path"},
+        {**REST, "adls.connection-string": "AccountName=a"},
+        {**REST, "adls.token": "t"},
     ],
 )
 def test_what_cannot_work_is_a_configuration_error(given: dict[str, str]) -> None:
@@ -79,7 +81,7 @@ def test_database_uris(given: str, expected: str) -> None:
 
 
 def test_storage_keys_are_translated() -> None:
-    """Path style, regions, timeouts, encryption and roles have other names in PyIceberg."""
+    """Path style, regions, timeouts and roles have other names in PyIceberg."""
     found = client_config(
         {
             **REST,
@@ -87,8 +89,6 @@ def test_storage_keys_are_translated() -> None:
             "s3.endpoint": "http://s3",
             "s3.path-style-access": "true",
             "client.region": "eu-west-1",
-            "s3.sse.type": "kms",
-            "s3.sse.key": "arn:key",
             "http-client.apache.socket-timeout-ms": "2500",
             "client.assume-role.arn": "arn:role",
             "header.X-Tenant": "t",
@@ -99,13 +99,24 @@ def test_storage_keys_are_translated() -> None:
     assert found["s3.endpoint"] == "http://s3"
     assert found["s3.force-virtual-addressing"] == "false"
     assert found["client.region"] == found["s3.region"] == "eu-west-1"
-    assert (found["s3.server-side-encryption"], found["s3.sse-kms-key-id"]) == (
-        "aws:kms",
-        "arn:key",
-    )
     assert (found["s3.request-timeout"], found["s3.connect-timeout"]) == ("2.5", "10.0")
     assert found["client.role-arn"] == "arn:role"
     assert (found["header.X-Tenant"], found["another.client"]) == ("t", "key")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"s3.endpoint": "https://store.example.com:9000", "ssl.cabundle": "/ca"}, "/ca"),
+        ({"s3.endpoint": "https://s3.eu-west-1.amazonaws.com", "ssl.cabundle": "/ca"}, None),
+        ({"ssl.cabundle": "/ca"}, None),
+        ({"s3.ssl.cabundle": "/own"}, "/own"),
+        ({"s3.endpoint": "https://s", "ssl.cabundle": "/ca", "s3.ssl.cabundle": "/own"}, "/own"),
+    ],
+)
+def test_certificates_of_a_store(given: dict[str, str], expected: str | None) -> None:
+    """A store of one's own has the catalog's trusted certificates unless it is given others."""
+    assert client_config({**REST, **given}).properties.get("s3.ssl.cabundle") == expected
 
 
 def test_rest_authentication() -> None:

@@ -317,5 +317,5 @@ def test_texts_of_other_systems_stay_in_the_process() -> None:
     displayed = trace_of(failed())
     assert body not in displayed
     assert "OSError" in displayed
-    assert "catalog_unavailable" in displayed
+    assert "storage_unavailable" in displayed
     assert body not in trace_of(OSError(body))

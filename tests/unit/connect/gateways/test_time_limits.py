@@ -12,6 +12,7 @@ from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import group_membership, kafka_clients
 from connect.gateways.kafka.kafka_clients import librdkafka_config
 from connect.gateways.schema_registry import registry_client
+from connect.gateways.storage import store_file_io
 from connect.node.rest import cluster_metrics, forwarding, peers
 from worker.spark.source_options import FETCH
 
@@ -76,6 +77,7 @@ def _in_use() -> dict[str, str]:
         "GRACE_MS": str(postgres_wait.GRACE_MS),
         "s3.connect-timeout": f"{float(rest.properties['s3.connect-timeout']):.0f}",
         "s3.request-timeout": f"{float(rest.properties['s3.request-timeout']):.0f}",
+        "GCS_RETRY_S": str(store_file_io.GCS_RETRY_S),
         "http.connect.timeout.ms": number(r'"http.connect.timeout.ms", (\d+)', registry),
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",

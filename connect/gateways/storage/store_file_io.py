@@ -1,0 +1,219 @@
+"""PyIceberg's ``FileIO`` on PyArrow's file systems, for every store.
+
+Rules of this file:
+- One library opens all stores. PyIceberg prefers fsspec for ``abfss``; its clients hold Python's
+  lock while they write, and have no time limits (docs/decisions/0040).
+- A part of a host's name that a configuration gives holds no other part of an address.
+- Exactly one kind of credentials is handed on, so that none is replaced by one of the machine.
+
+Source:
+    PyIceberg 0.12.0 ``pyiceberg.io.pyarrow``; PyArrow 26 ``AzureFileSystem``, ``GcsFileSystem``,
+    ``S3FileSystem``; Iceberg 1.12.0 ``AzureProperties``, ``GCPProperties``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyarrow.fs import AzureFileSystem, FileSystem, GcsFileSystem, S3FileSystem
+from pyiceberg.io import ARROW_FILE_IO, SCHEMA_TO_FILE_IO
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from connect.errors import ConfigError
+
+S3_CA_BUNDLE: Final = "s3.ssl.cabundle"
+GCS_NO_AUTH: Final = "gcs.no-auth"
+GCS_RETRY_S: Final = 60
+"""Seconds for which a request to Google's store is repeated; its client's default is 15 minutes."""
+
+_AZURE_SCHEMES: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+_AZURE_DEFAULT: Final = "core.windows.net"
+_NEVER: Final = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
+_CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}")
+_TENANT: Final = re.compile(r"[A-Za-z0-9.-]{1,128}")
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?")
+_SAS: Final = "adls.sas-token"
+
+
+class StoreFileIO(PyArrowFileIO):
+    """Opens files of S3, Google's and Azure's stores, HDFS and local folders."""
+
+    @staticmethod
+    def parse_location(
+        location: str, properties: Mapping[str, Any] | None = None
+    ) -> tuple[str, str, str]:
+        """Scheme, host and path of a location, the path as its file system takes it.
+
+        The host of an Azure location is the account's. Its container is the first part of the path.
+        """
+        scheme, host, path = PyArrowFileIO.parse_location(location, dict(properties or {}))
+        if scheme in _AZURE_SCHEMES and "@" in host:
+            container, _, account = host.partition("@")
+            return scheme, account, container + path.removeprefix(host)
+        return scheme, host, path
+
+    def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        if scheme in _AZURE_SCHEMES:
+            return azure_client(self.properties, netloc or "")
+        return super()._initialize_fs(scheme, netloc)
+
+    def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
+        made = super()._initialize_s3_fs(netloc)
+        bundle = self.properties.get(S3_CA_BUNDLE)
+        if not bundle:
+            return made
+        if not Path(bundle).is_file():
+            raise _wrong(S3_CA_BUNDLE, f"names no file on this machine: {bundle}")
+        # PyIceberg hands this option on to no client: the same client again, with it
+        _, (options,) = made.__reduce__()
+        return S3FileSystem(**{**options, "tls_ca_file_path": bundle})
+
+    def _initialize_gcs_fs(self) -> FileSystem:
+        return gcs_client(self.properties)
+
+
+# some clients of PyIceberg choose by this table, and by nothing else
+SCHEMA_TO_FILE_IO.update(
+    {
+        scheme: [f"{StoreFileIO.__module__}.{StoreFileIO.__name__}"]
+        for scheme, (first, *_) in SCHEMA_TO_FILE_IO.items()
+        if first == ARROW_FILE_IO or scheme in _AZURE_SCHEMES
+    }
+)
+
+
+def gcs_client(properties: Mapping[str, Any]) -> GcsFileSystem:
+    """Return a client of Google Cloud Storage.
+
+    Args:
+        properties: ``gcs.*``. Without a token, the credentials of the machine are used.
+
+    Raises:
+        ConfigError: ``catalog_property``: a value cannot be used.
+    """
+    options: dict[str, Any] = {"retry_time_limit": dt.timedelta(seconds=GCS_RETRY_S)}
+    if endpoint := properties.get("gcs.service.host"):
+        url = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+        options["scheme"] = url.scheme
+        options["endpoint_override"] = _matched(_AUTHORITY, url.netloc, "gcs.service.host")
+    if project := properties.get("gcs.project-id"):
+        options["project_id"] = project
+    if location := properties.get("gcs.default-bucket-location"):
+        options["default_bucket_location"] = location
+    if is_anonymous(properties):
+        return GcsFileSystem(anonymous=True, **options)
+    if token := properties.get("gcs.oauth2.token"):
+        expires = properties.get("gcs.oauth2.token-expires-at")
+        options["access_token"] = token
+        options["credential_token_expiration"] = _instant(expires) if expires else _NEVER
+    return GcsFileSystem(**options)
+
+
+def is_anonymous(properties: Mapping[str, Any]) -> bool:
+    """Whether requests to Google's store carry no credentials."""
+    return str(properties.get(GCS_NO_AUTH, "")).lower() == "true"
+
+
+def azure_client(properties: Mapping[str, Any], host: str) -> AzureFileSystem:
+    """Return a client of one account of Azure's store.
+
+    Args:
+        properties: ``adls.*``. Without credentials, those of the machine are used.
+        host: of the location, ``account.dfs.core.windows.net``; may be empty if
+            ``adls.account-name`` is given.
+
+    Raises:
+        ConfigError: ``catalog_property``: a value is missing or cannot be used.
+    """
+    account, blob, dfs = azure_hosts(properties, host)
+    options: dict[str, Any] = {"account_name": account}
+    for name, authority in (("blob", blob), ("dfs", dfs)):
+        options[f"{name}_storage_authority"] = authority
+        if scheme := properties.get(f"adls.{name}-storage-scheme"):
+            if scheme not in {"http", "https"}:
+                raise _wrong(f"adls.{name}-storage-scheme", "must be http or https")
+            options[f"{name}_storage_scheme"] = scheme
+    return AzureFileSystem(**options, **_azure_credentials(properties, host))
+
+
+def azure_hosts(properties: Mapping[str, Any], host: str) -> tuple[str, str, str]:
+    """Account, and addresses of its blob and its data lake service.
+
+    Raises:
+        ConfigError: ``catalog_property``: one cannot be used.
+    """
+    named, _, domain = host.partition(".")
+    account = properties.get("adls.account-name") or named
+    if not account:
+        raise _wrong("adls.account-name", "is missing, and the location names no account")
+    _matched(_ACCOUNT, account, "adls.account-name")
+    base = domain.removeprefix("dfs.").removeprefix("blob.") or _AZURE_DEFAULT
+    found = []
+    for service in ("blob", "dfs"):
+        key = f"adls.{service}-storage-authority"
+        authority = properties.get(key) or f"{account}.{service}.{base}"
+        found.append(_matched(_AUTHORITY, authority, key))
+    return account, found[0], found[1]
+
+
+def sas_token(properties: Mapping[str, Any], host: str) -> str | None:
+    """The shared access signature for an account; catalogs lend one under the account's host."""
+    keys = (f"{_SAS}.{host}", f"{_SAS}.{host.partition('.')[0]}", _SAS)
+    return next((str(properties[key]) for key in keys if properties.get(key)), None)
+
+
+def _azure_credentials(properties: Mapping[str, Any], host: str) -> dict[str, str]:
+    if token := sas_token(properties, host):
+        return {"sas_token": "?" + token.removeprefix("?")}  # appended to addresses as it is
+    if key := properties.get("adls.account-key"):
+        try:
+            base64.b64decode(key, validate=True)
+        except (binascii.Error, ValueError):
+            raise _wrong("adls.account-key", "is not the Base64 text of a key") from None
+        return {"account_key": key}
+    names = ("tenant_id", "client_id", "client_secret")
+    found = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in names}
+    given = {name: str(value) for name, value in found.items() if value}
+    if given and given.keys() != {"client_id"} and len(given) < len(names):
+        missing = next(name for name in names if name not in given).replace("_", "-")
+        raise _wrong(f"adls.{missing}", "is missing: tenant, client and secret go together")
+    if "tenant_id" in given:
+        _matched(_TENANT, given["tenant_id"], "adls.tenant-id")
+    return given  # none: the credentials of the machine; the client alone: its managed identity
+
+
+def container_of(location: str) -> str | None:
+    """The container of an Azure location; None for other locations.
+
+    Raises:
+        ConfigError: ``catalog_property``: it is no container's name.
+    """
+    scheme, _, path = StoreFileIO.parse_location(location)
+    if scheme not in _AZURE_SCHEMES:
+        return None
+    return _matched(_CONTAINER, path.partition("/")[0], "the location's container")
+
+
+def _instant(milliseconds: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromtimestamp(int(milliseconds) / 1000, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise _wrong("gcs.oauth2.token-expires-at", "must be milliseconds since 1970") from None
+
+
+def _matched(pattern: re.Pattern[str], value: str, key: str) -> str:
+    if not pattern.fullmatch(value):
+        raise _wrong(key, f"cannot be {value!r}")
+    return value
+
+
+def _wrong(key: str, what: str) -> ConfigError:
+    return ConfigError(f"{key} {what}", code="catalog_property", property=key)

@@ -1,0 +1,194 @@
+"""Object stores of every kind, opened with Iceberg's keys: files, refusals, certificates."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import hashlib
+import hmac
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from connect.errors import ConfigError, RetriableError
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog_properties import client_config
+from connect.gateways.storage.guarded_io import GuardedFileIO, table_storage
+from connect.gateways.storage.object_store import probe
+from coordinator.kernel.effects import TableCommitted
+from tests.differential.support import config, plan, run_batches, source
+from tests.support.object_stores import (
+    AZURITE_ACCOUNT,
+    AZURITE_KEY,
+    Azurite,
+    FakeGcs,
+    ObjectStore,
+    S3Proxy,
+    started,
+)
+from tests.support.places import Place, paths_of
+from tests.support.stack import S3_BUCKET, unique_name
+from worker.batch.descriptors import BatchResult
+
+ROWS = Schema(NestedField(1, "id", LongType(), required=False))
+SQL = {"type": "sql", "uri": "sqlite:///:memory:"}
+OTHER_KEY = base64.b64encode(b"another key of the same length.!" * 2).decode()
+
+
+@pytest.fixture(scope="module")
+def s3proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """S3 that checks signatures."""
+    with started(S3Proxy(tmp_path_factory.mktemp("s3proxy"))) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Azure's blob service."""
+    with started(Azurite(tmp_path_factory.mktemp("azurite"))) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Google's store."""
+    with started(FakeGcs(tmp_path_factory.mktemp("gcs"))) as store:
+        yield store
+
+
+@pytest.fixture(params=["s3proxy", "azurite", "gcs"])
+def store(request: pytest.FixtureRequest) -> ObjectStore:
+    """Each kind of store."""
+    found: ObjectStore = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_table_is_written_and_read_back(store: ObjectStore, tmp_path: Path) -> None:
+    """Data files by the worker's pipeline, metadata by the committer, all of it read again."""
+    gateway = _catalog(store, tmp_path)
+    table = gateway.create(("db", unique_name("t").replace("-", "_")), ROWS)
+    place = Place(gateway, table)
+    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    assert len(paths_of(place.now())) == 1
+    storage = table_storage(table, {})
+    written = _write(table.location(), storage, tmp_path)
+    [file] = written.files["db.t1"]
+    assert file.file_path.startswith(table.location())
+    assert len(table.io.new_input(file.file_path)) == file.file_size_in_bytes
+    with table.io.new_input(file.file_path).open() as stream:
+        assert stream.read()[:4] == b"PAR1"
+    table.io.delete(file.file_path)
+    with pytest.raises(FileNotFoundError):
+        table.io.delete(file.file_path)
+    gateway.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("s3proxy", {"s3.secret-access-key": "wrong"}, "refuses the credentials"),
+        ("s3proxy", {"s3.access-key-id": "wrong"}, "refuses the credentials"),
+        ("azurite", {"adls.auth.shared-key.account.key": OTHER_KEY}, "refuses the credentials"),
+        (
+            "azurite",
+            {"warehouse": "abfss://nothing@devstoreaccount1.dfs.core.windows.net/w"},
+            "not exist",
+        ),
+        ("s3proxy", {"warehouse": "s3://nothing/w"}, "does not exist"),
+        ("gcs", {"warehouse": "gs://nothing/w"}, "does not exist"),
+    ],
+)
+def test_a_store_that_refuses(
+    request: pytest.FixtureRequest, name: str, change: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    """The error says that it is the store: of a probe, a catalog's file, a worker's file."""
+    store: ObjectStore = request.getfixturevalue(name)
+    warehouse = change.get("warehouse", store.warehouse)
+    properties = _opened({**store.properties, **change})
+    with pytest.raises(RetriableError, match=says) as refused:
+        probe(GuardedFileIO(properties), f"{warehouse}/probe")
+    assert refused.value.code == "storage_unavailable"
+    with pytest.raises(RetriableError, match=says) as refused:
+        _catalog(store, tmp_path, **change).create(("db", "t"), ROWS)
+    assert refused.value.code == "storage_unavailable"
+    with pytest.raises(RetriableError, match=says) as refused:
+        _write(f"{warehouse}/t", properties, tmp_path)
+    assert refused.value.code == "table_not_writable"
+    assert refused.value.coordinates["table"] == "db.t1"
+
+
+def test_a_private_ca(tmp_path: Path) -> None:
+    """``ssl.cabundle`` and ``s3.ssl.cabundle`` reach the store; without them the error names it."""
+    with started(S3Proxy(tmp_path, has_tls=True)) as store:
+        assert isinstance(store, S3Proxy)
+        own, path = str(store.ca_file), f"{store.warehouse}/probe"
+        for key in ("ssl.cabundle", "s3.ssl.cabundle"):
+            properties = _opened({**store.properties, key: own})
+            probe(GuardedFileIO(properties), path)
+            [file] = _write(f"{store.warehouse}/t", properties, tmp_path).files["db.t1"]
+            assert len(GuardedFileIO(properties).new_input(file.file_path)) > 0
+        properties = _opened(store.properties)
+        with pytest.raises(RetriableError, match=r"not trusted; set .*s3\.ssl\.cabundle"):
+            probe(GuardedFileIO(properties), path)
+        with pytest.raises(RetriableError, match="not trusted") as refused:
+            _write(f"{store.warehouse}/t", properties, tmp_path)
+        assert refused.value.code == "storage_unavailable"
+        missing = _opened({**store.properties, "s3.ssl.cabundle": str(tmp_path / "none.pem")})
+        with pytest.raises(ConfigError, match=r"s3.ssl.cabundle names no file"):
+            probe(GuardedFileIO(missing), path)
+
+
+def test_shared_access_signatures_as_catalogs_lend_them(azurite: ObjectStore) -> None:
+    """One for the account's host, as REST catalogs name it, comes before the account's key."""
+    assert isinstance(azurite, Azurite)
+    host = f"{AZURITE_ACCOUNT}.dfs.core.windows.net"
+    given = {**client_config({**SQL, "warehouse": "s3://b/w", **azurite.address}).properties}
+    path = f"{azurite.warehouse}/{unique_name('probe')}"
+    for key in (f"adls.sas-token.{host}", f"adls.sas-token.{AZURITE_ACCOUNT}", "adls.sas-token"):
+        lent = {key: _signature(minutes=10), "adls.account-key": OTHER_KEY}
+        probe(GuardedFileIO({**given, **lent}), path)
+    with pytest.raises(RetriableError, match="refuses the credentials"):
+        probe(GuardedFileIO({**given, "adls.sas-token": _signature(minutes=-10)}), path)
+
+
+def _signature(*, minutes: int) -> str:
+    """A shared access signature of the container, which ends in so many minutes."""
+    end = (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    start, rights, version = "2020-01-01T00:00:00Z", "racwdl", "2020-10-02"
+    resource = f"/blob/{AZURITE_ACCOUNT}/{S3_BUCKET}"
+    text = "\n".join([rights, start, end, resource, "", "", "", version, "c", *[""] * 6])
+    mac = hmac.new(base64.b64decode(AZURITE_KEY), text.encode(), hashlib.sha256)
+    signed = {"sp": rights, "st": start, "se": end, "sv": version, "sr": "c"}
+    return urlencode({**signed, "sig": base64.b64encode(mac.digest()).decode()})
+
+
+def _opened(properties: dict[str, str]) -> dict[str, str]:
+    """Properties of the file client, from Iceberg's names."""
+    given = {k: v for k, v in properties.items() if k != "warehouse"}
+    return client_config({**SQL, "warehouse": "s3://b/w", **given}).properties
+
+
+def _catalog(store: ObjectStore, folder: Path, **change: str) -> CatalogGateway:
+    return open_catalog(
+        "iceberg",
+        {
+            "type": "sql",
+            "uri": f"sqlite:///{folder / 'catalog.db'}",
+            "warehouse": f"{store.warehouse}/{folder.name}",
+            **store.properties,
+            **change,
+        },
+    )
+
+
+def _write(location: str, storage: dict[str, str], folder: Path) -> BatchResult:
+    table = dataclasses.replace(plan(folder, ROWS), location=location, io_properties=storage)
+    result = run_batches(config(), [table], [source([b'{"id":1}', b'{"id":2}'])])
+    if result.error is not None:
+        raise result.error
+    return result
