@@ -14,6 +14,7 @@ FROM python:3.11-slim-bookworm@${PYTHON_DIGEST}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*
+# with the libraries of all extras
 COPY requirements/runtime.lock /tmp/runtime.lock
 RUN python -m pip install --no-cache-dir --require-hashes -r /tmp/runtime.lock && rm /tmp/runtime.lock
 COPY --from=build /wheels /tmp/wheels

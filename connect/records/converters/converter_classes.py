@@ -49,6 +49,17 @@ _ALIASES: Final[Mapping[str, str]] = {
     **{short.removesuffix("Converter").lower(): name for short, name in _SHORT.items()},
 }
 
+_HINTS: Final = (
+    (
+        "com.amazonaws.services.schemaregistry.",
+        ": AWS Glue Schema Registry is not supported, its records begin with another header",
+    ),
+    (
+        "io.apicurio.registry.",
+        ": use Confluent's converter and the address of Apicurio's API for it (/apis/ccompat/v7)",
+    ),
+)
+
 
 def converter_names() -> tuple[str, ...]:
     """Return the full class names of all converters."""
@@ -69,5 +80,8 @@ def converter(config: ConverterConfig, role: Role) -> Converter:
     factory = _FACTORIES.get(_SHORT.get(name) or _ALIASES.get(name) or name)
     if factory is None:
         known = ", ".join(sorted(_SHORT))
-        raise ConfigError(f"unknown converter {name!r}; use one of {known}", code="converter_class")
+        hint = next((text for prefix, text in _HINTS if name.startswith(prefix)), "")
+        raise ConfigError(
+            f"unknown converter {name!r}{hint}; use one of {known}", code="converter_class"
+        )
     return with_decompression(factory(config.options, role), config.options, role)

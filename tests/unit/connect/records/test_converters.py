@@ -151,6 +151,23 @@ def test_bad_options_are_configuration_errors(options: dict[str, str]) -> None:
         build("json", **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "com.amazonaws.services.schemaregistry.kafkaconnect.AWSKafkaAvroConverter",
+            "AWS Glue Schema Registry is not supported",
+        ),
+        ("io.apicurio.registry.utils.converter.AvroConverter", "ccompat"),
+    ],
+)
+def test_converters_of_other_registries(name: str, says: str) -> None:
+    """They are refused, and the error says what is possible."""
+    with pytest.raises(ConfigError, match=says) as refused:
+        build(name)
+    assert refused.value.code == "converter_class"
+
+
 @given(st.binary(max_size=30))
 def test_any_bytes_are_text(data: bytes) -> None:
     """StringConverter accepts any bytes."""
