@@ -49,7 +49,7 @@ class Nessie:
     def start(self) -> None:
         """Start it and return when it answers."""
         (jar,) = jars.resolve("nessie")
-        secret, bucket = "nessie.catalog.secrets.s3", "nessie.catalog.service.s3.default-options"
+        secret, bucket = "store-secrets.s3", "nessie.catalog.service.s3.default-options"
         settings = {
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": self.port,

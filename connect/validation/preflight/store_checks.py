@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.config.local_paths import LOCAL, place
+from connect.config.local_paths import LOCAL, normalized_location
 from connect.errors import CommitRefused, ConfigError, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_reach import check_catalog
@@ -70,7 +70,7 @@ class StoreQuestions:
         deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
         probed = set()
         for io, path in self._places(catalog, properties):
-            where = place(path)
+            where = normalized_location(path)
             if where.scheme == LOCAL or (where.scheme, where.host) in probed:
                 continue
             if self._config.locations.refusal(path) is not None:
@@ -122,4 +122,4 @@ class StoreQuestions:
 
 
 def _is_local(location: str) -> bool:
-    return place(location).scheme == LOCAL
+    return normalized_location(location).scheme == LOCAL
