@@ -16,6 +16,7 @@ from connect.node.herder.cluster_members import ClusterMembers
 from connect.node.herder.deployer import StopUnits
 from connect.node.herder.herder import Herder
 from connect.node.herder.leader import ClusterLeader
+from connect.node.herder.maintenance_runs import MaintenanceSettings
 from connect.processes.backoff import BackoffPolicy
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
@@ -137,6 +138,11 @@ class Node:
             grace_ms=1_000 * WAIT_S,
             on_fatal=lambda _: None,
             on_metrics=lambda *_: None,
+            maintenance=MaintenanceSettings(
+                new_child=lambda _: pytest.fail("no maintenance is due"),
+                orphan_age_ms=lambda _: None,
+                is_allowed=False,
+            ),
         )
         for child in children.values():
             child.herder = self.herder
