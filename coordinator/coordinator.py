@@ -39,6 +39,7 @@ from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel.announcements import Announcements
+from coordinator.kernel.bounded_run import is_run_complete
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -103,6 +104,11 @@ class ConnectorCoordinator:
         """The layout that is ready now; may be called from any thread."""
         self._layout = layout
         self._given.put(LayoutChanged(layout))
+
+    @property
+    def layout_number(self) -> int:
+        """Number of the layout that is ready now."""
+        return self._layout.number
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
@@ -423,6 +429,10 @@ class _CommitLoop:
             case RoundEnded():
                 self.reports.round_ended(effect)
                 self.owner.round_ended()
+                if is_run_complete(
+                    self.wiring.ends, effect, has_kept=not self.kernel.announcements.is_empty
+                ):
+                    self.wiring.on_event("completed", {"layout": self.owner.layout_number})
             case TableDecided():
                 self.reports.decided(effect)
             case Stop(commit_id, message, coordinates):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connect.model.layout import TopicPartition
 from connect.validation.secret_renewal import SecretRenewal
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.kernel.effects import RoundEnded
@@ -26,9 +27,11 @@ class CoordinatorContext:
             when it begins to work, ``kept`` with the records and bytes that are in no table yet,
             ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
             with the error that it retries, ``stalled``, ``retention`` with the time after which
-            the control topic deletes an announcement, ``maintenance_limits`` when it begins, and
-            ``maintenance_due`` with a table and its due work. It may be called from any thread.
+            the control topic deletes an announcement, ``completed`` with the layout when a bounded
+            run is complete, ``maintenance_limits`` when it begins, and ``maintenance_due`` with a
+            table and its due work. It may be called from any thread.
         waits_for: called with what it waits for, and with None when it works again.
+        ends: end offsets of a bounded run; None when it is not bounded.
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.
     """
@@ -39,5 +42,6 @@ class CoordinatorContext:
     on_round: Callable[[RoundEnded], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
     waits_for: Callable[[str | None], None] = lambda _: None
+    ends: Mapping[TopicPartition, int] | None = None
     poll_ms: int = CHECK_MS
     secrets: SecretRenewal | None = None

@@ -23,6 +23,7 @@ from connect.metrics import process_metrics
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
+from connect.protocol.source_end import end_offsets
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
 from connect.validation.secret_renewal import SecretRenewal
@@ -110,6 +111,7 @@ class CoordinatorHost:
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(unit, kind, where),
             waits_for=lambda reason: self.units.waits_for(unit, reason),
+            ends=end_offsets(command["ends"]) if "ends" in command else None,
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
@@ -193,21 +195,28 @@ class CoordinatorHost:
                 process_metrics.gauge("control_lso_stalled", connector=connector).set(
                     where["partitions"]
                 )
-            case "retention":
-                left_s, message = where["left_s"], where["message"]
-                gauge = process_metrics.gauge("control_retention_left_seconds", connector=connector)
-                gauge.set(-1 if left_s is None else left_s)
-                event = {"event": kind, "connector": connector, "message": message}
-                self._child.channel.send(event)
-            case "failed_tables":
-                tables = where["tables"]
-                process_metrics.gauge("tables_failed", connector=connector).set(len(tables))
-                self._child.channel.send({"event": kind, "connector": connector, "tables": tables})
-            case "maintenance_limits" | "maintenance_due":
-                self._child.channel.send({"event": kind, "connector": connector, **where})
+            case (
+                "completed"
+                | "failed_tables"
+                | "retention"
+                | "maintenance_limits"
+                | "maintenance_due"
+            ):
+                self._report(connector, kind, where)
             case "decided":
                 _count_skipped(connector, where)
                 self._child.channel.send({"event": "answer", "connector": connector, **where})
+
+    def _report(self, connector: str, kind: str, where: Mapping[str, Any]) -> None:
+        """Send an event to the node, which shows it in the connector's status."""
+        if kind == "failed_tables":
+            gauge = process_metrics.gauge("tables_failed", connector=connector)
+            gauge.set(len(where["tables"]))
+        elif kind == "retention":
+            left_s, where = where["left_s"], {"message": where["message"]}
+            gauge = process_metrics.gauge("control_retention_left_seconds", connector=connector)
+            gauge.set(-1 if left_s is None else left_s)
+        self._child.channel.send({"event": kind, "connector": connector, **where})
 
     def _on_round(self, connector: str, ended: RoundEnded) -> None:
         duration_ms = ended.ended_ms - ended.started_ms

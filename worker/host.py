@@ -20,6 +20,7 @@ from connect.errors import ConfigError
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
+from connect.protocol.source_end import end_offsets
 from connect.validation.providers import Providers
 from connect.validation.secret_renewal import SecretRenewal
 from worker.task.task import ConnectorTask
@@ -88,7 +89,13 @@ class TaskHost:
             raise ConfigError(
                 f"layout {layout.number} has no task {number}", code="layout", connector=connector
             )
-        assignment = TaskAssignment(number, layout.number, layout.tasks[number], layout.topic_ids)
+        assignment = TaskAssignment(
+            number,
+            layout.number,
+            layout.tasks[number],
+            layout.topic_ids,
+            end_offsets(command["ends"]) if "ends" in command else None,
+        )
         renewal = SecretRenewal(
             command["config"],
             self._node.properties,

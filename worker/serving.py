@@ -14,6 +14,7 @@ from connect.clock import SystemClock
 from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
+from connect.state.connector_reader import connector_reader
 from worker.host import TaskHost
 from worker.spark.jvm_metrics import publish_jvm
 from worker.spark.opening import Opening
@@ -57,7 +58,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     context = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
-        config_topic=node.config_topic,
+        stored=connector_reader(node),
         session=session,
         clock=clock,
         runner=make_runner,

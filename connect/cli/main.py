@@ -56,6 +56,10 @@ _COMMANDS = {
     "restart": ("connect.cli.gitops.connectors", "Restart connectors or their tasks."),
     "audit": ("connect.cli.audit_command", "Prove that every record is accounted for."),
     "datagen": ("connect.cli.datagen_command", "Produce generated records to a topic."),
+    "standalone": (
+        "connect.cli.standalone_command",
+        "Run connectors from files without a cluster of nodes.",
+    ),
     "preview": ("connect.cli.preview_command", "Show what a connector makes of a few records."),
     "validate": ("connect.cli.gitops.commands", "Check connectors in files."),
     "diff": ("connect.cli.gitops.commands", "Show what apply would change."),
@@ -192,12 +196,22 @@ def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 def main() -> None:
     """Entry point: one line and a status for every known error."""
-    add_commands(sys.argv[1:])
     try:
+        add_commands(sys.argv[1:])
         app()
     except IcefloeError as e:
         error(str(e))
         sys.exit(e.exit_status)
+    except ModuleNotFoundError as e:
+        package = (e.name or "").partition(".")[0]
+        if package in {"", "connect", "control_schemas", "coordinator", "worker"}:
+            raise
+        # a client may be installed without the packages of a node
+        error(
+            f"the package {package}, which this command needs, is not installed: run pip install "
+            "icefloe with its dependencies, or let a node do the work (--server)"
+        )
+        sys.exit(ExitStatus.USAGE)
     finally:
         sys.excepthook = _crashed  # typer has set its own, which ends with status 1
 

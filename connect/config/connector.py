@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.start_position import StartPosition
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
@@ -173,6 +174,7 @@ class ConnectorConfig:
     max_uncommitted_rounds: int
     drain_records: int
     lso_stalled_ms: int
+    end: EndPosition | None
     tasks_per_worker: int
     start: StartPosition
     fail_on_data_loss: bool

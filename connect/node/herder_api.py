@@ -21,7 +21,7 @@ from connect.errors import IcefloeError
 from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
-State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING", "COMPLETED"]
 View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age", "maintenance"]
 VIEWS: tuple[View, ...] = (
     "tables",

@@ -16,6 +16,7 @@ import threading
 
 import uvicorn
 
+from connect.config.reserved_topics import node_topics
 from connect.errors import IcefloeError, RetriableError
 from connect.logs import logger
 from connect.node.herder.stored_connectors import HEALTHY
@@ -24,16 +25,20 @@ from connect.node.node_parts import NodeParts, NodeSettings
 from connect.node.node_start import NodeStart
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users
-from connect.node.rest.connections import GuardedListener
+from connect.node.rest.config_validation import ConfigValidator, NodeFacts
+from connect.node.rest.connections import Connections, GuardedListener
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.transport import http_server, tls, trust_of_peers
 from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
 from connect.redaction.secret_values import KNOWN
+from connect.validation.plugins import BUILT_IN
 from connect.validation.providers import Providers
 
 RETRY_PAUSE_S = 1.0
 HERDER_SILENCE_MS_MAX = 300_000  # a node on an overloaded machine is slow, not stuck
 COORDINATOR_GRACE_PART = 3
+SOLE_WORKER = "standalone"
+"""Worker id of a node with its state in files, which is the same at each start."""
 
 _log = logger("node")
 
@@ -52,24 +57,50 @@ class Node:
         self._clock = started.clock
         self._stopping = started.stopping
         self._fatal: BaseException | None = None
-        self._listener = GuardedListener.around(started.listening)
+        listening = started.listening
+        self._listener = None if listening is None else GuardedListener.around(listening)
         host, port, _ = config.advertised
-        self.worker_id = f"{host}:{port or self.port}"
-        settings = NodeSettings(
+        address = f"{host}:{port or self.port}" if config.has_rest else SOLE_WORKER
+        self.worker_id = SOLE_WORKER if config.is_state_in_files else address
+        self._settings = settings = NodeSettings(
             started,
             self.worker_id,
-            f"{config.listener.scheme}://{self.worker_id}",
+            f"{config.listener.scheme}://{address}",
             Providers(config.properties, started.environ),
             LogLevels(self._clock),
         )
         self._parts = NodeParts(settings, on_fatal=self._on_fatal, on_refused=self._on_refused)
-        self._server = self._http_server(settings)
+        self._server = None
+        if self._listener is not None:
+            self._server = self._http_server(settings, self._listener.connections)
 
     @property
     def port(self) -> int:
         """The port of the REST API."""
+        assert self._listener is not None, "the node has no REST API"
         port: int = self._listener.getsockname()[1]
         return port
+
+    @property
+    def parts(self) -> NodeParts:
+        """The parts of the node, for the process that runs it."""
+        return self._parts
+
+    @property
+    def validator(self) -> ConfigValidator:
+        """Validates configurations as the REST API does, without requests to other systems."""
+        settings, config = self._settings, self._config
+        facts = NodeFacts(
+            config.group_id,
+            settings.providers.resolve,
+            reserved_topics=node_topics(config.properties),
+            properties=config.properties,
+        )
+        return ConfigValidator(self._parts.api, BUILT_IN, facts)
+
+    def wait_for_stop(self, timeout_s: float) -> bool:
+        """Wait until the node stops; return whether it does."""
+        return self._stopping.wait(timeout_s)
 
     def run(self) -> int:
         """Run until stopped; return the exit status."""
@@ -77,13 +108,15 @@ class Node:
             _log.warning(warning)
         _log.info("node starts", worker_id=self.worker_id, group_id=self._config.group_id)
         serving = threading.Thread(target=self._serve, name="rest", daemon=True)
-        serving.start()
+        if self._server is not None:
+            serving.start()
         starting = threading.Thread(target=self._start, name="start", daemon=True)
         starting.start()
         self._stopping.wait()
         self._drain()
-        self._server.should_exit = True
-        serving.join(5)
+        if self._server is not None:
+            self._server.should_exit = True
+            serving.join(5)
         if self._fatal is not None:
             _log.error("node ends", error=str(self._fatal))
             return 1
@@ -94,7 +127,7 @@ class Node:
         """Drain and end; may be called from any thread."""
         self._stopping.set()
 
-    def _http_server(self, settings: NodeSettings) -> uvicorn.Server:
+    def _http_server(self, settings: NodeSettings, connections: Connections) -> uvicorn.Server:
         config = self._config
         users = config.users_file
         app = create_app(
@@ -110,7 +143,7 @@ class Node:
             ),
             probe=self._probe,
         )
-        return http_server(app, self._listener.connections, tls(config))
+        return http_server(app, connections, tls(config))
 
     def _probe(self) -> ProbeState:
         """Return what probes may know; a broker that does not answer is no failure."""
@@ -131,6 +164,7 @@ class Node:
         return ProbeState(failure, tuple(waits))
 
     def _serve(self) -> None:
+        assert self._server is not None and self._listener is not None  # noqa: PT018 - one state
         asyncio.run(self._server.serve(sockets=[self._listener]))
 
     def _start(self) -> None:

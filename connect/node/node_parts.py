@@ -17,6 +17,7 @@ from connect.gateways.kafka.group_membership import GroupMember
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.metrics.process_metrics import Exposition
+from connect.node.herder.bounded_runs import BoundedRuns
 from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.cluster import ClusterView, is_placed
 from connect.node.herder.cluster_members import ClusterMembers, member_ids
@@ -27,6 +28,7 @@ from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.leader import ClusterLeader
 from connect.node.herder.maintenance_runs import MaintenanceSettings
 from connect.node.herder.node_herder import NodeHerder
+from connect.node.herder.sole_member import SoleMember
 from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
@@ -99,7 +101,7 @@ class NodeParts:
         children: child processes by name.
         herder: runs connectors.
         api: the herder as the REST API uses it.
-        member: membership in the group.
+        member: membership in the group of nodes.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class NodeParts:
             self.store,
             self.admin,
             clock,
+            bounded_runs=BoundedRuns(self.store, self.statuses, self.admin),
             places_for=leader.placements.place,
             failed_tasks=self.statuses.failed_tasks,
         )
@@ -158,17 +161,26 @@ class NodeParts:
         self._views = self._new_views(configs, exposition, stores.reader_properties)
         self.api = self._api(configs, deployer, exposition)
         self._reporters = self._made_reporters(exposition)
-        self.member = GroupMember(
-            stores.reader_properties,
+        self.member = self._member(stores.reader_properties, on_refused)
+        settings.started.child_events.deliver_to(self._received)
+
+    def _member(
+        self, reader_properties: Mapping[str, str], on_refused: Callable[[str], None]
+    ) -> GroupMember | SoleMember:
+        settings, config = self._settings, self._settings.config
+        on_membership = self.herder.election.received
+        if config.is_state_in_files:
+            return SoleMember(on_membership)
+        return GroupMember(
+            reader_properties,
             group_id=config.group_id,
             topic=config.config_topic,
             name=settings.url,
-            session_timeout_ms=values["session.timeout.ms"],
-            heartbeat_ms=values["heartbeat.interval.ms"],
-            on_membership=self.herder.election.received,
+            session_timeout_ms=config.values["session.timeout.ms"],
+            heartbeat_ms=config.values["heartbeat.interval.ms"],
+            on_membership=on_membership,
             on_refused=on_refused,
         )
-        settings.started.child_events.deliver_to(self._received)
 
     def _made_reporters(self, exposition: Exposition) -> list[StatsdReporter | Notifier]:
         config, clock = self._settings.config, self._settings.clock
@@ -273,12 +285,15 @@ class NodeParts:
 def _leader(
     settings: NodeSettings, admin: KafkaAdmin, store: ConfigStore, statuses: StatusStore
 ) -> ClusterLeader:
+    config, itself = settings.config, frozenset({settings.worker_id})
     members = ClusterMembers(
         statuses,
-        read_members=partial(member_ids, admin, settings.config.group_id),
+        read_members=(lambda: itself)
+        if config.is_state_in_files
+        else partial(member_ids, admin, config.group_id),
         worker_id=settings.worker_id,
         clock=settings.clock,
-        shrink_delay_ms=settings.config.values["scheduled.rebalance.max.delay.ms"],
+        shrink_delay_ms=config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
 

@@ -12,13 +12,14 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -26,9 +27,10 @@ from typing import Any, Self
 from connect import logs
 from connect.clock import Clock, SystemClock
 from connect.config.node.node_config import NodeConfig
-from connect.errors import ConfigError
+from connect.errors import ConfigError, ExitStatus
 from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
+from connect.node.given_connectors import GivenConnector, are_completed
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.signals import on_signals
@@ -76,7 +78,7 @@ class NodeStart:
         environ: the process's environment; children inherit it.
         clock: time and identities.
         state_lock: holds the state folder.
-        listening: the socket of the REST API.
+        listening: the socket of the REST API; None when the node has none.
         children: child processes by name; they have been started.
         child_events: what they send.
         stopping: set when the node must drain and end.
@@ -86,7 +88,7 @@ class NodeStart:
     environ: Mapping[str, str]
     clock: Clock
     state_lock: DirLock
-    listening: socket.socket
+    listening: socket.socket | None
     children: Mapping[str, SupervisedChild]
     child_events: ChildEvents
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -115,7 +117,7 @@ class NodeStart:
         install(Reach.of(config.properties))
         state_lock = DirLock("a node")
         state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
-        listening = listen(config)
+        listening = listen(config) if config.has_rest else None
         events = ChildEvents()
         children = {
             name: SupervisedChild(
@@ -193,11 +195,43 @@ def run_node(properties: Path | None) -> int:
     configure_logs(config)
     started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
-    try:
+    with stopped_on_error(started):
         node = importlib.import_module("connect.node.node").Node(started)
+    status: int = node.run()
+    return status
+
+
+def run_standalone(
+    config: NodeConfig, connectors: Sequence[GivenConnector], *, is_new_run: bool
+) -> int:
+    """Run connectors until they are completed, one fails, or a signal; return the exit status.
+
+    Args:
+        config: its state is in files.
+        connectors: what the node runs.
+        is_new_run: start completed bounded runs again.
+
+    Raises:
+        IcefloeError: the node or a connector cannot be run.
+    """
+    find_java()
+    if not is_new_run and are_completed(config, connectors):
+        return ExitStatus.DONE
+    started = NodeStart.of(config, dict(os.environ))
+    on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
+    with stopped_on_error(started):
+        job_class = importlib.import_module("connect.node.standalone").StandaloneJob
+        node = importlib.import_module("connect.node.node").Node(started)
+    status: int = job_class(node, connectors, is_new_run=is_new_run).run()
+    return status
+
+
+@contextlib.contextmanager
+def stopped_on_error(started: NodeStart) -> Iterator[None]:
+    """Stop the children when the node cannot be made."""
+    try:
+        yield
     except BaseException:
         for child in started.children.values():
             child.shutdown(0)
         raise
-    status: int = node.run()
-    return status

@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connect.clock import Clock
@@ -21,14 +21,13 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage, TransactionalProducer
 from connect.logs import logger
 from connect.model.layout import TopicPartition
+from connect.state.state_log import OnRecord
 
 IDLE_POLL_MS = 100
 RETRY_PAUSE_S = 0.5
 WRITE_TIMEOUT_MS = 60_000
 METADATA_TIMEOUT_MS = 10_000
 CLOSE_TIMEOUT_S = 3.0
-
-OnRecord = Callable[[str, bytes | None], None]
 
 
 @dataclass(frozen=True, slots=True)

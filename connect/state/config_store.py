@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
@@ -20,11 +21,14 @@ from connect.errors import Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
+from connect.protocol.source_end import SourceEnd
 from connect.protocol.source_floor import SourceFloor
 from connect.state import connector_state, topic_records
 from connect.state.compacted_topic import CompactedTopic, StorageTopic
 from connect.state.connector_state import ConfigState, Leader, StoredConnector
+from connect.state.file_log import CONFIG_FILE, FileLog
 from connect.state.placement import Places
+from connect.state.state_log import OnRecord, StateLog
 from connect.state.topic_records import LOGGER, Record, TargetState
 
 _log = logger("store")
@@ -41,6 +45,7 @@ class StoreSettings:
         status_topic: ``status.storage.*``.
         reader_properties: of consumers.
         producer_properties: of producers.
+        folder: of the state files; None keeps the state in the topics.
     """
 
     group_id: str
@@ -49,6 +54,7 @@ class StoreSettings:
     status_topic: StorageTopic
     reader_properties: Mapping[str, str]
     producer_properties: Mapping[str, str]
+    folder: Path | None = None
 
     @classmethod
     def of(
@@ -77,6 +83,30 @@ class StoreSettings:
             ),
             reader_properties=reader_properties,
             producer_properties=producer_properties,
+            folder=config.state_dir.resolve() if config.is_state_in_files else None,
+        )
+
+    def open_log(
+        self,
+        topic: StorageTopic,
+        file: str,
+        *,
+        transactional_id: str,
+        admin: KafkaAdmin,
+        clock: Clock,
+        on_record: OnRecord,
+    ) -> StateLog:
+        """Return the log of a store: the topic, or the file of the state folder."""
+        if self.folder is not None:
+            return FileLog(self.folder / file, on_record)
+        return CompactedTopic(
+            topic,
+            admin=admin,
+            reader_properties=self.reader_properties,
+            producer_properties=self.producer_properties,
+            transactional_id=transactional_id,
+            on_record=on_record,
+            clock=clock,
         )
 
 
@@ -105,11 +135,10 @@ class ConfigStore:
         self._on_change = on_change
         self._on_logger = on_logger
         self._is_leading = self._has_started = False
-        self._topic = CompactedTopic(
+        self._topic = settings.open_log(
             settings.config_topic,
+            CONFIG_FILE,
             admin=admin,
-            reader_properties=settings.reader_properties,
-            producer_properties=settings.producer_properties,
             # the id that Kafka Connect's leader uses: a Java leader of this group is fenced
             transactional_id=f"connect-cluster-{settings.group_id}",
             on_record=self._apply,
@@ -218,6 +247,10 @@ class ConfigStore:
     def put_source_floor(self, name: str, floor: SourceFloor) -> None:
         """Store which source partitions a connector has read."""
         self._write([topic_records.source_record(name, floor)])
+
+    def put_end(self, name: str, end: SourceEnd | None) -> None:
+        """Store where a bounded run ends, and whether it is complete; None removes it."""
+        self._write([topic_records.end_record(name, end)])
 
     def delete_connector(self, name: str) -> None:
         """Delete a connector."""

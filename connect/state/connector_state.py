@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from connect.model.layout import Layout, TopicPartition
+from connect.protocol.source_end import SourceEnd
 from connect.protocol.source_floor import SourceFloor
 from connect.state.placement import Places
 from connect.state.topic_records import (
     ABANDONED_KEY,
     COMMIT,
     CONNECTOR,
+    END,
     LAYOUT_KEY,
     LEADER,
     OFFSETS,
@@ -37,6 +39,7 @@ from connect.state.topic_records import (
     TOPIC_IDS_KEY,
     Record,
     TargetState,
+    end_record,
     number_of,
     offsets_record,
     source_record,
@@ -75,6 +78,7 @@ class StoredConnector:
         ready: number of the newest layout whose transactional ids are all fenced.
         pending_offsets: source offsets to commit before anything starts; None when there are none.
         source_floor: source partitions that were read before.
+        end: where a bounded run ends; None until it is fixed, and without ``icefloe.end``.
         number_max: highest layout number ever read, committed or not; the next one is above it.
         tasks_ever: task ids below this may have run; their transactional ids must be fenced
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
@@ -93,6 +97,7 @@ class StoredConnector:
     ready: int | None = None
     pending_offsets: Mapping[TopicPartition, int] | None = None
     source_floor: SourceFloor = field(default_factory=SourceFloor)
+    end: SourceEnd | None = None
     number_max: int = 0
     tasks_ever: int = 0
     places: Places | None = None
@@ -103,6 +108,18 @@ class StoredConnector:
     def is_ready(self) -> bool:
         """Whether the tasks of the latest layout may start."""
         return self.layout is not None and self.ready == self.layout.number
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the bounded run of the present configuration is complete."""
+        if self.end is None or self.config is None:
+            return False
+        return self.end.is_completed(self.config)
+
+    @property
+    def is_to_run(self) -> bool:
+        """Whether tasks have to run: the target state is STARTED, and no run is complete."""
+        return self.config is not None and self.target == "STARTED" and not self.is_completed
 
 
 @dataclass(slots=True)
@@ -145,6 +162,7 @@ class ConfigState:
             (READY, self._ready),
             (OFFSETS, self._offsets),
             (SOURCE, self._source),
+            (END, self._end),
             (PLACEMENT, self._placement),
             (RESTART, self._restart),
         ):
@@ -258,6 +276,15 @@ class ConfigState:
         partial.state = replace(partial.state, source_floor=floor)
         return True
 
+    def _end(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        partial = self._at(name)
+        try:
+            end = None if value is None else SourceEnd.from_json(value)
+        except (KeyError, TypeError, ValueError):
+            return False
+        partial.state = replace(partial.state, end=end)
+        return True
+
     def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:
         partial = self._at(name)
         try:
@@ -310,6 +337,7 @@ def deletion_records(state: StoredConnector) -> list[Record]:
             if state.source_floor != SourceFloor()
             else []
         ),
+        *([end_record(state.name, None)] if state.end is not None else []),
         *([(READY + state.name, ready)] if state.number_max else []),
     ]
 

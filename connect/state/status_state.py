@@ -87,19 +87,22 @@ class Running:
         layout: number of the layout of its tasks.
         tasks: task ids.
         coordinator: whether it runs the coordinator.
+        is_completed: the coordinator has reported that the bounded run is complete.
     """
 
     layout: int
     tasks: frozenset[int] = frozenset()
     coordinator: bool = False
+    is_completed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
-        return {
+        value = {
             "layout": self.layout,
             "tasks": sorted(self.tasks),
             "coordinator": self.coordinator,
         }
+        return {**value, "completed": True} if self.is_completed else value
 
 
 class StatusState:
@@ -205,6 +208,7 @@ class StatusState:
                 number_of(value.get("layout")) or 0,
                 frozenset(task for task in tasks if isinstance(task, int)),
                 coordinator=value.get("coordinator") is True,
+                is_completed=value.get("completed") is True,
             )
         if not by_node:
             del self._running[connector]

@@ -17,8 +17,9 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.redaction.secret_values import KNOWN
 from connect.state import topic_records
-from connect.state.compacted_topic import CLOSE_TIMEOUT_S, CompactedTopic
+from connect.state.compacted_topic import CLOSE_TIMEOUT_S
 from connect.state.config_store import StoreSettings
+from connect.state.file_log import STATUS_FILE
 from connect.state.status_state import NodeStatus, Running, Status, StatusState
 
 _log = logger("store")
@@ -43,11 +44,10 @@ class StatusStore:
         self._own: dict[str, bytes | None] = {}
         self._is_closing = False
         self._thread: threading.Thread | None = None
-        self._topic = CompactedTopic(
+        self._topic = settings.open_log(
             settings.status_topic,
+            STATUS_FILE,
             admin=admin,
-            reader_properties=settings.reader_properties,
-            producer_properties=settings.producer_properties,
             transactional_id=f"{settings.group_id}-status-{settings.worker_id}",
             on_record=self._apply,
             clock=clock,

@@ -7,7 +7,7 @@ Rules of this file:
 - Icefloe adds to the config topic: ``icefloe.layout``, ``.topic-ids``, ``.abandoned`` and
   ``.ranges-from`` in the commit record, the layout in each task's properties,
   ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``, ``icefloe-source-<connector>``,
-  ``icefloe-placement-<connector>`` and ``icefloe-leader``.
+  ``icefloe-end-<connector>``, ``icefloe-placement-<connector>`` and ``icefloe-leader``.
 - Icefloe adds to the status topic: ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>``
   and ``icefloe-problem-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is not resolved.
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from connect.model.layout import Layout, TopicPartition
+from connect.protocol.source_end import SourceEnd
 from connect.protocol.source_floor import SourceFloor
 from connect.state.placement import Places
 
@@ -33,6 +34,7 @@ COMMIT = "commit-"
 READY = "icefloe-ready-"
 OFFSETS = "icefloe-offsets-"
 SOURCE = "icefloe-source-"
+END = "icefloe-end-"
 PLACEMENT = "icefloe-placement-"
 LEADER = "icefloe-leader"
 RESTART = "restart-connector-"
@@ -127,6 +129,11 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
     )
     value = {"offsets": offsets, "topic-ids": dict(floor.topic_ids)}
     return (SOURCE + connector, {**value, "starts": starts} if starts else value)
+
+
+def end_record(connector: str, end: SourceEnd | None) -> Record:
+    """Return the record of the end of a bounded run; None removes it."""
+    return (END + connector, None if end is None else end.to_json())
 
 
 def placement_record(connector: str, places: Places) -> Record:

@@ -16,6 +16,7 @@ from connect.config.connector import (
     TableConfig,
     TransformConfig,
 )
+from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
@@ -388,6 +389,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
         drain_records=v["icefloe.drain.records"],
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],
+        end=end_position(v["icefloe.end"]) if v["icefloe.end"] else None,
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         fail_on_data_loss=v["icefloe.fail-on-data-loss"],
         start=_start(checked, consumer),

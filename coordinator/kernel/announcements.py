@@ -70,6 +70,11 @@ class Announcements:
         self._answers: dict[tuple[int, int], TaskAnswer] = {}  # by place of each kept event
         self._newest_layout = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every announcement that was read is in its table."""
+        return not (self.by_table or self.open)
+
     def kept(self) -> Iterator[Envelope]:
         """Every kept announcement."""
         return chain.from_iterable(self.by_table.values())

@@ -57,15 +57,22 @@ class Answers:
         completions: DataComplete events of the round, in control order.
         covered: the source partitions of these completions.
         ranges: the source ranges that their headers announce.
+        positions: source partition -> next source offset, by the completions.
     """
 
     completions: list[DataComplete] = field(default_factory=list)
     covered: set[TopicPartition] = field(default_factory=set)
     ranges: list[SourceRange] = field(default_factory=list)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
 
     def add(self, completion: DataComplete) -> None:
         """Take the answer of one task."""
         self.completions.append(completion)
+        self.positions.update(
+            (TopicPartition(a.topic, a.partition), a.offset)
+            for a in completion.assignments or ()
+            if a.offset is not None
+        )
         self.covered.update(
             TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
         )
@@ -142,6 +149,7 @@ class Round:
             valid_through_us=self.valid_through_us,
             outcomes=tuple(self.outcomes),
             ranges=tuple(self.answers.ranges),
+            positions={} if self.is_partial else dict(self.answers.positions),
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from connect.model.layout import Layout
+from connect.model.layout import Layout, TopicPartition
 from control_schemas.events import Event, EventHeaders, SourceRange, TableReference
 
 
@@ -259,7 +259,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class RoundEnded:
-    """A round is over, for metrics and the status page."""
+    """A round is over, for metrics and the status page.
+
+    Attributes:
+        positions: source partition -> next source offset that a task answered; empty for a partial
+            round.
+    """
 
     commit_id: UUID
     started_ms: int
@@ -268,6 +273,7 @@ class RoundEnded:
     valid_through_us: int | None
     outcomes: tuple[TableCommitted | TableFailed, ...]
     ranges: tuple[SourceRange, ...]
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

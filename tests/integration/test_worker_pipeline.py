@@ -93,7 +93,7 @@ class Sink:
         wiring = TaskContext(
             node=self.kafka,
             node_group_id="node",
-            config_topic=None,
+            stored=None,
             session=self.session,
             clock=SystemClock(),
             runner=make_runner,

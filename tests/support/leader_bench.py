@@ -10,6 +10,7 @@ from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
+from connect.node.herder.bounded_runs import BoundedRuns
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.deployer import Deployer
 from connect.node.herder.layout_planner import LayoutPlanner
@@ -17,6 +18,7 @@ from connect.node.herder.offset_changes import OffsetChanges
 from connect.protocol.fencing import task_transactional_id
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
 
 GROUP = "g"
@@ -53,6 +55,7 @@ class Leader:
         )
         settings = StoreSettings(self.group_id, "127.0.0.1:1", *topics, self.kafka, self.kafka)
         self.store = ConfigStore(settings, self.admin, SystemClock())
+        self.statuses = StatusStore(settings, self.admin, SystemClock())
         self.store.start()
         self.store.lead("127.0.0.1:1", "http://127.0.0.1:1")
         node = NodeConfig.from_properties(
@@ -71,6 +74,7 @@ class Leader:
             self.store,
             self.admin,
             SystemClock(),
+            bounded_runs=BoundedRuns(self.store, self.statuses, self.admin),
             places_for=lambda _name, _tasks: None,
             failed_tasks=lambda _: frozenset(self.failed),
         )

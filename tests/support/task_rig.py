@@ -153,7 +153,7 @@ class Rig:
         context = TaskContext(
             node=self.kafka,
             node_group_id="node",
-            config_topic=None,
+            stored=None,
             session=self.session,
             clock=SystemClock(),
             runner=lambda _config, _assignment: self.runner,

@@ -106,6 +106,13 @@ class SourceLog:
             self.check_positions(next_offsets)
         return ends
 
+    def readable(self, ends: Offsets) -> Offsets:
+        """Return per partition how far the task reads: in a bounded run not past its end."""
+        bounds = self.setup.assignment.ends
+        if bounds is None:
+            return ends
+        return {tp: min(end, bounds.get(tp, 0)) for tp, end in ends.items()}
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Return per partition the end of the log, records of open transactions included."""
         return self.admin.high_watermarks(self.partitions)

@@ -8,6 +8,7 @@ Rules of this file:
   ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
+- A query reads to the end of the log. A bounded run ends before it, so it uses batch reads only.
 - A stop never interrupts Spark: the callback returns at once for batches that have not started.
 
 Source:
@@ -64,6 +65,7 @@ class SourceReader:
         sizes: how much is read at once.
         is_ordered: whether one Spark task must process each source partition, in its order.
         commit_interval_ms: the connector's commit interval, which selects how small reads run.
+        is_bounded: whether the ranges may end before the end of the log.
     """
 
     session: Session
@@ -73,6 +75,7 @@ class SourceReader:
     sizes: ReadSizes = field(default_factory=ReadSizes)
     is_ordered: bool = False
     commit_interval_ms: int = 0
+    is_bounded: bool = False
 
     def read(
         self, ranges: OffsetRanges, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
@@ -80,7 +83,8 @@ class SourceReader:
         """Read the ranges: as one batch read, or as a query from their starts.
 
         A batch read is for small ranges of connectors with a short commit interval. A query reads
-        to the current end of the log, so it may read more than the ranges.
+        to the current end of the log, so it may read more than the ranges. A bounded run is read
+        as batch reads, one after the other.
 
         A backlog starts with small batches until the size of the records is known. A streaming
         query reads at least one record of each partition. Where the partitions are too many for
@@ -94,10 +98,11 @@ class SourceReader:
         Raises:
             DataLost, RetriableError: as ``read_batch``.
         """
-        while self._starts_small(ranges):
+        while self.is_bounded or self._starts_small(ranges):
             if is_stopping() or not ranges.record_count_max:
                 return
-            head = ranges.head(self.sizes.first_records)
+            starts_small = self._starts_small(ranges)
+            head = ranges.head(self.sizes.first_records if starts_small else self.sizes.records_max)
             self.read_batch(head, on_batch)
             ranges = ranges.after(head)
         if not ranges.record_count_max:

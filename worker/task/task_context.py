@@ -13,6 +13,7 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
+from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
@@ -75,12 +76,16 @@ class BatchRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """The part of a layout that the leader assigned to a task; ``topic_ids`` as in the layout."""
+    """The part of a layout that the leader assigned to a task; ``topic_ids`` as in the layout.
+
+    ``ends`` are the end offsets of a bounded run; None when it is not bounded.
+    """
 
     task: int
     layout: int
     partitions: tuple[TopicPartition, ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
+    ends: Mapping[TopicPartition, int] | None = None
 
     @property
     def own_topic_ids(self) -> dict[str, str]:
@@ -96,7 +101,7 @@ class TaskContext:
     Attributes:
         node: the node's properties, placeholders resolved.
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
-        config_topic: topic of the layouts; None skips the layout check (tests).
+        stored: reads the stored state of a connector; None skips the layout check (tests).
         session: the worker's Spark session.
         clock: time and ids.
         runner: makes the task's batch runner; called again after each retriable error.
@@ -112,7 +117,7 @@ class TaskContext:
 
     node: Mapping[str, str]
     node_group_id: str
-    config_topic: str | None
+    stored: ReadConnector | None
     session: Session
     clock: Clock
     runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]

@@ -203,10 +203,12 @@ class TaskRun:
     def _poll_source(self, high_watermarks: Offsets | None = None) -> Offsets:
         """Return how far each partition can be read, and update the metrics of the source."""
         self._polled_ms = self._now_ms()
-        ends = self.source.ends(self.ledger.next_offsets)
+        stable = self.source.ends(self.ledger.next_offsets)
         metrics = self.setup.metrics.source
         if high_watermarks is not None:
-            metrics.lso_stalled = self.source.stalled_count(ends, high_watermarks, self._polled_ms)
+            stalled = self.source.stalled_count(stable, high_watermarks, self._polled_ms)
+            metrics.lso_stalled = stalled
+        ends = self.source.readable(stable)
         metrics.lag_records = self.ledger.unread(ends)
         metrics.lag_records_partition_max = self.ledger.unread_max(ends)
         return ends

@@ -20,7 +20,6 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer, client_properties
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.source_floor import SourceFloor
-from connect.state.connector_reader import read_connector
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
@@ -120,9 +119,9 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
         RetriableError: the broker does not answer.
     """
     config, assignment, context = setup.config, setup.assignment, setup.context
-    if context.config_topic is None:
+    if context.stored is None:
         return SourceFloor()
-    found = read_connector(client_properties(context.node), context.config_topic, config.name)
+    found = context.stored(config.name, context.node)
     newest = found.layout
     if newest is None or newest.number > assignment.layout:
         raise LayoutSuperseded(
@@ -201,6 +200,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         sizes=ReadSizes(context.small_records, context.batch_records),
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
+        is_bounded=setup.assignment.ends is not None,
     )
 
 

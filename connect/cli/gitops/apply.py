@@ -191,7 +191,8 @@ def _state(client: NodeClient, name: str, target: str | None) -> str | None:
     if connector["state"] != wanted:
         # apply does not resume a connector that an operator has paused or stopped
         return None if connector["state"] in ("PAUSED", "STOPPED") else str(connector["state"])
-    late = [task for task in tasks if task["state"] != wanted]
+    # the tasks of a bounded run may already be through
+    late = [t for t in tasks if t["state"] not in {wanted, "COMPLETED"}]
     if late or (wanted == "RUNNING" and not tasks):
         return f"{len(tasks) - len(late)} of {len(tasks)} tasks {wanted}"
     return None

@@ -21,7 +21,13 @@ from connect.java_compat.iso_time import instant_text
 
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
 AnyNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
-COLORS: Final = {"RUNNING": "green", "FAILED": "red", "PAUSED": "yellow", "STOPPED": "yellow"}
+COLORS: Final = {
+    "RUNNING": "green",
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "PAUSED": "yellow",
+    "STOPPED": "yellow",
+}
 _NOT_FOUND: Final = 404
 _KINDS: Final = frozenset({"connector", "connectors"})
 

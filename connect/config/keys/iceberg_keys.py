@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
@@ -373,6 +374,16 @@ OWN_KEYS: tuple[Key, ...] = (
         "continues at the start of the log and reports the lost range in log, status, metric "
         "`source_offsets_lost` and snapshot summary (`icefloe.data-loss`).",
         "true",
+    ),
+    Key(
+        "icefloe.end",
+        "STRING",
+        "End of a bounded run: `latest`, or a timestamp (ISO-8601 with a zone, or milliseconds "
+        "since 1970). The end offsets are fixed when the connector starts for the first time. "
+        "`latest` ends at the present end of each partition, a timestamp before the first record "
+        "with that timestamp or a later one. After the last commit the tasks are COMPLETED.",
+        None,
+        check=where_read(end_error),
     ),
     Key(
         "icefloe.lso.stalled.ms",

@@ -16,19 +16,25 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from connect.config.client_overrides import is_unknown_client_property
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Key, missing, typed
-from connect.config.node.node_keys import NODE_KEYS
+from connect.config.node.node_keys import NODE_KEYS, STATE_STORAGE
 from connect.config.node.node_prefixes import NODE_PREFIXES
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "CONNECT_"
 _MARKS = {1: ".", 2: "_", 3: "-"}
+_FILE_DEFAULTS = {
+    "group.id": "icefloe-standalone",
+    "config.storage.topic": "",
+    "status.storage.topic": "",
+}
 _BY_NAME: dict[str, Key] = {key.name: key for key in NODE_KEYS}
 
 
@@ -62,8 +68,18 @@ class NodeConfig:
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
-    def load(cls, path: Path | None, environ: Mapping[str, str]) -> NodeConfig:
+    def load(
+        cls,
+        path: Path | None,
+        environ: Mapping[str, str],
+        fixed: Mapping[str, str] = MappingProxyType({}),
+    ) -> NodeConfig:
         """Read the properties file, if any, and the environment variables.
+
+        Args:
+            path: the file.
+            environ: environment variables; they replace properties of the file.
+            fixed: properties that replace both.
 
         Raises:
             ConfigError: the file cannot be read, or properties are missing or invalid.
@@ -82,7 +98,7 @@ class NodeConfig:
                 ) from error
             except ConfigError as error:
                 raise ConfigError(f"{path}: {error.message}") from error
-        properties.update(from_environment(environ))
+        properties.update({**from_environment(environ), **fixed})
         return cls.from_properties(properties)
 
     @classmethod
@@ -95,6 +111,7 @@ class NodeConfig:
         values: dict[str, Any] = {}
         errors: dict[str, list[str]] = {}
         warnings: list[str] = []
+        properties = _with_file_defaults(properties)
         for key in NODE_KEYS:
             if key.is_required and key.name not in properties:
                 errors[key.name] = [missing(key.name)]
@@ -160,6 +177,16 @@ class NodeConfig:
     def status_partitions(self) -> int:
         """Return the number of partitions of a new status topic."""
         return int(self.values["status.storage.partitions"])
+
+    @property
+    def is_state_in_files(self) -> bool:
+        """Return whether the state is in files, so that the node is alone."""
+        return bool(self.values[STATE_STORAGE] == "file")
+
+    @property
+    def has_rest(self) -> bool:
+        """Return whether the node serves the REST API."""
+        return not self.is_state_in_files or "listeners" in self.properties
 
     @property
     def listener(self) -> Address:
@@ -262,6 +289,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _with_file_defaults(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the properties; a node with its state in files needs no group and no topics."""
+    has_files = properties.get(STATE_STORAGE) == "file"
+    return {**_FILE_DEFAULTS, **properties} if has_files else properties
 
 
 def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:

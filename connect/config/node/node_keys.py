@@ -14,6 +14,7 @@ _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
 _OWN = "Icefloe"
 _NOTIFICATIONS = "Notifications"
+STATE_STORAGE = "icefloe.state.storage"
 
 NODE_KEYS: tuple[Key, ...] = (
     Key("bootstrap.servers", "LIST", "Brokers of the cluster.", REQUIRED, "HIGH", _KAFKA),
@@ -250,6 +251,17 @@ NODE_KEYS: tuple[Key, ...] = (
         _REST,
     ),
     Key(
+        STATE_STORAGE,
+        "STRING",
+        "Where a node keeps configurations, layouts and states: `kafka` is the storage topics, "
+        "`file` is files in `icefloe.state.dir`. A node with files is alone: it joins no group, "
+        "and it serves the REST API only if `listeners` is set. `icefloe standalone` sets it.",
+        "kafka",
+        "MEDIUM",
+        _STORAGE,
+        choices=("kafka", "file"),
+    ),
+    Key(
         "config.storage.topic",
         "STRING",
         "Compacted topic of connector configurations, with one partition.",
@@ -297,6 +309,15 @@ NODE_KEYS: tuple[Key, ...] = (
         "LOW",
         _STORAGE,
         java_only="only source connectors use it",
+    ),
+    Key(
+        "offset.storage.file.filename",
+        "STRING",
+        "File for offsets of a standalone worker.",
+        None,
+        "LOW",
+        _STORAGE,
+        java_only="source offsets are committed with the files, in the connector's consumer group",
     ),
     Key(
         "offset.storage.replication.factor",

@@ -202,6 +202,17 @@ class KafkaAdmin(GroupAdmin):
         absent = [tp for tp, offset in found.items() if offset < 0]
         return {**found, **self.ends(absent)}
 
+    def first_since(
+        self, partitions: Collection[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offset of the first record of each partition with this timestamp or later.
+
+        None where no record has one. Open transactions are included.
+        """
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        found = self._list_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the high watermark of each partition; above ``ends`` during a transaction."""
         return self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)

@@ -17,6 +17,7 @@ from connect.clock import Clock
 from connect.logs import logger
 from connect.node.herder.units import ConnectorRun, Unit, UnitStart
 from connect.processes.supervisor import SupervisedChild
+from connect.protocol.source_end import end_lists
 
 _log = logger("herder")
 
@@ -73,6 +74,8 @@ class ChildAssignments:
                 "layout": run.layout.to_json(),
                 "generation": start.generation,
             }
+            if run.ends is not None:
+                message["ends"] = end_lists(run.ends)
             start.is_sent = self.is_ready(unit.child) and self._send(unit, message)
             if is_restart:
                 unit.to("RESTARTING")

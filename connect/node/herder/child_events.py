@@ -27,6 +27,7 @@ class ChildEvents:
         clock: time.
         on_metrics: called with a child's name and its samples.
         on_changed: called with a run when its status may have changed.
+        on_completed: called with a run when its bounded run is complete.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ChildEvents:
         clock: Clock,
         on_metrics: Callable[[str, Any], None],
         on_changed: Callable[[ConnectorRun], None],
+        on_completed: Callable[[ConnectorRun], None],
     ) -> None:
         self._children = children
         self._runs = runs
@@ -51,6 +53,7 @@ class ChildEvents:
         self._clock = clock
         self._on_metrics = on_metrics
         self._on_changed = on_changed
+        self._on_completed = on_completed
 
     def handle(self, child: str, event: Mapping[str, Any]) -> None:
         """Apply one event."""
@@ -76,13 +79,24 @@ class ChildEvents:
                 self._publisher.topic_missing()
             case "round":
                 self._on_round(event)
-            case "retention" | "failed_tables" | "maintenance_limits" | "maintenance_due":
+            case (
+                "completed"
+                | "failed_tables"
+                | "retention"
+                | "maintenance_limits"
+                | "maintenance_due"
+            ):
                 if (run := self._runs.get(event["connector"])) is not None:
                     self._on_report(run, event)
 
     def _on_report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         """Apply a report of a connector's coordinator."""
         match event["event"]:
+            case "completed":
+                run.reports.completed_layout = event["layout"]
+                self._publisher.publish_running(run)
+                self._on_completed(run)
+                self._on_changed(run)
             case "retention":
                 run.reports.retention_text = event["message"]
                 self._on_changed(run)

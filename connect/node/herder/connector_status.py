@@ -65,6 +65,12 @@ def connector_status(
     if state.target == "PAUSED":
         paused = tuple(_paused(task, state, run, stored, local) for task in range(count))
         return ReportedStatus(state.name, "PAUSED", node, paused)
+    if state.is_completed:
+        done = tuple(
+            TaskStatus(task, "COMPLETED", _node_of(task, state) or local.worker_id)
+            for task in range(count)
+        )
+        return ReportedStatus(state.name, "RUNNING", node, done)
     found = (_task(task, state, run, stored, local) for task in range(count))
     tasks = tuple(task for task in found if task is not None)
     own, trace = _own(state, run, stored, local)

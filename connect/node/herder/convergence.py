@@ -136,8 +136,11 @@ class Convergence:
             run = self._runs.get(name)
             job = None if run is None else run.job
             if job is None or not (job.is_busy or job.is_held or job.retry_at_ms is not None):
-                is_wrong = run is None or self._local.differs(run, self._store.get(name))
-                self.request(name, is_forced=is_wrong)
+                state = self._store.get(name)
+                is_wrong = run is None or self._local.differs(run, state)
+                # a coordinator on another node reports it in the status topic
+                is_completed = self._election.is_leading and self._deployer.is_completed(state)
+                self.request(name, is_forced=is_wrong or is_completed)
 
     def publish(self, run: ConnectorRun) -> None:
         """Publish the status of a connector."""

@@ -23,6 +23,7 @@ class CoordinatorReports:
         failed_tables: tables with files that are not committed, as last reported.
         retention_text: alarm about the retention of the control topic; None when there is none.
         stalls: restarts of the coordinator for lack of progress since the last round.
+        completed_layout: number of the layout whose bounded run is complete; None while it is not.
         stall_text: description of the last of these restarts, until a round ends.
     """
 
@@ -30,6 +31,7 @@ class CoordinatorReports:
     retention_text: str | None = None
     stalls: int = 0
     stall_text: str | None = None
+    completed_layout: int | None = None
     last_outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
@@ -66,3 +68,4 @@ class CoordinatorReports:
         self.retention_text = None
         self.stalls = 0
         self.stall_text = None
+        self.completed_layout = None

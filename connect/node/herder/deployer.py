@@ -23,6 +23,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.bounded_runs import BoundedRuns
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.offset_events import OffsetEvents
@@ -54,6 +55,7 @@ class Deployer:
         store: configurations and layouts.
         admin: the cluster, with the node's own properties.
         clock: identities and times of events.
+        bounded_runs: fixes and ends them.
         places_for: returns where a connector with so many tasks has to run; None when the stored
             placement is right.
         failed_tasks: task ids of a connector with FAILED as their last state.
@@ -70,6 +72,7 @@ class Deployer:
         admin: KafkaAdmin,
         clock: Clock,
         *,
+        bounded_runs: BoundedRuns,
         places_for: Callable[[str, int], Places | None],
         failed_tasks: Callable[[str], Collection[int]] = lambda _: (),
     ) -> None:
@@ -77,6 +80,7 @@ class Deployer:
         self._planner = planner
         self._store = store
         self._admin = admin
+        self._bounded_runs = bounded_runs
         self._places_for = places_for
         self.offset_events = OffsetEvents(store, admin, clock, configs)
         self._starts = StartPositions(store, admin, self.offset_events.changing)
@@ -97,13 +101,13 @@ class Deployer:
             Fenced: another node leads now.
             RetriableError: the broker cannot be reached.
         """
-        state = self._store.get(name)
+        state = self._bounded_runs.complete(self._store.get(name))
         if state.config is None:
             stop(with_coordinator=True)
             self._fence(state, None, tasks=state.tasks_ever)
-        elif state.target != "STARTED":
+        elif not state.is_to_run:
             stop(with_coordinator=True)
-            if state.is_stopped:
+            if state.target != "STARTED" and state.is_stopped:
                 self._clear(state)
         else:
             self._start(state, stop)
@@ -117,6 +121,10 @@ class Deployer:
         self._planner.check_announced()
         self._keeper.keep()
 
+    def is_completed(self, state: StoredConnector) -> bool:
+        """Return whether a bounded run was reported as complete, and that is not stored yet."""
+        return self._bounded_runs.is_reported(state)
+
     def outdated(self) -> tuple[list[str], bool]:
         """Find connectors with an outdated layout; see ``LayoutPlanner.outdated``."""
         return self._planner.outdated()
@@ -127,6 +135,7 @@ class Deployer:
         refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved)
         self.offset_events.settle(state, config, config.connect_group_id)
         topics = self._admin.topics()
+        state = self._bounded_runs.fix(state, config, topics, reserved)
         self._ensure_topics(config, topics)
         planned = self._planner.plan(state, config, topics, reserved)
         layout = planned or state.layout

@@ -135,6 +135,7 @@ class Herder:
             clock=clock,
             on_metrics=on_metrics,
             on_changed=self._convergence.publish,
+            on_completed=lambda run: self._convergence.request(run.name, is_forced=True),
         )
 
     def _new_election(

@@ -116,7 +116,7 @@ class LayoutPlanner:
         is_open = False
         for name in self._store.names():
             state = self._store.get(name)
-            if state.target != "STARTED" or not state.is_ready or state.layout is None:
+            if not state.is_to_run or not state.is_ready or state.layout is None:
                 continue
             with contextlib.suppress(ConfigError):  # reported when it was to be started
                 config = self._configs.parsed(state)
@@ -136,7 +136,7 @@ class LayoutPlanner:
         """Find announcements of layouts that the config topic does not know, of what runs."""
         for name in self._store.names():
             state = self._store.get(name)
-            if state.target == "STARTED" and state.is_ready:
+            if state.is_to_run and state.is_ready:
                 with contextlib.suppress(ConfigError, RetriableError):
                     self._unknown_layout(state, self._configs.parsed(state))
 
@@ -183,7 +183,7 @@ class LayoutPlanner:
             with contextlib.suppress(ConfigError):
                 topic = self._configs.parsed(state).control_topic
                 topic_id = dict(state.layout.topic_ids).get(topic) if state.layout else None
-                if state.target == "STARTED" and state.is_ready and topic_id is not None:
+                if state.is_to_run and state.is_ready and topic_id is not None:
                     known[name] = topic, topic_id
         now = self._admin.topic_ids({topic for topic, _ in known.values()})
         return [name for name, (topic, was) in known.items() if now.get(topic) != was]
@@ -196,6 +196,8 @@ class LayoutPlanner:
         reserved: frozenset[str],
     ) -> list[TopicPartition]:
         found = source_partitions(config, topics, excluded=reserved)
+        if state.end is not None and config.end is not None:  # later partitions are not in the run
+            found = [tp for tp in found if tp in state.end.offsets]
         return with_deleted_topics(config, state, found)
 
     def _topic_ids(

@@ -46,6 +46,7 @@ _STATES: tuple[State, ...] = (
     "STOPPED",
     "FAILED",
     "RESTARTING",
+    "COMPLETED",
 )
 
 _UNDECIDED: Final = {
@@ -58,6 +59,12 @@ _UNMAINTAINED: Final = {
     "maintenance process for it",
     "NOT_ALLOWED": "The node's property icefloe.maintenance.enabled does not allow maintenance",
 }
+
+
+def all_restarting(now: ReportedStatus) -> ReportedStatus:
+    """Return the status with the connector and all its tasks RESTARTING."""
+    tasks = tuple(replace(task, state="RESTARTING") for task in now.tasks)
+    return replace(now, state="RESTARTING", tasks=tasks)
 
 
 class NodeHerder:
@@ -231,8 +238,10 @@ class NodeHerder:
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> ReportedStatus:
-        """Restart the connector, its tasks, or the failed ones of them."""
+        """Restart the connector, its tasks, or the failed ones; a completed run starts again."""
         now = self.status(name)
+        if not only_failed and self._connectors.run_again(name):
+            return all_restarting(now)
         is_own = now.state == "FAILED" or not only_failed
         tasks: list[TaskStatus] = []
         chosen: list[int] = []
@@ -248,11 +257,12 @@ class NodeHerder:
         return replace(shown, state="RESTARTING", trace=None) if is_own else shown
 
     def restart_task(self, name: str, task: int) -> None:
-        """Restart one task."""
+        """Restart one task, or all of them if their bounded run is complete."""
         if task not in self._tasks(self._connectors.get(name)):
             raise UnknownTaskError("no such task", connector=name, task=task)
-        with self._connectors.change():
-            self._store.put_restart(self._new_request(), name, coordinator=False, tasks=[task])
+        if not self._connectors.run_again(name):
+            with self._connectors.change():
+                self._store.put_restart(self._new_request(), name, coordinator=False, tasks=[task])
 
     def reset_active_topics(self, name: str) -> None:
         """Empty the set of active topics."""

@@ -9,6 +9,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from connect.config.source_group import is_tabular
 from connect.errors import RetriableError
@@ -69,6 +70,7 @@ class OffsetChanges:
             else:
                 self._replace(name, group, given, moved)
             self._offset_events.accept(self._store.get(name), {tp.topic for tp in given})
+            self._run_again(name)
 
     def reset(self, name: str) -> None:
         """Reset all offsets.
@@ -82,6 +84,7 @@ class OffsetChanges:
             self._delete_copy(name, group)
             self._offset_events.reset(self._store.get(name), group)
             self._offset_events.accept(self._store.get(name))
+            self._run_again(name)
 
     def settle(self, name: str) -> str:
         """Commit pending offsets of an earlier change; return the connector's group.
@@ -93,6 +96,12 @@ class OffsetChanges:
         group = self._configs.group_of(state)
         self._offset_events.settle(state, self._configs.valid(state), group)
         return group
+
+    def _run_again(self, name: str) -> None:
+        """Let a complete bounded run read the changed offsets to the same end."""
+        end = self._store.get(name).end
+        if end is not None and end.completed is not None:
+            self._store.put_end(name, replace(end, completed=None))
 
     def _replace(
         self,

@@ -130,7 +130,7 @@ class OffsetKeeper:
         name, group = state.name, config.connect_group_id
         failed = frozenset(self._failed_tasks(name))
         # a task that has just failed may be restarting
-        is_resting = state.target != "STARTED"
+        is_resting = not state.is_to_run
         chosen = failed & self._failed_before.get(name, frozenset())
         self._failed_before[name] = failed
         for task, partitions in enumerate(state.layout.tasks):

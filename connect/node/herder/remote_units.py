@@ -58,8 +58,7 @@ class RemoteUnits:
 
         def busy_nodes() -> list[str]:
             state = self._store.get(name)
-            is_started = state.config is not None and state.target == "STARTED"
-            newest = state.layout.number if is_started and state.layout is not None else None
+            newest = state.layout.number if state.is_to_run and state.layout is not None else None
             return [
                 node
                 for node, running in self._others(name).items()

@@ -94,6 +94,10 @@ class StatusPublisher:
         if is_leading:
             self._statuses.forget_tasks(name, above=len(status.tasks))
 
+    def publish_running(self, run: ConnectorRun) -> None:
+        """Publish which units of a connector run on this node."""
+        self._statuses.put_running(self._node.worker_id, run.name, run.running())
+
     def forget(self, name: str) -> None:
         """Remove the statuses of a deleted connector; called on the leader."""
         self._statuses.put_connector(name, None)

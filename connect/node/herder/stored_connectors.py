@@ -83,3 +83,16 @@ class StoredConnectors:
             ) from e
         finally:
             self._changing.release()
+
+    def run_again(self, name: str) -> bool:
+        """Start a new run of a bounded connector whose run is complete; return whether it was.
+
+        Raises:
+            ConflictError, UnavailableError: as ``change``.
+            UnknownConnectorError: no such connector.
+        """
+        if not self.get(name).is_completed:
+            return False
+        with self.change():
+            self._store.put_end(name, None)
+        return True

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from connect.model.layout import Layout
+from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.coordinator_reports import CoordinatorReports
 from connect.node.herder.maintenance_plan import MaintenancePlan
 from connect.node.herder.target_units import TargetUnits
@@ -173,6 +173,7 @@ class ConnectorRun:
         layout: the layout that was sent to the children; None when none was.
         paused_layout: the layout that a pause has stopped; None when none was.
         config: the configuration that was sent with the layout.
+        ends: end offsets of a bounded run, which were sent with the layout.
         has_coordinator: whether the coordinator is placed on this node.
         tasks: units per task id of ``layout``, of those placed on this node.
         restarted: the last requested restart that was done.
@@ -187,6 +188,7 @@ class ConnectorRun:
     layout: Layout | None = None
     paused_layout: Layout | None = None
     config: Mapping[str, str] | None = None
+    ends: Mapping[TopicPartition, int] | None = None
     has_coordinator: bool = False
     tasks: Mapping[int, Unit] = field(default_factory=dict)
     restarted: str | None = None
@@ -208,6 +210,7 @@ class ConnectorRun:
         kept = self.tasks
         self.layout = target.layout
         self.config = target.config
+        self.ends = target.ends
         self.paused_layout = None
         self.has_coordinator = target.has_coordinator
         self.tasks = {
@@ -224,7 +227,12 @@ class ConnectorRun:
         has_coordinator = self.has_coordinator and id(self.coordinator) not in out
         if self.layout is None or not (tasks or has_coordinator):
             return None
-        return Running(self.layout.number, tasks, coordinator=has_coordinator)
+        return Running(
+            self.layout.number,
+            tasks,
+            coordinator=has_coordinator,
+            is_completed=has_coordinator and self.reports.completed_layout == self.layout.number,
+        )
 
     def rest(self, *, is_paused: bool) -> None:
         """Forget the layout after everything has stopped; failed tasks stay failed in a pause."""

@@ -29,7 +29,9 @@ from pydantic_core import PydanticCustomError
 from connect.config.keys.iceberg_keys import topic_name
 from connect.config.size_limits import KEYS_MAX
 
-State: TypeAlias = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+State: TypeAlias = Literal[
+    "UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING", "COMPLETED"
+]
 Role: TypeAlias = Literal["read", "operate", "admin"]
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 Level: TypeAlias = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]

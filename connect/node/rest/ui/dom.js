@@ -50,6 +50,7 @@ export function keyed(parent, items, keyOf, make, update) {
 const MARKS = {
   RUNNING: "ok",
   COMMITTED: "ok",
+  COMPLETED: "ok",
   FAILED: "bad",
   PAUSED: "idle",
   STOPPED: "idle",

@@ -93,6 +93,11 @@ class Deployer:
     def keep_offsets(self) -> None:
         """Do nothing: there are no offsets."""
 
+    def is_completed(self, state: StoredConnector) -> bool:
+        """Return False: no run is bounded."""
+        del state
+        return False
+
     def outdated(self) -> tuple[list[str], bool]:
         """Return nothing: topics never change."""
         return [], False

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.model.layout import Layout, TopicPartition, spread
+from connect.protocol.source_end import SourceEnd, selection_of
 from connect.protocol.source_floor import SourceFloor
 from connect.state import connector_state
 from connect.state import topic_records as stored
@@ -238,3 +239,42 @@ def test_partitions_that_were_read_are_stored_and_forgotten_with_the_connector()
     assert fold([*written, stored.source_record("c", SourceFloor())]).get("c").source_floor == (
         SourceFloor()
     )
+
+
+def bounded(config: dict[str, str], *, is_completed: bool) -> Record:
+    end = SourceEnd(selection_of(config), {TopicPartition("t", 0): 7})
+    return stored.end_record("c", end.completed_with(config) if is_completed else end)
+
+
+def test_a_completed_run_belongs_to_its_configuration() -> None:
+    """In any order of the records, as compaction leaves them; another configuration runs again."""
+    config = {**CONFIG, "icefloe.end": "latest"}
+    end, configs = bounded(config, is_completed=True), stored.config_records("c", config)
+    for records in ([*configs, end], [end, *configs]):
+        found = fold(records).get("c")
+        assert (found.is_completed, found.is_to_run) == (True, False)
+    changed = fold([*configs, end, *stored.config_records("c", {**config, "tasks.max": "2"})])
+    assert changed.get("c").is_to_run
+    assert changed.get("c").end is not None
+
+
+def test_a_bounded_run_that_is_not_completed_keeps_its_end() -> None:
+    """Across a stop and other changes, until the connector is deleted."""
+    config = {**CONFIG, "icefloe.end": "latest"}
+    records = [
+        *stored.config_records("c", config),
+        bounded(config, is_completed=False),
+        stored.target_record("c", "STOPPED"),
+        stored.target_record("c", "STARTED"),
+    ]
+    found = fold(records).get("c")
+    assert found.is_to_run
+    assert found.end == SourceEnd(selection_of(config), {TopicPartition("t", 0): 7})
+    assert fold([*records, *connector_state.deletion_records(found)]).get("c").end is None
+
+
+@pytest.mark.parametrize("value", [{}, {"selection": 1, "offsets": []}, {"selection": {}}])
+def test_an_end_that_cannot_be_parsed_is_skipped(value: dict[str, object]) -> None:
+    """The topic may hold keys of another product."""
+    folded = fold([*stored.config_records("c", CONFIG), ("icefloe-end-c", value)])
+    assert folded.get("c").end is None

@@ -59,7 +59,7 @@ def pauses(code: str) -> list[int]:
     context = TaskContext(
         node={},
         node_group_id="node",
-        config_topic=None,
+        stored=None,
         session=nothing,
         clock=SystemClock(),
         runner=nothing,

@@ -1,0 +1,64 @@
+"""``icefloe standalone``: connectors from files in one process tree, without storage topics."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from connect import logs
+from connect.cli.gitops.connector_files import read_one
+from connect.cli.terminal import error
+from connect.errors import ConfigError, IcefloeError
+
+
+def standalone(
+    properties: Annotated[
+        Path, typer.Argument(help="Node properties file; CONNECT_... replaces keys.")
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="CONNECTOR...", help="Connectors: JSON, YAML or .properties files."),
+    ],
+    new_run: Annotated[
+        bool, typer.Option("--new-run", help="Start completed bounded runs again.")
+    ] = False,
+) -> None:
+    """Run connectors without a cluster: status 0 all are COMPLETED, 1 one has FAILED.
+
+    The state is in files of icefloe.state.dir; there is no REST API unless listeners is set.
+    """
+    from connect.node.given_connectors import (  # noqa: PLC0415 - on use
+        TARGETS,
+        GivenConnector,
+        connector_of,
+        load_standalone,
+    )
+    from connect.node.node_start import run_standalone  # noqa: PLC0415 - on use
+
+    connectors: dict[str, GivenConnector] = {}
+    for file in files:
+        if file.suffix == ".properties":
+            found = connector_of(file)
+        else:
+            read = read_one(file)
+            target = TARGETS[read.initial_state or "RUNNING"]
+            found = GivenConnector(read.name, read.config, target)
+        if found.name in connectors:
+            raise ConfigError(
+                f"the connector {found.name!r} of {file} is in another file as well", code="file"
+            )
+        connectors[found.name] = found
+    logs.configure("node", stream=sys.stdout)
+    config = load_standalone(properties, os.environ)
+    try:
+        status = run_standalone(config, tuple(connectors.values()), is_new_run=new_run)
+    except IcefloeError as e:
+        error(str(e))
+        status = e.exit_status
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a job that still waits for the broker must not delay the exit

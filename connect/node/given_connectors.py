@@ -1,0 +1,73 @@
+"""Connectors and node properties as the command line of ``icefloe standalone`` names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from connect.config.node.node_config import NodeConfig
+from connect.config.node.node_keys import STATE_STORAGE
+from connect.config.properties_file import parse_properties
+from connect.errors import ConfigError
+from connect.node.herder_api import TargetState
+from connect.state.file_log import CONFIG_FILE, read_state
+
+TARGETS: Mapping[str, TargetState] = {
+    "RUNNING": "STARTED",
+    "PAUSED": "PAUSED",
+    "STOPPED": "STOPPED",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GivenConnector:
+    """A connector of the command line.
+
+    Attributes:
+        name: of the connector.
+        config: its configuration, ``name`` included.
+        target: target state with which it starts.
+    """
+
+    name: str
+    config: Mapping[str, str]
+    target: TargetState = "STARTED"
+
+
+def load_standalone(file: Path, environ: Mapping[str, str]) -> NodeConfig:
+    """Read the properties of a standalone node: those of ``connect-standalone``, or of a node.
+
+    Raises:
+        ConfigError: as ``NodeConfig.load``.
+    """
+    return NodeConfig.load(file, environ, {STATE_STORAGE: "file"})
+
+
+def connector_of(file: Path) -> GivenConnector:
+    """Read a connector from a Java properties file, as ``connect-standalone`` takes it.
+
+    Raises:
+        ConfigError: it cannot be read, or has no name.
+    """
+    try:
+        config = parse_properties(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{file} cannot be read: {e}") from e
+    except ConfigError as e:
+        raise ConfigError(f"{file}: {e.message}") from e
+    name = config.get("name", "").strip()
+    if not name:
+        raise ConfigError(f"{file}: a connector needs a name")
+    return GivenConnector(name, config)
+
+
+def are_completed(config: NodeConfig, connectors: Iterable[GivenConnector]) -> bool:
+    """Return whether every connector is stored with this configuration and has completed its run.
+
+    Raises:
+        ConfigError: ``state_file``: the state cannot be read.
+    """
+    stored = read_state(config.state_dir / CONFIG_FILE)
+    states = [(stored.get(given.name), given) for given in connectors]
+    return all(state.is_completed and state.config == given.config for state, given in states)

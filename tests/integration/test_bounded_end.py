@@ -1,0 +1,130 @@
+"""The end of a bounded run: fixed once on a real broker, and not read past."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from connect.errors import ConfigError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from tests.support.leader_bench import NAME, Leader
+from tests.support.stack import Topics, unique_name
+from worker.spark.batch_sizing import ReadSizes
+from worker.task.read_ledger import OffsetRanges
+
+if TYPE_CHECKING:
+    from worker.task.source_reader import SourceReader
+
+pytestmark = pytest.mark.kafka
+
+BEGIN_MS = 1_700_000_000_000
+
+
+def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int = 0) -> None:
+    producer = Producer({**kafka, "log_level": 0})
+    for at in timestamps:
+        producer.produce(topic, b"v", partition=partition, timestamp=BEGIN_MS + at)
+    assert producer.flush(60) == 0
+
+
+@pytest.fixture
+def leader(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Leader]:
+    """A leader whose connector reads one topic of two partitions."""
+    storage = topics.create("config", cleanup_policy="compact")
+    topic = topics.create("bounded", partitions=2)
+    made = Leader(kafka_properties, storage, topic, unique_name("control"))
+    yield made
+    made.close()
+
+
+def start(leader: Leader, **config: str) -> dict[int, int]:
+    """Store the connector with these keys, and converge; the end offset by partition."""
+    changed = {k.replace("__", "."): v for k, v in config.items()}
+    leader.store.put_connector(NAME, {**leader.config, **changed})
+    leader.converge()
+    return ends(leader)
+
+
+def ends(leader: Leader) -> dict[int, int]:
+    """Return the end offset of each partition of the leader's own topic."""
+    end = leader.store.get(NAME).end
+    assert end is not None
+    return {tp.partition: at for tp, at in end.offsets.items() if tp.topic == leader.topic}
+
+
+def test_the_end_is_fixed_once(leader: Leader, kafka_properties: dict[str, str]) -> None:
+    """By the first start; another leader, more records, a stop and a new key change nothing."""
+    produce(kafka_properties, leader.topic, 1, 2, 3)
+    assert start(leader, icefloe__end="latest") == {0: 3, 1: 0}
+    produce(kafka_properties, leader.topic, 4, partition=1)
+    successor = Leader(kafka_properties, leader.storage, leader.topic, leader.control)
+    successor.converge()
+    assert ends(successor) == {0: 3, 1: 0}
+    successor.request_state("STOPPED")
+    successor.request_state("STARTED")
+    assert start(successor, icefloe__end="latest", tasks__max="1") == {0: 3, 1: 0}
+    assert start(successor, icefloe__end=str(BEGIN_MS + 3)) == {0: 2, 1: 0}
+    successor.close()
+
+
+def test_a_completed_run_is_not_planned_until_its_configuration_changes(
+    leader: Leader, kafka_properties: dict[str, str]
+) -> None:
+    """Then the new run has an end of its own."""
+    produce(kafka_properties, leader.topic, 1)
+    start(leader, icefloe__end="latest")
+    state = leader.store.get(NAME)
+    assert state.end is not None
+    leader.store.put_end(NAME, state.end.completed_with(state.config or {}))
+    produce(kafka_properties, leader.topic, 2)
+    leader.converge()
+    assert leader.store.get(NAME).is_completed
+    assert leader.deployer.outdated() == ([], False)
+    assert start(leader, icefloe__end="latest", tasks__max="1") == {0: 2, 1: 0}
+    assert leader.store.get(NAME).is_to_run
+
+
+def test_a_new_topic_gets_its_end_and_the_others_keep_theirs(
+    leader: Leader, kafka_properties: dict[str, str], topics: Topics
+) -> None:
+    """In one run; a topic that does not exist is an error before anything is fixed."""
+    produce(kafka_properties, leader.topic, 1)
+    start(leader, icefloe__end="latest")
+    more = topics.create("more")
+    produce(kafka_properties, leader.topic, 2)
+    produce(kafka_properties, more, 1, 2)
+    assert start(leader, icefloe__end="latest", topics=f"{leader.topic},{more}") == {0: 1, 1: 0}
+    end = leader.store.get(NAME).end
+    assert end is not None
+    assert end.offsets[TopicPartition(more, 0)] == 2
+    with pytest.raises(ConfigError, match="topic not-there does not exist"):
+        start(leader, icefloe__end="latest", topics=f"{leader.topic},not-there")
+
+
+@pytest.mark.spark
+def test_a_bounded_read_ends_inside_the_log(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """In bounded batches up to the exact offset, although the log continues."""
+    topic = topics.create("inside")
+    produce(kafka_properties, topic, *range(900))
+    tp, seen = TopicPartition(topic, 0), list[OffsetRanges]()
+    bounded = dataclasses.replace(
+        reader, sizes=ReadSizes(100, batch_records=300), is_bounded=True, commit_interval_ms=60_000
+    )
+    counts = list[int]()
+
+    def take(rows: object, ranges: OffsetRanges) -> None:
+        seen.append(ranges)
+        counts.append(rows.count())  # type: ignore[attr-defined]  # a DataFrame
+
+    bounded.read(OffsetRanges({tp: 0}, {tp: 700}), take, is_stopping=lambda: False)
+    assert admin.ends([tp])[tp] == 900
+    assert seen[-1].ends == {tp: 700}
+    assert sum(counts) == 700
+    assert max(counts) <= 300
