@@ -3,7 +3,7 @@
 ARG PYTHON_DIGEST
 FROM python:3.11-slim-bookworm@${PYTHON_DIGEST} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY control_schemas control_schemas
 COPY connect connect
 COPY worker worker

@@ -114,6 +114,8 @@ lock: ## update the lock files of dependencies and jars
 	  --python-version 3.11 --extra all --extra dev --extra build --extra datagen -o requirements/dev.lock
 	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/clients.lock
+	@$(UV) pip compile requirements/cli.in --quiet --generate-hashes --no-header \
+	  --python-version 3.11 -c requirements/runtime.lock -o requirements/cli.lock
 	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/audit.lock
 	@$(MAKE) setup
