@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from connect import logs
 from connect.cli.gitops.connector_files import read_one
 from connect.cli.terminal import error
 from connect.errors import ConfigError, IcefloeError
@@ -52,7 +51,6 @@ def standalone(
                 f"the connector {found.name!r} of {file} is in another file as well", code="file"
             )
         connectors[found.name] = found
-    logs.configure("node", stream=sys.stdout)
     config = load_standalone(properties, os.environ)
     try:
         status = run_standalone(config, tuple(connectors.values()), is_new_run=new_run)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connect.config.node.node_config import NodeConfig
-from connect.config.node.node_keys import STATE_STORAGE
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 from connect.node.herder_api import TargetState
@@ -41,7 +40,7 @@ def load_standalone(file: Path, environ: Mapping[str, str]) -> NodeConfig:
     Raises:
         ConfigError: as ``NodeConfig.load``.
     """
-    return NodeConfig.load(file, environ, {STATE_STORAGE: "file"})
+    return NodeConfig.load(file, environ, {"icefloe.state.storage": "file"})
 
 
 def connector_of(file: Path) -> GivenConnector:

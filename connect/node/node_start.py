@@ -214,6 +214,7 @@ def run_standalone(
     Raises:
         IcefloeError: the node or a connector cannot be run.
     """
+    configure_logs(config)
     find_java()
     if not is_new_run and are_completed(config, connectors):
         return ExitStatus.DONE

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from connect.config.client_overrides import is_unknown_client_property
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Key, missing, typed
-from connect.config.node.node_keys import NODE_KEYS, STATE_STORAGE
+from connect.config.node.node_keys import NODE_KEYS
 from connect.config.node.node_prefixes import NODE_PREFIXES
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
@@ -34,6 +34,7 @@ _FILE_DEFAULTS = {
     "group.id": "icefloe-standalone",
     "config.storage.topic": "",
     "status.storage.topic": "",
+    "icefloe.log.output": "stdout",
 }
 _BY_NAME: dict[str, Key] = {key.name: key for key in NODE_KEYS}
 
@@ -181,7 +182,7 @@ class NodeConfig:
     @property
     def is_state_in_files(self) -> bool:
         """Return whether the state is in files, so that the node is alone."""
-        return bool(self.values[STATE_STORAGE] == "file")
+        return bool(self.values["icefloe.state.storage"] == "file")
 
     @property
     def has_rest(self) -> bool:
@@ -293,7 +294,7 @@ def is_loopback(host: str) -> bool:
 
 def _with_file_defaults(properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the properties; a node with its state in files needs no group and no topics."""
-    has_files = properties.get(STATE_STORAGE) == "file"
+    has_files = properties.get("icefloe.state.storage") == "file"
     return {**_FILE_DEFAULTS, **properties} if has_files else properties
 
 

@@ -14,7 +14,6 @@ _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
 _OWN = "Icefloe"
 _NOTIFICATIONS = "Notifications"
-STATE_STORAGE = "icefloe.state.storage"
 
 NODE_KEYS: tuple[Key, ...] = (
     Key("bootstrap.servers", "LIST", "Brokers of the cluster.", REQUIRED, "HIGH", _KAFKA),
@@ -251,11 +250,12 @@ NODE_KEYS: tuple[Key, ...] = (
         _REST,
     ),
     Key(
-        STATE_STORAGE,
+        "icefloe.state.storage",
         "STRING",
         "Where a node keeps configurations, layouts and states: `kafka` is the storage topics, "
         "`file` is files in `icefloe.state.dir`. A node with files is alone: it joins no group, "
-        "and it serves the REST API only if `listeners` is set. `icefloe standalone` sets it.",
+        "it serves the REST API only if `listeners` is set, and `icefloe.log.output` is `stdout` "
+        "unless it is set. `icefloe standalone` sets it.",
         "kafka",
         "MEDIUM",
         _STORAGE,

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[4]
 CLOSED = "http://127.0.0.1:1"
 PRINTS_NO_DATA = {
     "node": "runs until it is stopped",
+    "standalone": "runs until its connectors have ended",
     "up": "the same",
     "demo": "the same",
     "datagen": "produces records and prints their number",
