@@ -243,8 +243,7 @@ class NodeHerder:
         if not only_failed and self._connectors.run_again(name):
             return all_restarting(now)
         is_own = now.state == "FAILED" or not only_failed
-        tasks: list[TaskStatus] = []
-        chosen: list[int] = []
+        tasks, chosen = list[TaskStatus](), list[int]()
         for task in now.tasks:
             if include_tasks and (task.state == "FAILED" or not only_failed):
                 chosen.append(task.id)
