@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from connect.config.start_position import parse_timestamp
+
 LATEST: Final = "latest"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_MS = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,12 @@ def end_position(text: str) -> EndPosition:
         ValueError: it is neither ``latest`` nor a timestamp.
     """
     text = text.strip()
-    return EndPosition() if text == LATEST else EndPosition(_timestamp_ms(text))
+    if text == LATEST:
+        return EndPosition()
+    try:
+        return EndPosition(parse_timestamp(text))
+    except ValueError as error:
+        raise ValueError(f"neither {LATEST} nor a timestamp: {error}") from None
 
 
 def end_error(text: str | None) -> str | None:
@@ -41,18 +44,3 @@ def end_error(text: str | None) -> str | None:
     except ValueError as error:
         return str(error)
     return None
-
-
-def _timestamp_ms(text: str) -> int:
-    if _EPOCH_MS.fullmatch(text):
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            "it must be latest, an ISO-8601 instant such as 2026-01-02T03:04:05Z, or milliseconds "
-            "since 1970"
-        ) from None
-    if moment.tzinfo is None:
-        raise ValueError("the instant has no time zone; add Z or an offset such as +02:00")
-    return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))

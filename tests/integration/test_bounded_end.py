@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-BEGIN_MS = 1_700_000_000_000
+BEGIN_MS = 1_700_000_000_000  # topics without retention, which would delete records this old
 
 
 def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int = 0) -> None:
@@ -36,7 +36,7 @@ def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int 
 def leader(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Leader]:
     """A leader whose connector reads one topic of two partitions."""
     storage = topics.create("config", cleanup_policy="compact")
-    topic = topics.create("bounded", partitions=2)
+    topic = topics.create("bounded", partitions=2, retention_ms="-1")
     made = Leader(kafka_properties, storage, topic, unique_name("control"))
     yield made
     made.close()
@@ -95,7 +95,7 @@ def test_a_new_topic_gets_its_end_and_the_others_keep_theirs(
     """In one run; a topic that does not exist is an error before anything is fixed."""
     produce(kafka_properties, leader.topic, 1)
     start(leader, icefloe__end="latest")
-    more = topics.create("more")
+    more = topics.create("more", retention_ms="-1")
     produce(kafka_properties, leader.topic, 2)
     produce(kafka_properties, more, 1, 2)
     assert start(leader, icefloe__end="latest", topics=f"{leader.topic},{more}") == {0: 1, 1: 0}
@@ -111,7 +111,7 @@ def test_a_bounded_read_ends_inside_the_log(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """In bounded batches up to the exact offset, although the log continues."""
-    topic = topics.create("inside")
+    topic = topics.create("inside", retention_ms="-1")
     produce(kafka_properties, topic, *range(900))
     tp, seen = TopicPartition(topic, 0), list[OffsetRanges]()
     bounded = dataclasses.replace(
