@@ -81,12 +81,12 @@ log = structlog.get_logger("coordinator")
 
 
 class ConnectorCoordinator:
-    """One connector's coordinator; ``run`` blocks until ``stop`` or a final error."""
+    """The coordinator of a connector's ``layout``; ``run`` blocks until ``stop`` or an error."""
 
     def __init__(self, config: ConnectorConfig, layout: Layout, wiring: CoordinatorContext) -> None:
         self._config = config
         self._wiring = wiring
-        self._layout = layout
+        self.layout = layout
         self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._failing_since_ms: int | None = None
@@ -102,13 +102,8 @@ class ConnectorCoordinator:
 
     def set_layout(self, layout: Layout) -> None:
         """The layout that is ready now; may be called from any thread."""
-        self._layout = layout
+        self.layout = layout
         self._given.put(LayoutChanged(layout))
-
-    @property
-    def layout_number(self) -> int:
-        """Number of the layout that is ready now."""
-        return self._layout.number
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
@@ -184,7 +179,7 @@ class ConnectorCoordinator:
             if self._failing_since_ms is None:
                 self._failing_since_ms = started_ms
             try:
-                with _CoordinatorRun(self._config, self._layout, self._wiring, self) as session:
+                with _CoordinatorRun(self._config, self.layout, self._wiring, self) as session:
                     session.run(self._given, self._stopping)
             except RetriableError as e:
                 if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
@@ -209,7 +204,7 @@ class _CoordinatorRun:
     ) -> None:
         self._config = config
         self._wiring = wiring
-        self._layout = layout
+        self.layout = layout
         self._owner = owner
         self._closing = contextlib.ExitStack()
         failpoints.hit("C1")
@@ -231,11 +226,11 @@ class _CoordinatorRun:
         loop = self._open()
         if not stopping.is_set():
             self._wiring.on_event("opened", {})
-            loop.run(self._layout, given, stopping)
+            loop.run(self.layout, given, stopping)
 
     def _open(self) -> _CommitLoop:
         config, wiring, closing = self._config, self._wiring, self._closing
-        log.info("coordinator starting", connector=config.name, layout=self._layout.number)
+        log.info("coordinator starting", connector=config.name, layout=self.layout.number)
         wiring.waits_for("the broker to fence earlier coordinators of this connector")
         self._producer.init()
         failpoints.hit("C2")
@@ -244,7 +239,7 @@ class _CoordinatorRun:
         groups = [config.control_group_id]
         wait_until_left(admin, groups, self._owner, wiring.clock, wiring.waits_for)
         wiring.waits_for("the control topic and its committed offsets")
-        control = ControlLogCheck.of(admin, config.control_topic, self._layout)
+        control = ControlLogCheck.of(admin, config.control_topic, self.layout)
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
@@ -282,7 +277,7 @@ class _CoordinatorRun:
                 commit_interval_ms=config.commit_interval_ms,
                 commit_timeout_ms=config.commit_timeout_ms,
                 kept_bytes_max=config.commit_kept_bytes_max,
-                ranges_from=dict(self._layout.ranges_from),
+                ranges_from=dict(self.layout.ranges_from),
                 future_max_ms=config.vtts_future_max_ms,
             )
         )
@@ -432,7 +427,7 @@ class _CommitLoop:
                 if is_run_complete(
                     self.wiring.ends, effect, has_kept=not self.kernel.announcements.is_empty
                 ):
-                    self.wiring.on_event("completed", {"layout": self.owner.layout_number})
+                    self.wiring.on_event("completed", {"layout": self.owner.layout.number})
             case TableDecided():
                 self.reports.decided(effect)
             case Stop(commit_id, message, coordinates):
@@ -554,10 +549,8 @@ class _Reports:
 
     def kept(self, kernel: Kernel) -> None:
         """Report how much is announced and in no table yet."""
-        kept = {
-            "records": kernel.announcements.records,
-            "bytes": kernel.announcements.size_bytes,
-        }
+        announced = kernel.announcements
+        kept = {"records": announced.records, "bytes": announced.size_bytes}
         self._wiring.on_event("kept", kept)
 
     def round_ended(self, ended: RoundEnded) -> None:
@@ -567,8 +560,7 @@ class _Reports:
 
     def decided(self, effect: TableDecided) -> None:
         """Report the result of an operator's decision."""
-        answer = {"request": effect.decision.request, **answer_to(effect)}
-        self._wiring.on_event("decided", answer)
+        self._wiring.on_event("decided", {"request": effect.decision.request, **answer_to(effect)})
         self._is_to_report = True
 
     def malformed(self, record: KafkaRecord, reason: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from connect.config.node.node_config import NodeConfig
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
-from connect.node.herder_api import TargetState
 from connect.state.file_log import CONFIG_FILE, read_state
+from connect.state.topic_records import TargetState
 
 TARGETS: Mapping[str, TargetState] = {
     "RUNNING": "STARTED",

@@ -332,8 +332,7 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
 
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
-    v = checked.values
-    errors = _errors(checked)
+    v, errors = checked.values, _errors(checked)
     default_table = _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)

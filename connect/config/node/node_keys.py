@@ -5,6 +5,7 @@ from __future__ import annotations
 from connect.config.key import REQUIRED, Key, at_least, between
 from connect.config.keys.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
 from connect.config.local_paths import LOCAL_KEY
+from connect.config.node.notification_keys import NOTIFICATION_KEYS
 from connect.config.reserved_topics import NODE_KEY
 
 _KAFKA = "Kafka cluster"
@@ -13,7 +14,6 @@ _REST = "REST API"
 _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
 _OWN = "Icefloe"
-_NOTIFICATIONS = "Notifications"
 
 NODE_KEYS: tuple[Key, ...] = (
     Key("bootstrap.servers", "LIST", "Brokers of the cluster.", REQUIRED, "HIGH", _KAFKA),
@@ -546,66 +546,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "LOW",
         _OWN,
     ),
-    Key(
-        "icefloe.notifications.webhook.url",
-        "PASSWORD",
-        "Address (http or https) that receives a JSON message when a connector or task fails, and "
-        "for the other incidents below. Default: none.",
-        None,
-        "MEDIUM",
-        _NOTIFICATIONS,
-        is_secret=True,
-    ),
-    Key(
-        "icefloe.notifications.webhook.authorization",
-        "PASSWORD",
-        "Value of the header `Authorization` of these messages, for example `Bearer <token>`.",
-        None,
-        "MEDIUM",
-        _NOTIFICATIONS,
-        is_secret=True,
-    ),
-    Key(
-        "icefloe.notifications.delay.ms",
-        "LONG",
-        "Time that an incident lasts before it is sent, and that it is gone before it is sent as "
-        "resolved.",
-        "10000",
-        "LOW",
-        _NOTIFICATIONS,
-        unit="ms",
-        check=between(0, 3_600_000),
-    ),
-    Key(
-        "icefloe.notifications.valid-through.age.ms",
-        "LONG",
-        "Age of a connector's valid-through timestamp from which on it is an incident.",
-        "3600000",
-        "LOW",
-        _NOTIFICATIONS,
-        unit="ms",
-        check=at_least(1_000),
-    ),
-    Key(
-        "icefloe.notifications.dead-letters.per.minute",
-        "LONG",
-        "Dead letters of a connector in a minute; more are an incident.",
-        "0",
-        "LOW",
-        _NOTIFICATIONS,
-        unit="records",
-        check=at_least(0),
-    ),
-    Key(
-        "icefloe.notifications.retention.left.ms",
-        "LONG",
-        "Time until the control topic deletes an event of uncommitted files; less is an incident.",
-        "86400000",
-        "LOW",
-        _NOTIFICATIONS,
-        unit="ms",
-        check=at_least(0),
-    ),
+    *NOTIFICATION_KEYS,
     Key(
         "icefloe.validate.remote.ms",
         "INT",

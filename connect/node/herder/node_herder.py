@@ -29,7 +29,6 @@ from connect.node.herder_api import (
     ReportedStatus,
     State,
     TargetState,
-    TaskStatus,
     UnknownTaskError,
     View,
 )
@@ -243,16 +242,15 @@ class NodeHerder:
         if not only_failed and self._connectors.run_again(name):
             return all_restarting(now)
         is_own = now.state == "FAILED" or not only_failed
-        tasks, chosen = list[TaskStatus](), list[int]()
-        for task in now.tasks:
-            if include_tasks and (task.state == "FAILED" or not only_failed):
-                chosen.append(task.id)
-                tasks.append(replace(task, state="RESTARTING", trace=None))
-            else:
-                tasks.append(task)
+        chosen = [t.id for t in now.tasks if t.state == "FAILED" or not only_failed]
+        chosen = chosen if include_tasks else []
+        tasks = tuple(
+            replace(task, state="RESTARTING", trace=None) if task.id in chosen else task
+            for task in now.tasks
+        )
         with self._connectors.change():
             self._store.put_restart(self._new_request(), name, coordinator=is_own, tasks=chosen)
-        shown = replace(now, tasks=tuple(tasks))
+        shown = replace(now, tasks=tasks)
         return replace(shown, state="RESTARTING", trace=None) if is_own else shown
 
     def restart_task(self, name: str, task: int) -> None:

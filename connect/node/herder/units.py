@@ -172,8 +172,7 @@ class ConnectorRun:
         reports: reports of its coordinator.
         layout: the layout that was sent to the children; None when none was.
         paused_layout: the layout that a pause has stopped; None when none was.
-        config: the configuration that was sent with the layout.
-        ends: end offsets of a bounded run, which were sent with the layout.
+        target: the units that the node took last, with what is sent to the children.
         has_coordinator: whether the coordinator is placed on this node.
         tasks: units per task id of ``layout``, of those placed on this node.
         restarted: the last requested restart that was done.
@@ -187,8 +186,7 @@ class ConnectorRun:
     reports: CoordinatorReports = field(default_factory=CoordinatorReports)
     layout: Layout | None = None
     paused_layout: Layout | None = None
-    config: Mapping[str, str] | None = None
-    ends: Mapping[TopicPartition, int] | None = None
+    target: TargetUnits = field(default_factory=TargetUnits)
     has_coordinator: bool = False
     tasks: Mapping[int, Unit] = field(default_factory=dict)
     restarted: str | None = None
@@ -200,6 +198,16 @@ class ConnectorRun:
         unlimited = BackoffPolicy(policy.first_ms, policy.longest_ms, policy.stable_ms)
         return cls(name, policy, Unit(None, Backoff(policy)), JobState(Backoff(unlimited)))
 
+    @property
+    def config(self) -> Mapping[str, str] | None:
+        """The configuration that was sent with the layout."""
+        return self.target.config
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int] | None:
+        """The end offsets of a bounded run that were sent with the layout."""
+        return self.target.ends
+
     def units(self) -> list[Unit]:
         """Return the units placed on this node: tasks in order, then the coordinator."""
         tasks = [self.tasks[task] for task in sorted(self.tasks)]
@@ -209,8 +217,7 @@ class ConnectorRun:
         """Change to the units of a target; tasks that stay keep their number of restarts."""
         kept = self.tasks
         self.layout = target.layout
-        self.config = target.config
-        self.ends = target.ends
+        self.target = target
         self.paused_layout = None
         self.has_coordinator = target.has_coordinator
         self.tasks = {
@@ -243,7 +250,7 @@ class ConnectorRun:
             self.paused_layout = self.layout
             self.tasks = {t: unit for t, unit in self.tasks.items() if unit.has_failed_for_good}
         self.layout = None
-        self.config = None
+        self.target = TargetUnits()
         self.has_coordinator = False
         self.reports.clear_alarms()
         self.maintenance.closed()

@@ -15,7 +15,13 @@ from connect.generated_docs import connector_schema
 from connect.generated_docs.configuration_page import render
 
 ROOT = Path(__file__).parents[4]
-DECLARING = {"framework_keys.py", "iceberg_keys.py", "node_keys.py", "docs.py"}
+DECLARING = {
+    "framework_keys.py",
+    "iceberg_keys.py",
+    "node_keys.py",
+    "notification_keys.py",
+    "docs.py",
+}
 
 
 def sources() -> str:
