@@ -180,7 +180,7 @@ def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
     output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=f"{old}/bin:/usr/bin"))
     assert f"{old}/bin/java is Java 11: {advice}" in output
     output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="/nonexistent"))
-    assert f"JAVA_HOME is /nonexistent, but there is no bin/java in it: {advice}" in output
+    assert f"JAVA_HOME is /nonexistent, but it contains no bin/java: {advice}" in output
     output = complaint(icefloe(tmp_path, *arguments, JAVA_HOME="", PATH=str(tmp_path)))
     assert f"Java was not found: {advice}" in output
 

@@ -35,6 +35,7 @@ from connect.gateways.kafka.kafka_errors import (
     UNAVAILABLE,
     ConnectionFailures,
     RequiredAcls,
+    acls_of_transaction,
     map_error,
     mapped,
 )
@@ -175,7 +176,8 @@ class TransactionalProducer:
         doing = f"transaction of {self.transactional_id}"
         topics: set[str] = set()
         on_stage("begin")
-        with self._mapped(doing, topics, group_id, code="transaction_unknown"):
+        sources = {place.topic for place in offsets or {}}
+        with self._mapped(doing, topics, sources, group_id, code="transaction_unknown"):
             self._producer.begin_transaction()
             on_stage("begun")
             for number, message in enumerate(messages):
@@ -203,6 +205,7 @@ class TransactionalProducer:
         self,
         doing: str,
         topics: Collection[str] = (),
+        sources: Collection[str] = (),
         group_id: str | None = None,
         *,
         code: str = UNAVAILABLE,
@@ -211,12 +214,7 @@ class TransactionalProducer:
         try:
             yield
         except (KafkaException, SystemError, BufferError) as e:
-            needs = RequiredAcls(
-                topic=f"Write on Topic {', '.join(sorted(topics))}",
-                group=f"Read on Group {group_id}",
-                transactional_id=f"Write on TransactionalId {self.transactional_id}",
-                cluster="IdempotentWrite on Cluster, or Write on any Topic",
-            )
+            needs = acls_of_transaction(self.transactional_id, topics, sources, group_id)
             worst = self._failures.served(self._serve)
             raise map_error(e, doing, code=code, needs=needs, failure=worst) from e
         self._failures.forget()

@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,6 +90,32 @@ class RequiredAcls:
 
 
 NO_ACLS: Final = RequiredAcls()
+
+
+def acls_of_transaction(
+    transactional_id: str, topics: Collection[str], sources: Collection[str], group: str | None
+) -> RequiredAcls:
+    """Return the ACLs of a transaction.
+
+    librdkafka does not say which request was refused, so operations on topics are named together.
+
+    Args:
+        transactional_id: of the producer.
+        topics: get records.
+        sources: topics whose offsets are stored.
+        group: stores the offsets.
+    """
+    operations = [("Write", topics), ("Read", sources)]
+    return RequiredAcls(
+        topic=" and ".join(
+            f"{operation} on Topic {', '.join(sorted(names))}"
+            for operation, names in operations
+            if names
+        ),
+        group=f"Read on Group {group}",
+        transactional_id=f"Write on TransactionalId {transactional_id}",
+        cluster="IdempotentWrite on Cluster, or Write on any Topic",
+    )
 
 
 class ConnectionFailures:

@@ -1,0 +1,273 @@
+"""A node whose principals have the documented ACLs only, and whose secrets are replaced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from connect.embedded.stack import Stack
+from connect.processes.child_process import free_port
+from tests.support.running_stack import RunningStack, numbered, pick
+from tests.support.secure_broker import (
+    AUDIENCE,
+    CLIENT_SECRET,
+    Keys,
+    OAuthServer,
+    SecureBroker,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-kafka.md"
+REAUTHENTICATION_MS = "10000"
+SECRETS = ("first-canary-51", "second-canary-52", CLIENT_SECRET)
+
+
+class SecureStack(Stack):
+    """A stack with a secure broker; the node's roles log in with a mechanism each.
+
+    Args:
+        folder: everything of it.
+        oauth: a running OAuth2 server.
+    """
+
+    def __init__(self, folder: Path, oauth: OAuthServer) -> None:
+        super().__init__(folder / "stack")
+        self.oauth = oauth
+        self.secrets = folder / "secrets"
+        self.secrets.mkdir()
+        self.state_dir.mkdir()
+        prefix = "listener.name.scram.scram-sha-512."
+        self.secure = SecureBroker(
+            self.state_dir / "broker",
+            Keys(folder / "keys"),
+            oauth,
+            settings={f"{prefix}connections.max.reauth.ms": REAUTHENTICATION_MS},
+        )
+        self.secure.keys.client("admin")
+
+    def start_broker(self) -> None:
+        """The secure broker takes the place of the open one."""
+        self._lock.acquire(self.state_dir)
+        self._rest_port = free_port()
+        (self.state_dir / "warehouse").mkdir()
+        self.broker = self.secure.start()
+        self.replace_passwords(SECRETS[0])
+        self._node_properties.update(self._logins())
+
+    def replace_passwords(self, password: str) -> None:
+        """Give both SCRAM users a new password, at the broker and in the node's files."""
+        for user in ("consumer", "coordinator"):
+            self.secure.set_password(user, password)
+            new = self.secrets / f"{user}.new"
+            new.write_text(password)
+            new.rename(self.secrets / user)
+
+    def _logins(self) -> dict[str, str]:
+        secure, folder = self.secure, self.secrets
+
+        def scram(user: str) -> str:
+            return f"{SCRAM} required username='{user}' password='${{dir:{folder}:{user}}}';"
+
+        trust = secure.client("SCRAM", sasl_mechanism="SCRAM-SHA-512")
+        mutual = {
+            "bootstrap.servers": secure.servers("MTLS"),
+            "security.protocol": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(secure.keys.folder / "admin.pem"),
+        }
+        bearer = {
+            "bootstrap.servers": secure.servers("OAUTH"),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": f"{self.oauth.issuer}/token",
+            "sasl.jaas.config": f'{OAUTH} required clientId="producer" '
+            f'clientSecret="{CLIENT_SECRET}" scope="{AUDIENCE}";',
+        }
+        return {
+            **trust,
+            "sasl.jaas.config": scram("coordinator"),
+            "consumer.sasl.jaas.config": scram("consumer"),
+            **{f"admin.{name}": value for name, value in mutual.items()},
+            **{f"producer.{name}": value for name, value in bearer.items()},
+            "config.providers": "env,dir",
+            "config.providers.dir.class": "DirectoryConfigProvider",
+            "config.providers.dir.param.allowed.paths": str(folder),
+            "icefloe.secrets.refresh.ms": "1000",
+            "icefloe.validate.remote.ms": "25000",
+            "spark.driver.memory": "1g",
+            "spark.master": "local[2]",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+        }
+
+
+NODE_TOPICS = ("icefloe-configs", "icefloe-status")
+CONTROL, SOURCES, LETTERS = "control-secure", "orders-*", "letters-secure"
+Acl = tuple[str, str, str]
+
+
+def acls(source: str, connector: str) -> dict[str, list[Acl]]:
+    """The table of the page for this node and one connector: the ACLs of each principal.
+
+    Args:
+        source: the source topic, or the prefix of them with ``*``.
+        connector: its name.
+    """
+    group = f"connect-{connector}"
+    return {
+        "admin": [
+            *(
+                (operation, "Topic", topic)
+                for operation in ("Create", "Describe", "DescribeConfigs")
+                for topic in (*NODE_TOPICS, CONTROL, LETTERS)
+            ),
+            ("Describe", "Topic", source),
+            *(("Describe", "Group", name) for name in ("icefloe", group, f"{group}-coord")),
+        ],
+        "consumer": [
+            *(("Read", "Topic", topic) for topic in (*NODE_TOPICS, CONTROL, source)),
+            *(("Read", "Group", name) for name in ("icefloe", "icefloe-source-*")),
+        ],
+        "producer": [
+            *(("Write", "Topic", topic) for topic in (*NODE_TOPICS, CONTROL, LETTERS)),
+            *(("Read", "Topic", topic) for topic in (source, CONTROL)),
+            *(("Write", "TransactionalId", i) for i in ("connect-cluster-icefloe", "icefloe-*")),
+            ("Read", "Group", f"{group}*"),
+        ],
+        "coordinator": [
+            ("Read", "Topic", "icefloe-configs"),
+            *((operation, "Topic", CONTROL) for operation in ("Read", "Write", "DescribeConfigs")),
+            ("Describe", "Topic", source),
+            ("Write", "TransactionalId", "icefloe-*"),
+            ("Read", "Group", f"{group}*"),
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A running node on the secure broker."""
+    folder = tmp_path_factory.mktemp("secure")
+    oauth = OAuthServer(folder)
+    oauth.start()
+    stack = SecureStack(folder, oauth)
+    try:
+        stack.start_broker()
+        for user, granted in acls(SOURCES, "secure").items():
+            stack.secure.grant(user, *granted)
+        stack.start_node()
+        stack.wait_for_node()
+        running = RunningStack(stack)
+        yield running
+        running.close()
+    finally:
+        stack.stop()
+        oauth.stop()
+
+
+def test_the_page_has_these_acls() -> None:
+    """Each role's operations on kinds of resources are those of the page's table."""
+    table = PAGE.read_text("utf-8").partition("| role (properties)")[2].partition("\n\n")[0]
+    found, role = set(), ""
+    for line in table.splitlines()[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        role = cells[0].partition(" ")[0] or role
+        if "only to change or reset" not in cells[2]:
+            kind = cells[2].partition(" ")[0].removesuffix(":")
+            found |= {(role, operation, kind) for operation in cells[1].split(", ")}
+    expected = acls(SOURCES, "secure").items()
+    assert found == {(user, acl[0], acl[1]) for user, granted in expected for acl in granted}
+
+
+def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
+    """A connector runs with the documented ACLs, and loses no record when passwords change."""
+    stack, name, table = secure.stack, "secure", "secure.orders"
+    assert isinstance(stack, SecureStack)
+    topic = secure.topic("orders")
+    secure.table(table)
+    config = secure.connector(
+        topics=topic,
+        iceberg__tables=table,
+        iceberg__control__topic=CONTROL,
+        iceberg__control__commit__timeout_ms="5000",  # Spark starts after the first commit
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name=LETTERS,
+        errors__deadletterqueue__topic__replication__factor="1",
+    )
+    checked = secure.api.put(VALIDATE, json=config | {"name": name})
+    assert checked.json()["error_count"] == 0, checked.text
+    secure.create(name, config)
+    secure.produce(topic, *numbered(0, 100), b"{not json")
+    secure.rows(table, 100, name)
+    with flowing_records(secure, topic, 100) as sent:
+        stack.replace_passwords(SECRETS[1])
+        logs = [stack.state_dir / "node" / f"{child}.log" for child in ("worker", "coordinator")]
+        secure.until(
+            lambda: all("secrets were replaced" in log.read_text() for log in logs),
+            lambda: "new secrets of task and coordinator",
+        )
+        # the broker refuses the old password when a connection of the node logs in again
+        secure.until(
+            lambda: "the broker refuses the login" in stack.node_log_file.read_text(),
+            lambda: "the end of the old password",
+        )
+    assert pick(secure.rows(table, sent[-1], name), "id") == [(n,) for n in range(sent[-1])]
+    assert len(secure.records(LETTERS)) == 1
+    # the node's own clients: a change is written, read again and run
+    secure.request_state(name, "pause")
+    secure.until(lambda: secure.status(name)["connector"]["state"] == "PAUSED", lambda: "the pause")
+    secure.request_state(name, "resume")
+    secure.produce(topic, *numbered(sent[-1], 100))
+    count = sent[-1] + 100
+    assert pick(secure.rows(table, count, name), "id") == [(n,) for n in range(count)]
+    secure.delete(name)
+    for log, text in secure.logs().items():
+        assert not any(secret in text for secret in SECRETS), log
+
+
+def test_a_missing_acl_is_named(secure: RunningStack) -> None:
+    """Validation and the trace of the task name operation and resource."""
+    stack, name, table = secure.stack, "refused", "secure.payments"
+    assert isinstance(stack, SecureStack)
+    topic = secure.topic("payments")
+    secure.table(table)
+    config = secure.connector(topics=topic, iceberg__tables=table, iceberg__control__topic=CONTROL)
+    for user, granted in acls(topic, name).items():
+        stack.secure.grant(user, *(acl for acl in granted if acl[2] != topic))
+    checked = secure.api.put(VALIDATE, json=config | {"name": name})
+    assert f"ACL Describe on Topic {topic}" in checked.text
+    for user in ("admin", "coordinator"):
+        stack.secure.grant(user, ("Describe", "Topic", topic))
+    # every ACL is there but Read on the source topic
+    secure.create(name, config)
+    trace = secure.trace(name)
+    assert "kafka_refused" in trace
+    assert f"Read on Topic {topic}" in trace
+    secure.delete(name)
+
+
+@contextmanager
+def flowing_records(secure: RunningStack, topic: str, first: int) -> Iterator[list[int]]:
+    """Numbered records are written during the block; the list's last item is the next number."""
+    sent, ends = [first], threading.Event()
+
+    def write() -> None:
+        while not ends.wait(0.1):
+            secure.produce(topic, *numbered(sent[-1], 5))
+            sent.append(sent[-1] + 5)
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            yield sent
+        finally:
+            ends.set()
+        writer.result()
