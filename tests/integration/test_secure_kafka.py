@@ -248,6 +248,16 @@ def test_a_missing_client_certificate_is_named(broker: SecureBroker) -> None:
     assert "certificate" in str(error)
 
 
+def test_a_missing_acl_on_a_group_is_named(broker: SecureBroker) -> None:
+    """The client repeats a refused request until the time is over; the error has the reason."""
+    broker.set_password("reader", PASSWORD)
+    broker.grant("reader", ("Describe", "Topic", "open"))
+    admin = KafkaAdmin(broker.scram("reader", PASSWORD), timeout_s=5)
+    with pytest.raises(ConfigError, match="needs the ACL Describe on Group offsets") as refused:
+        admin.committed("offsets", [TopicPartition("open", 0)])
+    assert refused.value.code == "kafka_refused"
+
+
 def test_wrong_protocol_and_refused_connections_are_named(broker: SecureBroker) -> None:
     """A client without TLS at a TLS listener, and a port without a listener."""
     bare = _refusal({"bootstrap.servers": broker.servers("TLS")})

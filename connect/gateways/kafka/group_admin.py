@@ -116,6 +116,13 @@ class GroupAdmin:
         consumer = Consumer(settings)
         try:
             found = when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
+        except KafkaException:
+            # a refused group is asked for again until the time is over; a message has the reason
+            message = consumer.poll(0)
+            refused = message.error() if message is not None else None
+            if refused is None or refused.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise
+            raise KafkaException(refused) from None
         finally:
             consumer.poll(0)  # its callbacks
             consumer.close()
