@@ -16,6 +16,7 @@ from connect.clock import SystemClock
 from connect.config.connector import MaintenanceConfig
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
+from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
@@ -62,7 +63,7 @@ class Rig:
         self._kind = kind
         self.children: list[SupervisedChild] = []
         self.run = ConnectorRun.of("c", POLICY)
-        self.run.config, self.run.has_coordinator = {"name": "c"}, True
+        self.run.target, self.run.has_coordinator = TargetUnits(config={"name": "c"}), True
         self.run.coordinator.phase = "RUNNING"
         limits = MaintenanceConfig(min_input_files=2, orphan_age_ms=5 * 86_400_000)
         self.run.maintenance.opened({**asdict(limits), "tables": ["db.a"]}, 0)
@@ -153,7 +154,7 @@ def test_it_ends_with_the_coordinator_or_by_request(rig: Callable[..., Rig], how
     if how == "pause":
         found.thread.post(lambda: found.run.rest(is_paused=True))
     elif how == "change":
-        found.run.config = {"name": "c", "tasks.max": "2"}
+        found.run.target = TargetUnits(config={"name": "c", "tasks.max": "2"})
     else:
         found.thread.post(lambda: found.runs.request("c", is_run=False))
     found.until(lambda: ("orphan-files", "FAILED", "maintenance_stopped") in found.results())
