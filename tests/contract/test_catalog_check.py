@@ -94,7 +94,7 @@ def test_a_namespace_of_the_operator_s_is_left_alone(
     ("catalog", "message"),
     [
         ({"type": "rest", "uri": "http://127.0.0.1:1"}, "does not answer"),
-        ({"type": "rest"}, "iceberg.catalog.uri is missing"),
+        ({"type": "rest"}, "set iceberg.catalog.uri"),
         ({"type": "hadoop"}, "cannot be used"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_server_that_is_no_registry_is_reported() -> None:
     """A server without the registry's API and a closed port each give an error."""
     with RestServer(Starlette()) as other:
         url = f"http://127.0.0.1:{other.port}"
-        assert "is no schema registry with Confluent's API" in found({VALUE: url})[VALUE][0]
+        assert "is not a schema registry with Confluent's API" in found({VALUE: url})[VALUE][0]
     (sentence,) = found({VALUE: url})[VALUE]
     assert sentence.endswith(f"the schema registry does not answer: {url}: ConnectError")
 

@@ -179,9 +179,9 @@ def test_a_name_that_resolves_to_this_machine_gets_nothing(
     address = f"http://rebinding.test:{named.server_port}"
     assert "host_refused" in load({"type": "rest", "uri": address})
     monkeypatch.setattr(reach_module, "_addresses", lambda _: [ip_address("192.0.2.1")])
-    assert "may not be reached" in load({"type": "rest", "uri": address})
+    assert "may not use the host" in load({"type": "rest", "uri": address})
     registry = SchemaRegistry({"schema.registry.url": address, "max.retries": "0"})
-    with pytest.raises(IcefloeError, match="may not be reached"):
+    with pytest.raises(IcefloeError, match="may not use the host"):
         registry.by_id(1)
     registry.close()
     assert not named.received

@@ -185,7 +185,7 @@ def test_bearer_tokens(server: SchemaRegistryServer) -> None:
 def test_another_server_is_a_wrong_address(server: SchemaRegistryServer) -> None:
     """A 404 without the API's code is a ConfigError, not an error of the record."""
     registry, _ = client(server, schema_registry_url=server.url + "/other")
-    with pytest.raises(ConfigError, match="no schema registry") as raised:
+    with pytest.raises(ConfigError, match="is not a schema registry") as raised:
         registry.by_id(1)
     assert raised.value.code == "registry_address"
 

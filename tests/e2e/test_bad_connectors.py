@@ -82,7 +82,7 @@ def test_wrong_settings_are_refused_at_their_key(
     [
         (
             {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://127.0.0.1:CLOSED"},
-            ("the catalog or its store does not answer", "127.0.0.1", "port=CLOSED"),
+            ("the catalog does not answer", "127.0.0.1", "port=CLOSED"),
         ),
         (
             {"iceberg.tables": "db.nowhere"},

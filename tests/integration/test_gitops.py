@@ -100,7 +100,7 @@ def test_apply_until_nothing_changes(cli: Cli) -> None:
     code, text = cli.files("apply")
     assert code == 1
     assert "'foreign' in" in text
-    assert "applied by 'others'" in text
+    assert "belongs to the owner 'others'" in text
 
 
 def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
@@ -194,7 +194,7 @@ def test_read_and_control(cli: Cli) -> None:
     alter = ("offsets", "alter", "one", "-f", str(file))
     code, text = cli(*alter)
     assert (code, f"{cli.topic}\t0\t-\t0\n" in text) == (2, True)
-    assert "repeat the command with --yes" in text
+    assert "run the command with --yes" in text
     assert cli("offsets", "show", "one")[1] == ""
     code, text = cli(*alter, "--yes")
     assert code == 0, text
