@@ -63,6 +63,13 @@ COORDINATOR = {
     "C15": "after it",
     "C16": "shutdown",
 }
+REWIND = {
+    "B1": "rewind recorded",
+    "B2": "offsets announced, before the tables",
+    "B3": "one table of several done",
+    "B4": "tables done, before the source offsets",
+    "B5": "source offsets set, rewind still recorded",
+}
 TOOLS = {
     "R1": "dead letters put back, before commit",
     "R2": "one transaction of a replay committed",
@@ -70,7 +77,7 @@ TOOLS = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
-NAMES = {**WORKER, **COORDINATOR, **TOOLS}
+NAMES = {**WORKER, **COORDINATOR, **REWIND, **TOOLS}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}

@@ -34,6 +34,7 @@ from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
+from coordinator.rewind.rewind_answers import apply_answer, plan_answer
 
 TABLES_LOGGED_MAX = 20
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
@@ -82,6 +83,9 @@ class CoordinatorHost:
                 work.start()  # a catalog that hangs must not keep other commands waiting
             case "reset_valid_through":
                 work = threading.Thread(target=self._reset, args=(command,), daemon=True)
+                work.start()
+            case "rewind":
+                work = threading.Thread(target=self._rewind, args=(command,), daemon=True)
                 work.start()
             case "stop":
                 self.units.stop(command)
@@ -167,6 +171,19 @@ class CoordinatorHost:
                 catalog.close()
         except IcefloeError as e:
             answer["error"] = str(e)
+        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(reported)
+
+    def _rewind(self, command: Mapping[str, Any]) -> None:
+        name = command["connector"]
+        try:
+            config = self._resolved(command["config"])
+            node = self._providers.resolve_all(self._node.properties)
+            kafka = client_properties(node, config.kafka_overrides)
+            work = apply_answer if command["step"] == "apply" else plan_answer
+            answer = work(config, kafka, self._clock, command)
+        except IcefloeError as e:
+            answer = {"error": str(e), "code": e.code}
         reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(reported)
 

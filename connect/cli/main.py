@@ -61,6 +61,7 @@ _COMMANDS = {
         "Run connectors from files without a cluster of nodes.",
     ),
     "preview": ("connect.cli.preview_command", "Show what a connector makes of a few records."),
+    "rewind": ("connect.cli.rewind_command", "Take tables and offsets back to a commit."),
     "validate": ("connect.cli.gitops.commands", "Check connectors in files."),
     "diff": ("connect.cli.gitops.commands", "Show what apply would change."),
     "apply": ("connect.cli.gitops.commands", "Create, change and prune connectors from files."),

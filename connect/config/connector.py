@@ -259,6 +259,11 @@ class ConnectorConfig:
         """Return the table property of the control offsets at the last reset of the VTTS."""
         return f"icefloe.valid-through-reset.{self.control_topic}.{self.connect_group_id}"
 
+    @property
+    def topic_id_property(self) -> str:
+        """Return the table property that remembers the control topic's id."""
+        return f"icefloe.topic-id.{self.control_topic}.{self.connect_group_id}"
+
     def may_write(self, name: str) -> bool:
         """Return whether the configuration allows this connector to write to a table."""
         if self.granted_tables is not None:

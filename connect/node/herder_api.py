@@ -173,6 +173,7 @@ class OffsetsApi(Protocol):
         Raises:
             UnknownConnectorError: no such connector.
             NotAllowedError: the target does not fit the connector.
+            ConflictError: a rewind was begun and is not finished.
         """
         ...
 
@@ -191,6 +192,71 @@ class OffsetsApi(Protocol):
         Raises:
             UnknownConnectorError: no such connector.
             NotAllowedError: not stopped, or the consumer group is in use.
+        """
+        ...
+
+
+class StoppedConnectorsApi(Protocol):
+    """What an operator changes while a connector is stopped, besides its source offsets."""
+
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Show, or apply, the changes that let a connector continue after lost control events.
+
+        Args:
+            name: connector, which must be stopped.
+            tables: tables to check in addition to those of its configuration.
+            is_applied: False only shows the changes.
+
+        Returns:
+            A JSON object: control offsets, sentences on what is given up, state of each table.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: it is not stopped.
+            UnavailableError: broker or coordinator did not answer.
+        """
+        ...
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Show, or withdraw, the valid-through time that a stopped connector claimed.
+
+        Args:
+            name: connector.
+            tables: tables to check in addition to those of its configuration.
+            reason: stored in the snapshot that withdraws a claim.
+            is_applied: False only shows the claims.
+
+        Returns:
+            A JSON object: the claim of each table, and the snapshot that withdraws it.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: it is not stopped.
+            UnavailableError: broker or coordinator did not answer.
+        """
+        ...
+
+    def rewind(self, name: str, to: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+        """Show, or apply, the way back to an earlier commit of a connector.
+
+        Args:
+            name: connector; applying needs it stopped.
+            to: ``timestamp_ms``, ``snapshot_id``, ``offsets``, ``beginning``, ``tables`` and
+                ``accept``, all of them. Without a place to go back to, a rewind that was begun
+                is finished.
+            is_applied: False only shows the changes.
+
+        Returns:
+            A JSON object: the commit, tables, source offsets, problems and results.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: it is not stopped, or there is no such commit.
+            ConflictError: another rewind was begun and is not finished.
+            UnavailableError: broker, catalog or coordinator did not answer; a rewind that was begun
+                stays begun.
         """
         ...
 
@@ -216,7 +282,7 @@ class MaintenanceApi(Protocol):
         ...
 
 
-class HerderApi(OffsetsApi, MaintenanceApi, Protocol):
+class HerderApi(OffsetsApi, StoppedConnectorsApi, MaintenanceApi, Protocol):
     """The herder, as the REST API uses it."""
 
     def health(self) -> Health:
@@ -366,45 +432,6 @@ class HerderApi(OffsetsApi, MaintenanceApi, Protocol):
             UnknownConnectorError: no such connector.
             ConflictError: the table has no failed commit, or is being committed now.
             UnavailableError: the coordinator did not answer.
-        """
-        ...
-
-    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
-        """Show, or apply, the changes that let a connector continue after lost control events.
-
-        Args:
-            name: connector, which must be stopped.
-            tables: tables to check in addition to those of its configuration.
-            is_applied: False only shows the changes.
-
-        Returns:
-            A JSON object: control offsets, sentences on what is given up, state of each table.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-            NotAllowedError: it is not stopped.
-            UnavailableError: broker or coordinator did not answer.
-        """
-        ...
-
-    def reset_valid_through(
-        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
-    ) -> Mapping[str, Any]:
-        """Show, or withdraw, the valid-through time that a stopped connector claimed.
-
-        Args:
-            name: connector.
-            tables: tables to check in addition to those of its configuration.
-            reason: stored in the snapshot that withdraws a claim.
-            is_applied: False only shows the claims.
-
-        Returns:
-            A JSON object: the claim of each table, and the snapshot that withdraws it.
-
-        Raises:
-            UnknownConnectorError: no such connector.
-            NotAllowedError: it is not stopped.
-            UnavailableError: broker or coordinator did not answer.
         """
         ...
 

@@ -18,7 +18,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.metrics.process_metrics import Exposition
 from connect.node.herder.bounded_runs import BoundedRuns
-from connect.node.herder.child_requests import ChildRequests
+from connect.node.herder.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
 from connect.node.herder.cluster import ClusterView, is_placed
 from connect.node.herder.cluster_members import ClusterMembers, member_ids
 from connect.node.herder.connector_configs import ConnectorConfigs
@@ -224,6 +224,8 @@ class NodeParts:
                 configs,
                 clock=settings.clock,
                 ask=self._requests.ask,
+                ask_slow=partial(self._requests.ask, timeout_s=SLOW_ANSWER_TIMEOUT_S),
+                new_id=lambda: str(settings.clock.new_uuid()),
             ),
             store=self.store,
             statuses=self.statuses,
@@ -271,8 +273,10 @@ class NodeParts:
     def _received(self, child: str, event: Mapping[str, Any]) -> None:
         if event.get("event") == "answer":
             self._requests.answered(event)
-        else:
-            self.herder.received(child, event)
+            return
+        if event.get("event") == "exited":
+            self._requests.exited(child)
+        self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:
         if level not in LEVELS:  # the topic may be written by other clients

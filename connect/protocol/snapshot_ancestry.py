@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+REWIND_PROPERTY = "icefloe.rewind"
+"""Identity of the rewind whose snapshot ends the branch of a table; see decision 0037."""
+
 
 def ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     """Yield the branch's snapshots, newest first, as far as they have not expired."""

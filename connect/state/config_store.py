@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
@@ -243,6 +244,10 @@ class ConfigStore:
     def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
         """Store the source offsets to set before the connector starts; None when they are set."""
         self._write([topic_records.offsets_record(name, offsets)])
+
+    def put_rewind(self, name: str, rewind: Mapping[str, Any] | None) -> None:
+        """Store a rewind that begins; None when it is done."""
+        self._write([topic_records.rewind_record(name, rewind)])
 
     def put_source_floor(self, name: str, floor: SourceFloor) -> None:
         """Store which source partitions a connector has read."""

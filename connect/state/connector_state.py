@@ -32,6 +32,7 @@ from connect.state.topic_records import (
     RANGES_FROM_KEY,
     READY,
     RESTART,
+    REWIND,
     SOURCE,
     TARGET,
     TARGET_STATES,
@@ -42,6 +43,7 @@ from connect.state.topic_records import (
     end_record,
     number_of,
     offsets_record,
+    rewind_record,
     source_record,
 )
 
@@ -79,6 +81,7 @@ class StoredConnector:
         pending_offsets: source offsets to commit before anything starts; None when there are none.
         source_floor: source partitions that were read before.
         end: where a bounded run ends; None until it is fixed, and without ``icefloe.end``.
+        rewind: the rewind that has begun and is not done; None when there is none.
         number_max: highest layout number ever read, committed or not; the next one is above it.
         tasks_ever: task ids below this may have run; their transactional ids must be fenced
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
@@ -98,6 +101,7 @@ class StoredConnector:
     pending_offsets: Mapping[TopicPartition, int] | None = None
     source_floor: SourceFloor = field(default_factory=SourceFloor)
     end: SourceEnd | None = None
+    rewind: Mapping[str, Any] | None = None
     number_max: int = 0
     tasks_ever: int = 0
     places: Places | None = None
@@ -163,6 +167,7 @@ class ConfigState:
             (OFFSETS, self._offsets),
             (SOURCE, self._source),
             (END, self._end),
+            (REWIND, self._rewind),
             (PLACEMENT, self._placement),
             (RESTART, self._restart),
         ):
@@ -285,6 +290,11 @@ class ConfigState:
         partial.state = replace(partial.state, end=end)
         return True
 
+    def _rewind(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        partial = self._at(name)
+        partial.state = replace(partial.state, rewind=value)
+        return True
+
     def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:
         partial = self._at(name)
         try:
@@ -332,6 +342,7 @@ def deletion_records(state: StoredConnector) -> list[Record]:
         *([(PLACEMENT + state.name, None)] if state.places else []),
         *([(RESTART + state.name, None)] if state.restart else []),
         *([offsets_record(state.name, None)] if state.pending_offsets is not None else []),
+        *([rewind_record(state.name, None)] if state.rewind is not None else []),
         *(
             [source_record(state.name, SourceFloor())]
             if state.source_floor != SourceFloor()

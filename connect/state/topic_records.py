@@ -7,7 +7,8 @@ Rules of this file:
 - Icefloe adds to the config topic: ``icefloe.layout``, ``.topic-ids``, ``.abandoned`` and
   ``.ranges-from`` in the commit record, the layout in each task's properties,
   ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``, ``icefloe-source-<connector>``,
-  ``icefloe-end-<connector>``, ``icefloe-placement-<connector>`` and ``icefloe-leader``.
+  ``icefloe-end-<connector>``, ``icefloe-rewind-<connector>``, ``icefloe-placement-<connector>``
+  and ``icefloe-leader``.
 - Icefloe adds to the status topic: ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>``
   and ``icefloe-problem-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is not resolved.
@@ -35,6 +36,7 @@ READY = "icefloe-ready-"
 OFFSETS = "icefloe-offsets-"
 SOURCE = "icefloe-source-"
 END = "icefloe-end-"
+REWIND = "icefloe-rewind-"
 PLACEMENT = "icefloe-placement-"
 LEADER = "icefloe-leader"
 RESTART = "restart-connector-"
@@ -134,6 +136,14 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
 def end_record(connector: str, end: SourceEnd | None) -> Record:
     """Return the record of the end of a bounded run; None removes it."""
     return (END + connector, None if end is None else end.to_json())
+
+
+def rewind_record(connector: str, rewind: Mapping[str, Any] | None) -> Record:
+    """Return the record of a rewind that has begun; None removes it when the rewind is done.
+
+    The connector does not start while there is one.
+    """
+    return (REWIND + connector, rewind)
 
 
 def placement_record(connector: str, places: Places) -> Record:

@@ -210,12 +210,6 @@ class Committer:
         self._lock = threading.Lock()
         self._cleaner = ExpiredFileCleaner(config)
 
-    @property
-    def topic_id_property(self) -> str:
-        """Table property that remembers the control topic's id."""
-        config = self._config
-        return f"icefloe.topic-id.{config.control_topic}.{config.connect_group_id}"
-
     def commit(self, commit: TableCommit) -> CommitOutcome:
         """Bring everything announced for a table into it.
 
@@ -391,7 +385,7 @@ class Committer:
         _refuse_other_table(table, commit)
         state = table_state(table.metadata, keys)
         if self._control.is_of_former_topic(
-            table.properties.get(self.topic_id_property), self._topic_id
+            table.properties.get(self._config.topic_id_property), self._topic_id
         ):
             state = replace(state, floor={}, reset_offsets={})
         if memory.table_uuid != table.metadata.table_uuid:
@@ -414,7 +408,7 @@ class Committer:
             summary[VALID_THROUGH_PROPERTY] = instant_text(claimed_us)
             properties[self._config.valid_through_mirror_property] = instant_text(claimed_us)
         if self._topic_id:
-            properties[self.topic_id_property] = self._topic_id
+            properties[self._config.topic_id_property] = self._topic_id
         ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
         return Content(*ids, selection, summary, properties)
 

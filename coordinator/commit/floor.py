@@ -19,7 +19,7 @@ Source:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -75,6 +75,8 @@ class TableState:
         reset_offsets: control offsets up to which the last reset of the VTTS withdrew claims; empty
             if there was no reset.
         ancestors: ids of the head and its ancestors, as far as they are kept.
+        replaced: the branch's snapshot, where ``head`` is an ancestor of it: the commit then takes
+            the snapshots between them out of the branch. None where ``head`` is the branch's.
     """
 
     head: Snapshot | None
@@ -83,6 +85,7 @@ class TableState:
     valid_through_texts: tuple[str, ...] = ()
     reset_offsets: Mapping[int, int] = field(default_factory=dict)
     ancestors: frozenset[int] = field(default_factory=frozenset)
+    replaced: Snapshot | None = None
 
 
 def may_claim(state: TableState, control_offsets: Mapping[int, int]) -> bool:
@@ -144,8 +147,7 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         _refuse_rolled_back(chain, tagged, keys)
     if own is None and mirror_text is None and not in_tag and keys.has_history:
         _refuse_cut_off(chain, by_id, keys)
-    since_reset = takewhile(lambda s: not _takes_back(s, keys), chain)
-    vtts = next((v for s in since_reset if (v := _own_valid_through(s, keys))), None)
+    vtts = valid_through_text(chain, keys)
     return TableState(
         head=head,
         is_branch_missing=ref is None,
@@ -156,6 +158,12 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         reset_offsets=parse_offsets(metadata.properties.get(keys.reset_mirror)),
         ancestors=frozenset([s.snapshot_id for s in chain]),
     )
+
+
+def valid_through_text(chain: Iterable[Snapshot], keys: FloorKeys) -> str | None:
+    """Return the last VTTS that these snapshots, newest first, hold of the connector."""
+    since_reset = takewhile(lambda s: not _takes_back(s, keys), chain)
+    return next((v for s in since_reset if (v := _own_valid_through(s, keys))), None)
 
 
 def _ancestry(head: Snapshot | None, by_id: Mapping[int, Snapshot]) -> Iterator[Snapshot]:

@@ -161,8 +161,9 @@ def stage(
             "schema-id": metadata.current_schema_id,
         }
     )
-    updates = _updates(metadata, keys, content, snapshot, expired)
-    expected = None if state.is_branch_missing else parent_id
+    updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
+    present = None if state.is_branch_missing else state.replaced or state.head
+    expected = None if present is None else present.snapshot_id
     return Staged(
         snapshot,
         updates,
@@ -179,14 +180,24 @@ def _updates(
     keys: FloorKeys,
     content: Content,
     snapshot: Snapshot,
+    *,
+    state: TableState,
     expired: Sequence[int],
 ) -> tuple[TableUpdate, ...]:
-    updates: list[TableUpdate] = [
+    updates: list[TableUpdate] = []
+    tag = metadata.refs.get(keys.tag)
+    is_own_tag = tag is None or tag.snapshot_ref_type == SnapshotRefType.TAG
+    if state.replaced is not None and state.head is not None:
+        # a catalog refuses a reference to a snapshot that expired since the table was loaded, but
+        # it takes a new snapshot with a parent, and with files, that are gone
+        name = keys.tag if is_own_tag else keys.branch
+        kind = SnapshotRefType.TAG if is_own_tag else SnapshotRefType.BRANCH
+        updates.append(_ref(metadata, name, kind, state.head.snapshot_id))
+    updates += [
         AddSnapshotUpdate(snapshot=snapshot),
         _ref(metadata, keys.branch, SnapshotRefType.BRANCH, content.snapshot_id),
     ]
-    tag = metadata.refs.get(keys.tag)
-    if tag is None or tag.snapshot_ref_type == SnapshotRefType.TAG:
+    if is_own_tag:
         updates.append(_ref(metadata, keys.tag, SnapshotRefType.TAG, content.snapshot_id))
     if content.properties:
         updates.append(SetPropertiesUpdate(updates=dict(content.properties)))

@@ -4,7 +4,7 @@ For tests of the node alone. In the folder ``STUB_DIR`` it appends every command
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
 unit fail once with the JSON in it (code, retriable, trace), and is removed then. The stub reports
 the content of ``failed-tables.json`` as the coordinators' failed tables. ``decided.json`` is the
-answer to every decision.
+answer to every decision. A rewind finds no commit.
 """
 
 import itertools
@@ -76,6 +76,9 @@ with (folder / f"{process}.jsonl").open("a") as commands:
             case "decide":
                 answer = json.loads((folder / "decided.json").read_text())
                 channel.send({"event": "answer", "request": message["request"], **answer})
+            case "rewind":
+                refusal = {"code": "no_such_commit", "error": "nothing was committed"}
+                channel.send({"event": "answer", "request": message["request"], **refusal})
             case "stop":
                 state(message["connector"], message.get("task"), "STOPPED")
             case "shutdown":

@@ -12,6 +12,8 @@ from connect.node.herder_api import UnavailableError
 from connect.processes.supervisor import SupervisedChild
 
 ANSWER_TIMEOUT_S = 30.0
+SLOW_ANSWER_TIMEOUT_S = 600.0
+"""For commands that read a control topic and commit to many tables."""
 
 
 class ChildRequests:
@@ -26,7 +28,7 @@ class ChildRequests:
         self._children = children
         self._clock = clock
         self._lock = threading.Lock()
-        self._open: dict[str, Future[Mapping[str, Any]]] = {}
+        self._open: dict[str, tuple[str, Future[Mapping[str, Any]]]] = {}
 
     def ask(
         self, child: str, message: Mapping[str, Any], *, timeout_s: float = ANSWER_TIMEOUT_S
@@ -40,7 +42,7 @@ class ChildRequests:
         request = str(self._clock.new_uuid())
         answer: Future[Mapping[str, Any]] = Future()
         with self._lock:
-            self._open[request] = answer
+            self._open[request] = child, answer
         try:
             if not self._children[child].send({**message, "request": request}):
                 raise UnavailableError(f"the {child} is not running", code="child_away")
@@ -59,4 +61,17 @@ class ChildRequests:
         with self._lock:
             waiting = self._open.pop(str(event.get("request")), None)
         if waiting is not None:
-            waiting.set_result(event)
+            waiting[1].set_result(event)
+
+    def exited(self, child: str) -> None:
+        """Fail the open requests of a child process that has ended: no answer comes."""
+        with self._lock:
+            lost = [request for request, (name, _) in self._open.items() if name == child]
+            for request in lost:
+                _, answer = self._open.pop(request)
+                answer.set_exception(
+                    UnavailableError(
+                        f"the {child} ended before it answered; the command may have been done",
+                        code="child_away",
+                    )
+                )

@@ -19,6 +19,7 @@ from typing import Protocol
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.reserved_topics import refuse_reserved
+from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
@@ -28,6 +29,7 @@ from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.offset_keeper import OffsetKeeper
+from connect.node.herder.rewind import UNFINISHED
 from connect.node.herder.start_positions import StartPositions
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
 from connect.protocol.fencing import operator_transactional_id, take_over, task_transactional_id
@@ -130,6 +132,8 @@ class Deployer:
         return self._planner.outdated()
 
     def _start(self, state: StoredConnector, stop: StopUnits) -> None:
+        if state.rewind is not None:  # a request is refused before; other clients write the topic
+            raise ConfigError(UNFINISHED.format(name=state.name), code="rewind_unfinished")
         config = self._configs.parsed(state)
         reserved = self._configs.reserved_topics()
         refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved)

@@ -17,6 +17,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics.process_metrics import Exposition, gauge
 from connect.node.herder.cluster import ClusterView
 from connect.node.herder.herder import Herder
+from connect.node.herder.rewind import may_become
 from connect.node.herder.stopped_connectors import Ask, StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views, reachable
@@ -173,8 +174,6 @@ class NodeHerder:
         """Return the status of every connector."""
         return [self._herder.status(name) for name in self._store.names()]
 
-    # ------------------------------------------------------------ reading
-
     def connectors(self) -> Sequence[str]:
         """Return the names of all connectors."""
         self._connectors.check_started()
@@ -198,8 +197,6 @@ class NodeHerder:
     def active_topics(self, name: str) -> Sequence[str]:
         """Return the topics read since creation or the last reset."""
         return sorted(self._statuses.topics(name))
-
-    # ------------------------------------------------------------ changing
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
@@ -231,7 +228,7 @@ class NodeHerder:
     def set_target_state(self, name: str, state: TargetState) -> None:
         """Pause, resume or stop."""
         with self._connectors.change():
-            if self._connectors.get(name).target != state:
+            if may_become(self._connectors.get(name), state).target != state:
                 self._store.put_target(name, state)
 
     def restart_connector(
@@ -290,6 +287,10 @@ class NodeHerder:
     ) -> Mapping[str, Any]:
         """Withdraw the valid-through time that a stopped connector claimed."""
         return self._stopped.reset_valid_through(name, tables, reason, is_applied=is_applied)
+
+    def rewind(self, name: str, asked: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+        """Show, or apply, the way back to an earlier commit."""
+        return self._stopped.rewind(name, asked, is_applied=is_applied)
 
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Return one of Icefloe's own views of a connector."""

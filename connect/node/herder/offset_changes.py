@@ -70,7 +70,7 @@ class OffsetChanges:
             else:
                 self._replace(name, group, given, moved)
             self._offset_events.accept(self._store.get(name), {tp.topic for tp in given})
-            self._run_again(name)
+            self.run_again(name)
 
     def reset(self, name: str) -> None:
         """Reset all offsets.
@@ -84,7 +84,7 @@ class OffsetChanges:
             self._delete_copy(name, group)
             self._offset_events.reset(self._store.get(name), group)
             self._offset_events.accept(self._store.get(name))
-            self._run_again(name)
+            self.run_again(name)
 
     def settle(self, name: str) -> str:
         """Commit pending offsets of an earlier change; return the connector's group.
@@ -97,7 +97,7 @@ class OffsetChanges:
         self._offset_events.settle(state, self._configs.valid(state), group)
         return group
 
-    def _run_again(self, name: str) -> None:
+    def run_again(self, name: str) -> None:
         """Let a complete bounded run read the changed offsets to the same end."""
         end = self._store.get(name).end
         if end is not None and end.completed is not None:

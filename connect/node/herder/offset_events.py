@@ -98,10 +98,34 @@ class OffsetEvents:
         with self._operator(state.name, config) as transact:
             transact(self._completion(config, EventHeaders(is_reset=True)), "", {})
 
+    def announce_rewind(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
+        """Announce that these partitions go back, and the valid-through time with them.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            RetriableError: the broker cannot be reached; nothing is announced.
+        """
+        config = self._configs.parsed(state)
+        moved = tuple((tp.topic, tp.partition) for tp in sorted(partitions))
+        with self._operator(state.name, config) as transact:
+            event = self._completion(config, EventHeaders(moved=moved, is_reset=True))
+            transact(event, "", {})
+
     def set(
-        self, state: StoredConnector, group: str, offsets: Mapping[TopicPartition, int]
+        self,
+        state: StoredConnector,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        is_announced: bool = False,
     ) -> None:
         """Announce a change of source offsets and store it, in one transaction.
+
+        Args:
+            state: the connector.
+            group: its consumer group.
+            offsets: to store.
+            is_announced: the change was announced before.
 
         Raises:
             Fenced: another node leads.
@@ -114,7 +138,8 @@ class OffsetEvents:
                 state.name, replace(floor, offsets={**floor.offsets, **offsets})
             )
             self._admin.refuse_members(group)
-            transact(self._events(config, offsets), group, offsets)
+            events = [] if is_announced else self._events(config, offsets)
+            transact(events, group, offsets)
 
     def reset(self, state: StoredConnector, group: str) -> None:
         """Announce the reset of every source offset of a group, then delete the group.

@@ -1,4 +1,4 @@
-"""Requests that need a stopped connector: offsets, rebase, reset of the valid-through time.
+"""Requests that need a stopped connector: offsets, rebase, rewind, reset of the valid-through time.
 
 Rules of this file:
 - No task of the connector can write: it is STOPPED, and its empty layout is ready.
@@ -6,6 +6,8 @@ Rules of this file:
   it has the catalog's clients and secrets. Then an event reports it to the next coordinator, which
   reads earlier claims in the control topic. A repeated reset does no harm: a client without an
   answer repeats it.
+- While a rewind is recorded, nothing else is changed. Its tables are changed without the lock of
+  the other changes, because many tables take long.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offset_changes import OffsetChanges
 from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.rebase import Rebase
+from connect.node.herder.rewind import UNFINISHED, RewindSteps
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import reachable
 from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
@@ -55,6 +58,8 @@ class StoppedConnectors:
         configs: stored configurations, typed.
         clock: wall clock.
         ask: sends a command to a child and returns its answer.
+        ask_slow: the same, with a long time limit.
+        new_id: returns the identity of a rewind.
     """
 
     def __init__(
@@ -67,6 +72,8 @@ class StoppedConnectors:
         *,
         clock: Clock,
         ask: Ask,
+        ask_slow: Ask,
+        new_id: Callable[[], str],
     ) -> None:
         self._connectors = connectors
         self._configs = configs
@@ -75,6 +82,15 @@ class StoppedConnectors:
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
         self._rebase = Rebase(store, admin, ask)
         self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
+        self._rewind = RewindSteps(
+            store,
+            self._offsets,
+            offset_events,
+            configs,
+            fence_coordinator=self._fence_coordinator,
+            ask=ask_slow,
+            new_id=new_id,
+        )
 
     def offsets(self, name: str) -> Offsets:
         """Return the committed source offsets of any connector, stopped or not."""
@@ -84,6 +100,8 @@ class StoppedConnectors:
     def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
         """Return where the source offsets of any connector would be moved; changes nothing."""
         state = self._connectors.get(name)
+        if state.rewind is not None:  # it sets the offsets itself
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
         committed = self._offsets.committed(state)
         try:
             config = self._configs.parsed(state)
@@ -136,6 +154,71 @@ class StoppedConnectors:
         )
         take_over(self._configs.producer_properties(config), [transactional_id])
 
+    def rewind(self, name: str, asked: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+        """Show, or apply, the way back to an earlier commit; finish one that was begun."""
+        with reachable():
+            state = self._connectors.get(name)
+            if state.rewind is not None:
+                return self._finish_rewind(name, state.rewind, asked, is_applied=is_applied)
+            if not _has_place(asked):
+                raise NotAllowedError(
+                    f"connector {name} has no rewind that was begun; name a commit to go back to"
+                )
+            plan = self._rewind.plan(state, asked)
+            if not is_applied or _is_open(plan):
+                return _rewound(name, asked, plan)
+            self._await_stopped(name)
+            with self._connectors.change():
+                self._must_be_stopped(name)
+            state = self._connectors.get(name)
+            plan = self._rewind.plan(state, asked)
+            if _is_open(plan):
+                return _rewound(name, asked, plan)
+            with self._connectors.change():
+                self._must_be_stopped(name)
+                if self._connectors.get(name).revision != state.revision:
+                    raise ConflictError(
+                        f"Connector {name} was changed meanwhile; try again", connector=name
+                    )
+                recorded = self._rewind.begin(state, asked, plan)
+            return {**self._finish_rewind(name, recorded, {}, is_applied=True), **plan}
+
+    def _finish_rewind(
+        self,
+        name: str,
+        recorded: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        *,
+        is_applied: bool,
+    ) -> Mapping[str, Any]:
+        if _has_place(asked):
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
+        plan = {
+            "commit": recorded["commit"],
+            "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
+            "tables": [
+                {"table": table, "target_snapshot_id": target}
+                for table, target in recorded["tables"].items()
+            ],
+            "problems": [],
+            "says": ["this rewind was begun before and is not finished"],
+        }
+        if not is_applied:
+            return _rewound(name, recorded["asked"], plan, is_begun=True)
+        self._await_stopped(name)
+        with self._connectors.change():
+            self._must_be_stopped(name, is_rewinding=True)
+            state = self._connectors.get(name)
+            self._rewind.announce(state, recorded)
+        done = self._rewind.take_tables_back(state, recorded)
+        is_done = all(table["code"] is None for table in done)
+        if is_done:
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.finish(name, recorded)
+        report = _rewound(name, recorded["asked"], plan, is_begun=not is_done)
+        return {**report, "applied": is_done, "results": done}
+
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
         pause = threading.Event()
@@ -145,8 +228,10 @@ class StoppedConnectors:
                 return
             pause.wait(STOP_POLL_S)
 
-    def _must_be_stopped(self, name: str) -> None:
+    def _must_be_stopped(self, name: str, *, is_rewinding: bool = False) -> None:
         state = self._connectors.get(name)
+        if state.rewind is not None and not is_rewinding:
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
         if state.target != "STOPPED":
             raise NotAllowedError(STOP_FIRST.format(name=name))
         if not _has_ended(state):
@@ -215,6 +300,30 @@ class ValidThroughReset:
             "tables": answer["tables"],
             "error": answer["error"],
         }
+
+
+def _has_place(asked: Mapping[str, Any]) -> bool:
+    """Return whether a request names where to go back to."""
+    is_given = any(asked.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
+    return is_given or bool(asked.get("offsets") or asked.get("beginning"))
+
+
+def _is_open(plan: Mapping[str, Any]) -> bool:
+    """Return whether a problem of the plan is not accepted."""
+    return any(not problem["accepted"] for problem in plan["problems"])
+
+
+def _rewound(
+    name: str, asked: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
+) -> dict[str, Any]:
+    return {
+        "connector": name,
+        "applied": False,
+        "begun": is_begun,
+        "asked": dict(asked),
+        "results": [],
+        **plan,
+    }
 
 
 def _has_ended(state: StoredConnector) -> bool:

@@ -26,6 +26,7 @@ _READ: Final = rule("read", "connector", at="coordinator")
 _DECIDE: Final = rule("operate", "connector", at="coordinator")
 _CONTROL: Final = rule("operate", "connector", at="leader")
 _PLAN: Final = rule("operate", "connector")
+_REWIND: Final = rule("admin", "connector", at="leader")
 # fields called "name" hold names of tables, which a placeholder may have given a secret
 _KEPT_NAMES: Final = frozenset({"connector", "state"})
 
@@ -96,7 +97,7 @@ def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.TableDec
         )
 
 
-@router.post("/offsets/plan", dependencies=[_PLAN], responses=errors(404, 503))
+@router.post("/offsets/plan", dependencies=[_PLAN], responses=errors(404, 409, 503))
 def plan_offsets(
     name: ConnectorName, body: om.AskOffsetPlan, herder: HerderDep
 ) -> om.PlannedOffsets:
@@ -161,6 +162,22 @@ def reset_valid_through(name: ConnectorName, body: m.ResetRequest, herder: Herde
     with not_found(f"Connector {name} not found"):
         found = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
     return m.Reset.model_validate(KNOWN.masked(found))
+
+
+@router.post("/rewind", dependencies=[_REWIND], responses=errors(404, 409, 503))
+def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rewound:
+    """Take tables and source offsets of a connector back to an earlier commit."""
+    asked = {
+        "timestamp_ms": body.timestamp_ms,
+        "snapshot_id": body.snapshot_id,
+        "offsets": [[at.topic, at.partition, at.offset] for at in body.offsets],
+        "beginning": body.beginning,
+        "tables": body.tables,
+        "accept": body.accept,
+    }
+    with not_found(f"Connector {name} not found"):
+        found = herder.rewind(name, asked, is_applied=body.apply)
+    return om.Rewound.model_validate(KNOWN.masked(found, kept=_KEPT_NAMES))
 
 
 def _requested(herder: HerderApi, name: str, *, is_run: bool) -> om.Maintenance:

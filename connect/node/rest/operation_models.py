@@ -1,12 +1,12 @@
-"""Bodies of operations: dead letters, maintenance, preview, migration check, catalog check."""
+"""Bodies of operations: dead letters, maintenance, preview, checks, offset plans, rewind."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import FailFast, Field, StrictBool
+from pydantic import FailFast, Field, StrictBool, model_validator
 
-from connect.node.rest.models import Body, ExtensibleModel, JsonString, Keys, View
+from connect.node.rest.models import Body, ExtensibleModel, JsonString, Keys, View, broken
 from connect.protocol.offset_plan import TargetKind
 
 FILTERS_MAX: Final = 1_000
@@ -245,3 +245,76 @@ class PlannedOffsets(View):
     stopped: bool
     offsets: list[OffsetMove]
     warnings: list[str]
+
+
+class SourcePosition(Body):
+    """A source offset of one partition."""
+
+    topic: JsonString
+    partition: Annotated[int, Field(ge=0, le=PARTITION_MAX)]
+    offset: Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+
+
+class AskRewind(Body):
+    """Where a connector goes back to; without a place, a rewind that was begun is meant.
+
+    ``apply`` false, or absent, only shows the plan.
+    """
+
+    apply: StrictBool = False
+    timestamp_ms: Annotated[int, Field(ge=0, le=OFFSET_MAX)] | None = Field(
+        None, description="the last commit at or before this time, milliseconds since 1970"
+    )
+    snapshot_id: Annotated[int, Field(ge=0, le=OFFSET_MAX)] | None = Field(
+        None, description="the commit that made this snapshot, of any table of the connector"
+    )
+    offsets: Annotated[list[SourcePosition], FailFast(), Field(max_length=PARTITIONS_MAX)] = Field(
+        default_factory=list, description="the last commit that is above none of these offsets"
+    )
+    beginning: StrictBool = Field(default=False, description="before the first commit: load again")
+    tables: Filters = Field(
+        default_factory=list, description="in addition to those of configuration and announcements"
+    )
+    accept: Filters = Field(default_factory=list, description="codes of accepted problems")
+
+    @model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        places = (
+            self.timestamp_ms is not None,
+            self.snapshot_id is not None,
+            bool(self.offsets),
+            self.beginning,
+        )
+        if sum(places) > 1:
+            raise broken('give one of "timestamp_ms", "snapshot_id", "offsets" and "beginning"')
+        if not any(places) and (self.tables or self.accept):
+            raise broken('"tables" and "accept" need a place to go back to')
+        return self
+
+
+class RewindProblem(ExtensibleModel):
+    """What forbids a rewind; ``accepted`` when the request accepts it."""
+
+    code: str
+    message: str
+    table: str | None
+    acceptable: bool
+    accepted: bool
+
+
+class Rewound(View):
+    """The plan of a rewind, and what was done.
+
+    ``begun``: recorded and not finished; the same request without a place finishes it.
+    """
+
+    applied: bool
+    begun: bool
+    commit: dict[str, Any] | None = Field(description="null: the beginning")
+    tables: list[dict[str, Any]]
+    source_offsets: list[list[str | int | None]] = Field(
+        description="topic, partition, present offset, offset after the rewind"
+    )
+    problems: list[RewindProblem]
+    says: list[str]
+    results: list[dict[str, Any]] = Field(description="of each table, when it was applied")

@@ -21,7 +21,13 @@ from pyiceberg.table.snapshots import Snapshot
 from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.protocol.control_offsets import merged, parse_offsets
-from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
+from connect.protocol.snapshot_ancestry import (
+    REWIND_PROPERTY,
+    ancestry,
+    engine,
+    is_cut_off,
+    summary,
+)
 from control_schemas.events import SourceRange
 
 EXAMPLE_FILES_MAX = 3
@@ -100,6 +106,12 @@ class TableAudit:
             if floor.get(a.partition, 0) <= a.offset < offsets.get(a.partition, 0)
         ]
         rows = sum(a.rows for a in held)
+        if REWIND_PROPERTY in summary(snapshot):
+            self.audit.notes.append(
+                f"{out.name}: snapshot {snapshot.snapshot_id} is of a rewind: {rows} rows "
+                "announced before it were removed; their records are read again"
+            )
+            return
         out.announced += rows
         out.committed += added
         if rows != added:

@@ -335,6 +335,28 @@ class FakeHerder:
         reported = {"applied": is_applied, "reason": reason, "error": None, "tables": results}
         return {"connector": name, **reported}
 
+    def rewind(self, name: str, to: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+        """A plan without changes."""
+        self._get(name)
+        problem = {
+            "code": "records_gone",
+            "message": "gone",
+            "table": None,
+            "acceptable": True,
+            "accepted": "records_gone" in to["accept"],
+        }
+        return {
+            "connector": name,
+            "applied": is_applied,
+            "begun": False,
+            "commit": None,
+            "tables": [],
+            "source_offsets": [["t", 0, None, 0]],
+            "problems": [problem],
+            "says": [],
+            "results": [],
+        }
+
     def cluster(self) -> Mapping[str, Any]:
         """One node."""
         return {"group_id": "g", "leader": WORKER_ID, "nodes": [], "placements": {}}

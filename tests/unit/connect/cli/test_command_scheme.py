@@ -40,6 +40,7 @@ CHANGES_OFFSETS = {
     "control rebase",
     "control vtts reset",
     "dlq replay",
+    "rewind",
     "tables skip",
 }
 ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode"}
@@ -68,6 +69,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cluster": (),
     "plugins": (),
     "loggers": (),
+    "rewind": ("c", "--to-offsets", "t:0:7"),
     "control rebase": ("c",),
     "control vtts reset": ("c", "--reason", "r"),
     "maintenance status": ("c",),

@@ -1,8 +1,9 @@
-"""The order of a VTTS reset: tables first, then the event, and no event after a failure."""
+"""The order of a VTTS reset and of a rewind, both of which fence the coordinator first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from connect.config.connector import ConnectorConfig
 from connect.model.layout import TopicPartition
-from connect.node.herder.stopped_connectors import ValidThroughReset
+from connect.node.herder.rewind import RewindSteps
+from connect.node.herder.stopped_connectors import StoppedConnectors, ValidThroughReset
+from connect.node.herder_api import ConflictError
+from connect.protocol.offset_plan import OffsetTarget
 from connect.state.connector_state import StoredConnector
-from tests.support.tables import connector
+from tests.support.tables import QuickClock, connector
 
 
 @dataclass
@@ -43,6 +47,18 @@ class Rig:
     def announce_reset(self, state: StoredConnector) -> None:
         """The control topic."""
         self.calls.append(f"event for {state.name}")
+
+    def announce_rewind(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
+        """The event that takes source offsets back."""
+        self.calls.append(f"rewind of {state.name} {[tp.partition for tp in partitions]}")
+
+    def parsed(self, state: StoredConnector) -> ConnectorConfig:
+        """The typed configuration."""
+        return connector(state.name, ["db.a"])
+
+    def get(self, name: str) -> StoredConnector:
+        """A connector with an unfinished rewind."""
+        return StoredConnector(name, target="STOPPED", rewind={"id": "r"})
 
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
@@ -77,3 +93,76 @@ def test_no_event_is_sent_without_a_reset(answer: dict[str, Any], *, is_applied:
     rig = Rig(answer)
     assert not rig.run(is_applied=is_applied)["applied"]
     assert rig.calls == [*["fence c"] * is_applied, ASKED]
+
+
+def test_a_rewind_fences_the_coordinator_before_it_announces() -> None:
+    """A coordinator that is frozen could else send an event after the announcement."""
+    rig = Rig({})
+    steps = RewindSteps(
+        *[rig] * 4,  # type: ignore[arg-type]
+        fence_coordinator=rig.fence,
+        ask=rig.ask,
+        new_id=str,
+    )
+    group = rig.parsed(StoredConnector("c")).connect_group_id
+    steps.announce(StoredConnector("c"), {"group": group, "offsets": [["t", 3, 7]]})
+    assert rig.calls == ["fence c", "rewind of c [3]"]
+
+
+class _Finishing:
+    """The stores of a rewind whose tables are done; notes the steps in their order."""
+
+    def __init__(self) -> None:
+        self.changing = threading.Lock()
+        self.calls: list[str] = []
+
+    def get(self, name: str) -> StoredConnector:
+        """The connector with its record."""
+        return StoredConnector(name, target="STOPPED", rewind={"id": "r"})
+
+    def settle(self, name: str) -> str:
+        """Its group."""
+        return f"connect-{name}"
+
+    def set(self, _: StoredConnector, group: str, offsets: object, *, is_announced: bool) -> None:
+        """The source offsets."""
+        assert (offsets, is_announced) == ({TopicPartition("t", 3): 7}, True)
+        self.calls.append(f"offsets of {group}")
+
+    def run_again(self, name: str) -> None:
+        """A complete bounded run."""
+        self.calls.append(f"run {name} again")
+
+    def put_rewind(self, name: str, record: object) -> None:
+        """The record."""
+        self.calls.append(f"record of {name}: {record}")
+
+
+def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
+    """Its rows were taken back; the record goes last, so a crash repeats the steps."""
+    stores = _Finishing()
+    steps = RewindSteps(
+        *[stores] * 4,  # type: ignore[arg-type]
+        fence_coordinator=lambda _: None,
+        ask=lambda *_: {},
+        new_id=str,
+    )
+    steps.finish("c", {"id": "r", "offsets": [["t", 3, 7]]})
+    assert stores.calls == ["offsets of connect-c", "run c again", "record of c: None"]
+    steps.finish("c", {"id": "of another request", "offsets": [["t", 3, 1]]})
+    assert len(stores.calls) == 3
+
+
+def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
+    """It sets them itself, so a plan would be outdated."""
+    rig = Rig({})
+    stopped = StoppedConnectors(
+        *[rig] * 5,  # type: ignore[arg-type]
+        clock=QuickClock(),
+        ask=rig.ask,
+        ask_slow=rig.ask,
+        new_id=str,
+    )
+    with pytest.raises(ConflictError, match="icefloe rewind c --yes"):
+        stopped.plan_offsets("c", OffsetTarget.of("earliest", None, None, None))
+    assert rig.calls == []

@@ -15,7 +15,14 @@ from jsonschema import Draft202012Validator
 from connect.clock import SystemClock
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.errors import InvariantViolation
-from connect.node.herder_api import ConflictError, Health, NodeInfo, ProbeState, UnavailableError
+from connect.node.herder_api import (
+    ConflictError,
+    Health,
+    NodeInfo,
+    OffsetPlan,
+    ProbeState,
+    UnavailableError,
+)
 from connect.node.rest import http_middleware, limits
 from connect.node.rest.access import open_to_all, rule
 from connect.node.rest.api_route import ApiRoute
@@ -23,6 +30,7 @@ from connect.node.rest.app import Api, ApiSettings, create_app
 from connect.node.rest.auth import Users, new_token
 from connect.node.rest.http_middleware import BODY_BYTES_MAX
 from connect.node.rest.log_levels import LogLevels
+from connect.protocol.offset_plan import OffsetTarget
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.operations import FakeOperations, FencedOperations
 from tests.support.fakes.rest_server import Reply, RestServer
@@ -50,6 +58,10 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
     ("POST", "/icefloe/v1/connectors/{name}/control/vtts/reset"): {"reason": "dated 2100"},
     ("POST", "/icefloe/v1/connectors/{name}/dead-letters/replay"): {"apply": True},
+    ("POST", "/icefloe/v1/connectors/{name}/rewind"): {
+        "offsets": [{"topic": "t", "partition": 0, "offset": 7}],
+        "accept": ["records_gone"],
+    },
     ("POST", "/icefloe/v1/connectors/{name}/migration/check"): CONFIG,
     ("POST", "/icefloe/v1/connectors/{name}/catalog/check"): {"config": CONFIG, "races": 1},
     ("POST", "/icefloe/v1/connectors/{name}/preview"): {"config": CONFIG, "records": 1},
@@ -82,10 +94,14 @@ class Operation(NamedTuple):
 
 
 class Busy(FakeHerder):
-    """A herder whose connectors are still being stopped."""
+    """A herder whose connectors are still being stopped, after a rewind that was begun."""
 
     def _must_be_stopped(self, name: str) -> None:
         raise ConflictError("still being stopped", connector=name)
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """A rewind is not finished."""
+        raise ConflictError(f"a rewind to finish before {target.kind}", connector=name)
 
 
 def _app(herder: Any, users: Users | None = None, **settings: bool) -> Api:

@@ -1,0 +1,1 @@
+"""Takes a connector's tables back to one of its commits."""

@@ -1,0 +1,76 @@
+"""The coordinator process's answers to a node that rewinds a connector."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import IcefloeError
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.rewind.control_log import ControlLog
+from coordinator.rewind.rewind_planner import RewindPlanner
+from coordinator.rewind.rewind_request import RewindRequest
+from coordinator.rewind.table_rollback import TableRollback
+
+
+def plan_answer(
+    config: ConnectorConfig,
+    kafka: Mapping[str, str],
+    clock: WaitingClock,
+    command: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the plan of a rewind, or ``error`` with ``code``."""
+    try:
+        with _opened(config, kafka) as (catalog, admin):
+            ranges_from = {int(p): at for p, at in command["ranges_from"]}
+            log = ControlLog(config, kafka, admin, clock)
+            planner = RewindPlanner(config, log, admin, catalog, ranges_from)
+            request = RewindRequest.from_json(command["asked"])
+            return {"plan": planner.plan(request).to_json(request.accepted)}
+    except IcefloeError as e:
+        return {"error": str(e), "code": e.code}
+
+
+def apply_answer(
+    config: ConnectorConfig,
+    kafka: Mapping[str, str],
+    clock: WaitingClock,
+    command: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Take the tables of a recorded rewind back; return ``tables``, or ``error`` with ``code``."""
+    try:
+        with _opened(config, kafka) as (catalog, admin):
+            recorded, topic = command["rewind"], config.control_topic
+            count = admin.topics().get(topic, 0)
+            ends = admin.high_watermarks([TopicPartition(topic, p) for p in range(count)])
+            cut = recorded["cut"]
+            work = TableRollback(
+                catalog,
+                config,
+                clock,
+                recorded["id"],
+                None if cut is None else {int(p): at for p, at in cut.items()},
+                {tp.partition: end for tp, end in ends.items()},
+                admin.topic_id(topic),
+                may_have_expired=recorded["may_have_expired"],
+            )
+            return {"tables": work.apply(recorded["tables"])}
+    except IcefloeError as e:
+        return {"error": str(e), "code": e.code}
+
+
+@contextlib.contextmanager
+def _opened(
+    config: ConnectorConfig, kafka: Mapping[str, str]
+) -> Iterator[tuple[CatalogGateway, KafkaAdmin]]:
+    with contextlib.ExitStack() as closing:
+        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+        closing.callback(catalog.close)
+        admin = KafkaAdmin(kafka)
+        closing.callback(admin.close)
+        yield catalog, admin

@@ -1,0 +1,299 @@
+"""Plans a rewind: the commit to go back to, tables, source offsets, and what forbids it.
+
+Rules of this file:
+- Nothing is changed. The plan is computed from the control topic, the tables and the offsets.
+- Every table that has files of announcements above the cut is part of the plan, or the rewind
+  would read their records a second time. So the control topic must still hold everything from the
+  cut on.
+- What cannot be proved is a problem with a code. Some problems may be accepted by the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitRefused
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.storage.object_store import storage_errors
+from connect.protocol.control_offsets import covers, parse_offsets
+from connect.protocol.snapshot_ancestry import summary
+from coordinator.commit.floor import FloorKeys, floor_keys, table_state
+from coordinator.rewind.commit_choice import chosen_commit
+from coordinator.rewind.control_history import (
+    AnnouncedTables,
+    ControlHistory,
+    NextCommit,
+    SourcePositions,
+)
+from coordinator.rewind.control_log import ControlLog
+from coordinator.rewind.rewind_plan import RewindPlan
+from coordinator.rewind.rewind_request import RECORDS_GONE, TABLES_UNKNOWN, RewindRequest
+from coordinator.rewind.table_history import (
+    HISTORY_EXPIRED,
+    OwnCommit,
+    own_commits,
+    rollback,
+)
+
+_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RewindPlanner:
+    """Plans rewinds of one connector.
+
+    Args:
+        config: the connector, placeholders resolved.
+        log: its events on the control topic.
+        admin: the cluster.
+        catalog: where the tables are.
+        ranges_from: control offsets below which a rebase gave up events.
+    """
+
+    config: ConnectorConfig
+    log: ControlLog
+    admin: KafkaAdmin
+    catalog: CatalogGateway
+    ranges_from: Mapping[int, int]
+
+    def plan(self, request: RewindRequest) -> RewindPlan:
+        """Return the plan.
+
+        Raises:
+            CommitRefused: ``no_such_commit``; a table cannot be read.
+            RetriableError: broker or catalog cannot be reached.
+        """
+        starts = self.log.starts()
+        announced = AnnouncedTables(request.offsets)
+        self.log.read(announced.take)
+        names = {*self.config.tables, *announced.names, *request.tables}
+        tables = {name: table for name in names if (table := self.catalog.find(name)) is not None}
+        planned = RewindPlan(None)
+        if request.is_to_beginning:
+            is_whole = not any(starts.values())
+            self._to_beginning(planned, request, tables, announced.names, is_whole=is_whole)
+        else:
+            planned.commit = self._chosen(request, tables, announced.control_offset_max, starts)
+            self._to_cut(planned, planned.commit.offsets, tables, starts)
+        self._check_sources(planned)
+        planned.notes.append(
+            "snapshots that leave a branch stay in the table until they expire; readers that read "
+            "a branch incrementally have to start again"
+        )
+        return planned
+
+    def _chosen(
+        self,
+        request: RewindRequest,
+        tables: Mapping[str, Table],
+        control_offset_max: int | None,
+        starts: Mapping[int, int],
+    ) -> OwnCommit:
+        commits = [
+            commit
+            for name, table in tables.items()
+            for commit in own_commits(name, table.metadata, self._keys(name))
+        ]
+        lowest = {p: max(at, self.ranges_from.get(p, 0)) for p, at in starts.items()}
+        return chosen_commit(commits, request, control_offset_max, lowest)
+
+    # ------------------------------------------------------------ tables and positions
+
+    def _to_beginning(
+        self,
+        planned: RewindPlan,
+        request: RewindRequest,
+        tables: Mapping[str, Table],
+        announced: Collection[str],
+        *,
+        is_whole: bool,
+    ) -> None:
+        if self.config.names_tables_by_record and not is_whole and not request.tables:
+            planned.refuse(
+                TABLES_UNKNOWN,
+                "records name the tables, and the control topic no longer holds all "
+                "announcements: other tables than these may hold rows of the connector; name "
+                "them with --table",
+            )
+        accepted = HISTORY_EXPIRED in request.accepted
+        for name, table in tables.items():
+            self._add(planned, name, table, None, may_have_expired=accepted)
+            found = planned.rollbacks.get(name)
+            if found is not None and not found.removed and name not in announced:
+                del planned.rollbacks[name]  # the connector never wrote to it
+        topics = self.admin.topics()
+        planned.before = {
+            tp: at
+            for tp, at in self.admin.committed_all(self.config.connect_group_id).items()
+            if tp.partition < topics.get(tp.topic, 0)
+        }
+        marks = self.admin.watermarks(list(planned.before))
+        planned.positions = {tp: start for tp, (start, _) in marks.items()}
+        gone = [
+            f"{tp.topic}-{tp.partition} 0..{at - 1}" for tp, at in planned.positions.items() if at
+        ]
+        if gone:
+            planned.refuse(
+                RECORDS_GONE,
+                f"Kafka no longer holds records {', '.join(sorted(gone)[:_SHOWN_MAX])}: rows "
+                "of them that are removed are not loaded again",
+            )
+
+    def _to_cut(
+        self,
+        planned: RewindPlan,
+        cut: Mapping[int, int],
+        tables: Mapping[str, Table],
+        starts: Mapping[int, int],
+    ) -> None:
+        for name, table in tables.items():
+            self._add(planned, name, table, cut)
+        compared = {
+            name: NextCommit(parse_offsets(summary(one.removed[-1])[self._keys(name).summary]))
+            for name, one in planned.rollbacks.items()
+            if one.removed and not covers(one.floor, starts)
+        }
+        floors = {name: one.floor for name, one in planned.rollbacks.items()}
+        uuids = {name: tables[name].metadata.table_uuid for name in floors}
+        history = ControlHistory(cut, floors, uuids, compared)
+        self.log.read(history.take)
+        for name, one in list(planned.rollbacks.items()):
+            if name in compared:
+                self._compare(planned, name, tables[name], one.removed[-1], history.paths[name])
+            if not one.removed and not history.announced[name]:
+                del planned.rollbacks[name]  # nothing above the cut
+        self._add_positions(planned, history.positions)
+        for name, count in sorted(history.stranded.items()):
+            if count:
+                planned.refuse(
+                    "announced_before",
+                    f"{count} files were announced before this commit and committed after it, "
+                    "or not at all, because the table failed or was skipped: choose another "
+                    "commit",
+                    name,
+                )
+        if history.has_other_partitions:
+            planned.refuse(
+                "announced_by_java",
+                "the Java sink, or an older version, announced files after this commit; their "
+                "source positions are not known",
+            )
+        if history.dead_letters:
+            planned.notes.append(
+                f"{history.dead_letters} dead letters were sent after this commit; their records "
+                "are read again, so they are sent again"
+            )
+
+    def _add(
+        self,
+        planned: RewindPlan,
+        name: str,
+        table: Table,
+        cut: Mapping[int, int] | None,
+        *,
+        may_have_expired: bool = False,
+    ) -> None:
+        keys = self._keys(name)
+        try:
+            self._refuse_foreign(name, table)
+            one = rollback(table.metadata, keys, cut, may_have_expired=may_have_expired)
+            table_state(table.metadata, keys)
+        except CommitRefused as refused:
+            planned.refuse(refused.code, refused.message, name)
+            return
+        if one.is_history_expired:
+            planned.refuse(HISTORY_EXPIRED, "the table is emptied", name)
+        planned.rollbacks[name] = one
+
+    def _refuse_foreign(self, name: str, table: Table) -> None:
+        if not self.config.may_write(name):
+            raise CommitRefused(
+                "the connector does not write to this table", code="table_not_configured"
+            )
+        known = table.properties.get(self.config.topic_id_property)
+        present = self.admin.topic_id(self.config.control_topic)
+        if known not in {None, present}:
+            raise CommitRefused(
+                f"the table was written from another control topic of that name ({known})",
+                code="control_log_reset",
+            )
+
+    def _compare(
+        self, planned: RewindPlan, name: str, table: Table, first: Snapshot, paths: set[int]
+    ) -> None:
+        """Every file of the first commit to remove must have been announced above the cut."""
+        if any(hash(path) not in paths for path in _added_paths(table, first)):
+            planned.refuse(
+                "announced_before",
+                f"snapshot {first.snapshot_id} also holds files that were announced before "
+                "this commit: choose another commit",
+                name,
+            )
+
+    def _add_positions(self, planned: RewindPlan, at_cut: SourcePositions) -> None:
+        committed = self.admin.committed_all(self.config.connect_group_id)
+        unknown = []
+        for tp in sorted({*committed, *at_cut.starts_above}):
+            if not at_cut.is_changed(tp):
+                continue
+            position = at_cut.at(tp)
+            if position is None:
+                unknown.append(f"{tp.topic}-{tp.partition}")
+            elif position != committed.get(tp):
+                planned.positions[tp] = position
+        planned.before = {tp: committed.get(tp) for tp in planned.positions}
+        if unknown:
+            planned.refuse(
+                "position_unknown",
+                "source offsets were set after this commit, and no announcement says where "
+                f"these partitions stood: {', '.join(unknown[:_SHOWN_MAX])}",
+            )
+
+    def _check_sources(self, planned: RewindPlan) -> None:
+        """The records to read again must still be in Kafka."""
+        topics = self.admin.topics()
+        there = [tp for tp in planned.positions if tp.partition < topics.get(tp.topic, 0)]
+        marks = self.admin.watermarks(there)
+        gone = []
+        for tp, position in sorted(planned.positions.items()):
+            start, end = marks.get(tp, (None, 0))
+            if start is None:
+                gone.append(f"all of {tp.topic}-{tp.partition}")
+                del planned.positions[tp]
+            elif position < start:
+                gone.append(f"{tp.topic}-{tp.partition} {position}..{start - 1}")
+                planned.positions[tp] = start
+            elif position > end:
+                planned.refuse(
+                    "position_unknown",
+                    f"{tp.topic}-{tp.partition} ends at {end}, below {position}: the topic was "
+                    "created again",
+                )
+        if gone:
+            planned.refuse(
+                RECORDS_GONE,
+                f"Kafka no longer holds records {', '.join(gone[:_SHOWN_MAX])}: their rows are "
+                "removed and not loaded again",
+            )
+
+    def _keys(self, name: str) -> FloorKeys:
+        return floor_keys(self.config, name)
+
+
+def _added_paths(table: Table, snapshot: Snapshot) -> list[str]:
+    with storage_errors("reading manifests of a snapshot"):
+        return [
+            entry.data_file.file_path
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+            for entry in manifest.fetch_manifest_entry(table.io)
+            if entry.status == ManifestEntryStatus.ADDED
+            and entry.snapshot_id == snapshot.snapshot_id
+        ]

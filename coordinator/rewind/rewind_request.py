@@ -1,0 +1,45 @@
+"""What an operator asks of a rewind, as it comes from the node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from connect.model.layout import TopicPartition
+
+RECORDS_GONE = "records_gone"
+TABLES_UNKNOWN = "tables_unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RewindRequest:
+    """Where a connector goes back to; one of the first four is given.
+
+    Attributes:
+        timestamp_ms: the last commit at or before this instant.
+        snapshot_id: the commit that made this snapshot.
+        offsets: the last commit that is above none of these source offsets.
+        is_to_beginning: before the first commit of the connector.
+        tables: tables to change in addition to those of configuration and announcements.
+        accepted: codes of problems that the operator accepts.
+    """
+
+    timestamp_ms: int | None = None
+    snapshot_id: int | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_to_beginning: bool = False
+    tables: tuple[str, ...] = ()
+    accepted: frozenset[str] = frozenset()
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Self:
+        """Read the form of the REST API, which has validated it."""
+        return cls(
+            given["timestamp_ms"],
+            given["snapshot_id"],
+            {TopicPartition(t, p): at for t, p, at in given["offsets"]},
+            given["beginning"],
+            tuple(given["tables"]),
+            frozenset(given["accept"]),
+        )

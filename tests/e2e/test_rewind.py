@@ -1,0 +1,166 @@
+"""A connector that goes back to an earlier commit, and whose processes end on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.embedded.stack import Stack
+from connect.errors import RetriableError
+from tests.support.running_stack import RunningStack, numbered
+from tests.support.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
+
+STEPS = [
+    ("B1", "raise"),
+    ("B2", "crash"),  # the node
+    ("C11", "crash"),  # the coordinator process, after the catalog applied the first table
+    ("B3", "crash"),
+    ("B4", "raise"),
+    ("B5", "raise"),
+]
+
+
+@pytest.fixture(scope="module")
+def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which files arm failpoints of the node's processes."""
+    return tmp_path_factory.mktemp("armed")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
+    """A stack of these tests' own: its processes are killed."""
+    properties = {
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
+        with Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack:
+            made = RunningStack(stack)
+            yield made
+            made.close()
+
+
+class Case:
+    """A connector whose records go to two tables, after three commits.
+
+    Args:
+        running: the stack.
+    """
+
+    def __init__(self, running: RunningStack) -> None:
+        self.running = running
+        self.name = unique_name("rewound")
+        self.topic = running.topic("source", partitions=2)
+        self.tables = [f"rewound.{unique_name('t').replace('-', '_')}" for _ in range(2)]
+        for table in self.tables:
+            running.table(table)
+        config = running.connector(topics=self.topic, iceberg__tables=",".join(self.tables))
+        config["iceberg.control.topic"] = running.topic("control")
+        running.create(self.name, config)
+        self.snapshots = []
+        for round_number in range(3):
+            ten = numbered(10 * round_number, 10)
+            running.produce(self.topic, *ten, partition=round_number % 2)
+            self.check(10 * round_number + 10)
+            self.snapshots.append(self.head())
+
+    def head(self) -> int:
+        """Id of the first table's present snapshot."""
+        snapshot = self.running.catalog.load_table(self.tables[0]).current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+    def check(self, count: int) -> None:
+        """Wait for the rows; each is in both tables once."""
+        for table in self.tables:
+            rows = self.running.rows(table, count, self.name)
+            assert sorted(row["id"] for row in rows) == [*range(count)]
+
+    def rewind(self, *arguments: str) -> tuple[int, str]:
+        """Call the command; its status and output."""
+        return self.running.icefloe("rewind", self.name, *arguments)
+
+    def is_running(self) -> bool:
+        """Whether connector and tasks are."""
+        status = self.running.status(self.name)
+        parts = [status["connector"], *status["tasks"]]
+        return len(parts) > 1 and {part["state"] for part in parts} == {"RUNNING"}
+
+
+@pytest.fixture(scope="module")
+def case(running: RunningStack) -> Case:
+    """The connector of this module."""
+    return Case(running)
+
+
+def test_a_rewind_survives_a_crash_at_each_step(
+    running: RunningStack, case: Case, armed: Path
+) -> None:
+    """Nothing starts before the same command has finished; then each row is there once."""
+    target = f"--to-snapshot={case.snapshots[0]}"
+    status, said = case.rewind(target)
+    assert status == 2, said
+    assert f"source offset of {case.topic}-1: 10 -> 0" in said
+    assert "30 rows become 10" in said
+    assert case.is_running()
+    place = [target]
+    for point, action in STEPS:
+        file = armed / point
+        file.write_text(action, "utf-8")
+        status, said = case.rewind(*place, "--yes")
+        assert (status, file.exists()) == (3, False), (point, said)
+        place = []  # from now on it is begun
+        if point == "B2":
+            with pytest.raises(RetriableError, match="the node ended"):
+                running.until(lambda: False, lambda: "the end of the node")
+            running.stack.start_node()
+            running.stack.wait_for_node()
+        refused = running.api.put(f"/connectors/{case.name}/resume")
+        assert refused.status_code == 409, (point, refused.text)
+        if action == "crash":
+            running.until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
+    status, said = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
+    assert status == 1, said
+    status, said = case.rewind("--yes")
+    assert status == 0, said
+    for table in case.tables:
+        assert running.catalog.load_table(table).scan().to_arrow().num_rows == 10
+    running.request_state(case.name, "resume")
+    running.produce(case.topic, *numbered(30, 5))
+    case.check(35)
+    status, said = running.icefloe("audit", case.name)
+    assert status == 0, said
+
+
+def test_a_connector_is_loaded_again(running: RunningStack, case: Case) -> None:
+    """One command empties the tables and reads the topics from their beginning."""
+    status, said = case.rewind("--reload", "--yes")
+    assert status == 0, said
+    case.check(35)
+    running.until(case.is_running, lambda: f"{running.status(case.name)}")
+    running.produce(case.topic, *numbered(35, 5), partition=1)
+    case.check(40)
+
+
+def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case) -> None:
+    """The plan names its snapshot; nothing is changed, and the connector runs on."""
+    table = running.catalog.load_table(case.tables[1])
+    table.append(table.scan(limit=1).to_arrow())
+    foreign = running.catalog.load_table(case.tables[1]).current_snapshot()
+    assert foreign is not None
+    newest = running.catalog.load_table(case.tables[0]).current_snapshot()
+    assert newest is not None
+    status, said = case.rewind(f"--to-snapshot={newest.parent_snapshot_id}", "--yes")
+    assert status == 1, said
+    assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in said
+    running.until(case.is_running, lambda: f"{running.status(case.name)}")
+    status, said = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
+    assert status == 1, said
+    assert "no commit of the connector" in said
