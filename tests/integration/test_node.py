@@ -253,14 +253,14 @@ def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Top
     node.end()
     writer = TransactionalProducer(node.kafka, "somebody-else")
     writer.init()
-    value = {"properties": {"connector.class": "IcebergSinkConnector", "iceberg.nonsense": "1"}}
+    value = {"properties": {"connector.class": "IcebergSinkConnector", "iceberg.unknown": "1"}}
     topic = node.properties["config.storage.topic"]
     writer.transact([ProducerMessage(topic, b"connector-c", json.dumps(value).encode())])
     writer.close()
     node.start()
     node.until(lambda: node.status("c")[0] == "FAILED")
     trace = node.call("GET", "/connectors/c/status").json()["connector"]["trace"]
-    assert "iceberg.nonsense" in trace.splitlines()[0]
+    assert "Must specify table name(s)" in trace.splitlines()[0]
 
 
 @pytest.mark.faults

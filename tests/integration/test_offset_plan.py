@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.running_node import RunningNode
-from tests.support.stack import Topics
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 
@@ -62,21 +62,22 @@ def test_offsets_move_to_what_the_plan_shows(
     node: RunningNode, topics: Topics, kafka_properties: dict[str, str], admin: KafkaAdmin
 ) -> None:
     """Every target, with what is read again and skipped; nothing changes without ``--yes``."""
+    name = unique_name("plan")  # no other test has committed offsets in its group
     topic = topics.create("moved", partitions=2, retention_ms="-1")
     producer = Producer({**kafka_properties, "log_level": 0})
     for hour in range(3):
         producer.produce(topic, b"{}", partition=0, timestamp=T0_MS + hour * HOUR_MS)
     assert producer.flush(60) == 0
-    node.put("c", topic)
-    node.running("c", 1)
-    offsets = Offsets(node, "c")
+    node.put(name, topic)
+    node.running(name, 1)
+    offsets = Offsets(node, name)
 
     assert offsets.plan("--to-latest") == [(0, None, 3, 0, 3, None), (1, None, 0, 0, 0, None)]
     status, text = offsets("--to-latest", "--yes")
     assert (status, "must be in the STOPPED state" in text) == (1, True)
-    assert "connector c must be STOPPED" in text
-    assert node.call("PUT", "/connectors/c/stop").status_code == 204
-    node.until(lambda: node.has_stopped("c"))
+    assert f"connector {name} must be STOPPED" in text
+    assert node.call("PUT", f"/connectors/{name}/stop").status_code == 204
+    node.until(lambda: node.has_stopped(name))
     status, text = offsets("--to-latest", "--yes")
     assert status == 0, text
     assert "up to 3 records are skipped" in text
@@ -87,7 +88,7 @@ def test_offsets_move_to_what_the_plan_shows(
     status, text = offsets("--to-timestamp", str(T0_MS + 1))
     assert status == 2
     assert "up to 2 records are read again, and their rows are written a second time" in text
-    assert "icefloe rewind c" in text
+    assert f"icefloe rewind {name}" in text
     assert f"{topic}\t0\t3\t1\t2\t0" in text
     assert offsets.now() == {0: 3, 1: 0}
     assert offsets("--to-timestamp", "2026-01-02T03:04:05.001Z", "--yes")[0] == 0
@@ -111,7 +112,7 @@ def test_offsets_move_to_what_the_plan_shows(
         status, text = offsets(*arguments)
         assert (status, said in text) == (1, True), text
     assert offsets()[0] == offsets("--to-earliest", "--to-latest")[0] == 2
-    node.call("DELETE", "/connectors/c/offsets")
+    node.call("DELETE", f"/connectors/{name}/offsets")
     status, text = offsets("--shift-by", "1")
     assert (status, f"{topic}-0 has no committed offset" in text) == (1, True)
     assert node.icefloe("offsets", "set", "unknown", "--to-latest")[0] == 1
