@@ -33,12 +33,12 @@ from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
 from connect.node.metrics.statsd_reporter import StatsdReporter
-from connect.node.node_start import NodeStart
+from connect.node.node_start import NodeStart, child_spec
 from connect.node.notifications.notifier import NodeView, Notifier
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
 from connect.processes.backoff import BackoffPolicy
-from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
+from connect.processes.supervisor import OnEvent, SupervisedChild
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
@@ -315,15 +315,7 @@ def _maintenance_child(settings: NodeSettings, on_event: OnEvent) -> SupervisedC
     """Return a maintenance process that is not started; a dead one is replaced by the herder."""
     config = settings.config
     return SupervisedChild(
-        ChildSpec(
-            name=MAINTENANCE,
-            command=MAINTENANCE_COMMAND,
-            log_file=None
-            if config.is_log_on_stdout
-            else config.state_dir.resolve() / f"{MAINTENANCE}.log",
-            properties=config.properties,
-            environ=settings.started.environ,
-        ),
+        child_spec(MAINTENANCE, MAINTENANCE_COMMAND, config, settings.started.environ),
         on_event=on_event,
         clock=settings.clock,
         silence_ms_max=config.values["icefloe.child.silence.max.ms"],

@@ -121,15 +121,7 @@ class NodeStart:
         events = ChildEvents()
         children = {
             name: SupervisedChild(
-                ChildSpec(
-                    name=name,
-                    command=command,
-                    log_file=None
-                    if config.is_log_on_stdout
-                    else config.state_dir.resolve() / f"{name}.log",
-                    properties=config.properties,
-                    environ=environ,
-                ),
+                child_spec(name, command, config, environ),
                 on_event=events,
                 clock=clock,
                 silence_ms_max=config.values["icefloe.child.silence.max.ms"],
@@ -140,6 +132,20 @@ class NodeStart:
         for child in children.values():
             child.start()
         return cls(config, environ, clock, state_lock, listening, children, events)
+
+
+def child_spec(
+    name: str, command: Sequence[str], config: NodeConfig, environ: Mapping[str, str]
+) -> ChildSpec:
+    """Return how a child of the node is started; its log is a file or the node's own output."""
+    folder = None if config.is_log_on_stdout else config.state_dir.resolve()
+    return ChildSpec(
+        name=name,
+        command=command,
+        log_file=None if folder is None else folder / f"{name}.log",
+        properties=config.properties,
+        environ=environ,
+    )
 
 
 def _restarts(config: NodeConfig) -> BackoffPolicy:
