@@ -39,7 +39,7 @@ RULES = (
     Rule("refused", r"event type \d+ with payload", "type and payload contradict each other"),
     Rule(
         "refused",
-        r"Generic(Data|Delete)File lacks|negative count or size",
+        r"Generic(Data|Delete)File has no|negative count or size",
         "a manifest cannot hold a file of unknown size or count",
     ),
 )
