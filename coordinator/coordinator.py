@@ -34,7 +34,7 @@ from connect.protocol.lso_monitor import LsoMonitor
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import FanOut
+from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.inbox import Inbox, start_offsets
@@ -45,13 +45,13 @@ from coordinator.kernel.effects import (
     CommitOutcome,
     CommitTables,
     CompletionSent,
+    CurrentLogEnds,
     Effect,
     Envelope,
     Finish,
+    InitialLogEnds,
     Input,
     LayoutChanged,
-    LogEndSeen,
-    LogFound,
     RoundEnded,
     SendCompletion,
     SendStartCommit,
@@ -253,7 +253,7 @@ class _CoordinatorRun:
         inbox = Inbox(reader, positions, config.connect_group_id, reports.malformed)
         closing.callback(inbox.close)
         kernel = self._kernel()
-        kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
+        kernel.receive(InitialLogEnds(ends), wiring.clock.monotonic_ms())
         outbox = Outbox(
             self._producer,
             wiring.clock,
@@ -262,12 +262,12 @@ class _CoordinatorRun:
             control_group_id=config.control_group_id,
         )
         wiring.waits_for("the catalog")
-        fan_out = self._fan_out(control, topic_id, has_history=has_history)
+        committer = self._round_committer(control, topic_id, has_history=has_history)
         watch = _ControlTopicWatch(config, wiring, admin, control)
         first = {tp.partition: offset for tp, offset in positions.items()}
         log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
         owner = self._owner
-        return _CommitLoop(kernel, inbox, outbox, fan_out, watch, reports, wiring, owner, ends)
+        return _CommitLoop(kernel, inbox, outbox, committer, watch, reports, wiring, owner, ends)
 
     def _kernel(self) -> Kernel:
         config = self._config
@@ -282,9 +282,9 @@ class _CoordinatorRun:
             )
         )
 
-    def _fan_out(
+    def _round_committer(
         self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
-    ) -> FanOut:
+    ) -> RoundCommitter:
         config = self._config
         catalog = open_catalog(
             config.catalog_name,
@@ -302,15 +302,15 @@ class _CoordinatorRun:
             has_history=has_history,
             due=DueWork.reporting(config, self._wiring.on_event),
         )
-        fan_out = FanOut(
+        round_committer = RoundCommitter(
             committer,
             catalog,
             threads=max(1, config.commit_threads),
             is_atomic=config.multi_table_commit,
             name=config.name,
         )
-        self._closing.callback(fan_out.close)
-        return fan_out
+        self._closing.callback(round_committer.close)
+        return round_committer
 
 
 @dataclass(slots=True)
@@ -320,7 +320,7 @@ class _CommitLoop:
     kernel: Kernel
     inbox: Inbox
     outbox: Outbox
-    fan_out: FanOut
+    committer: RoundCommitter
     watch: _ControlTopicWatch
     reports: _Reports
     wiring: CoordinatorContext
@@ -338,7 +338,7 @@ class _CommitLoop:
             self.watch.check(self.inbox.partitions, self.kernel.announcements)
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:
-                self._receive(LogEndSeen(ends))
+                self._receive(CurrentLogEnds(ends))
             has_read = self._read()
             self._note_read()
             while not given.empty():
@@ -361,7 +361,7 @@ class _CommitLoop:
             self._receive(item)
             if _is_written(item):
                 failpoints.hit("C5")
-        for outcome in self.fan_out.outcomes():
+        for outcome in self.committer.outcomes():
             _note(outcome)
             self.owner.progressed()
             self._receive(outcome)
@@ -417,7 +417,7 @@ class _CommitLoop:
                 self.outbox.start_commit(effect)
             case CommitTables(commits):
                 failpoints.hit("C6")
-                self.fan_out.start(commits)
+                self.committer.start(commits)
             case SendCompletion():
                 self.outbox.completion(effect)
                 return [CompletionSent(effect.commit_id)]

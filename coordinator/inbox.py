@@ -23,7 +23,7 @@ from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.headers import decode_headers
 from control_schemas.legacy import legacy_event
-from coordinator.kernel.effects import Advanced, Envelope
+from coordinator.kernel.effects import Envelope, InboxAdvanced
 from coordinator.uncommitted_report import records_in
 
 
@@ -105,19 +105,19 @@ class Inbox:
         """Control partition -> next control offset to be read."""
         return {tp.partition: at for tp, at in self._reader.positions().items()}
 
-    def poll(self, timeout_ms: int) -> list[Envelope | Advanced]:
+    def poll(self, timeout_ms: int) -> list[Envelope | InboxAdvanced]:
         """Events of this connector in order, then how far the log was read.
 
         Raises:
             DataLost: ``legacy_announcement``: the sink's ancestor has not finished.
             RetriableError: the broker is away.
         """
-        out: list[Envelope | Advanced] = []
+        out: list[Envelope | InboxAdvanced] = []
         for record in self._reader.poll(timeout_ms):
             envelope = self._envelope(record)
             if envelope is not None:
                 out.append(envelope)
-        out.append(Advanced(self.positions))
+        out.append(InboxAdvanced(self.positions))
         return out
 
     def _envelope(self, record: KafkaRecord) -> Envelope | None:

@@ -37,16 +37,16 @@ from connect.gateways.catalog.catalog import CatalogGateway, TableChange
 from connect.gateways.catalog.catalog_errors import THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from coordinator.commit.floor import FloorKeys, TableState
-from coordinator.commit.prepared_manifests import Attempt, PreparedManifests
-from coordinator.commit.snapshots import Content, Staged, stage
+from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
+from coordinator.commit.snapshots import Content, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
 
 ATTEMPTS_MAX = 10
 READ_MS_MIN = 10_000
 PAUSE_MIN_MS = 20
 PAUSE_MAX_MS = 2_000
-PATIENCE_MS_MAX = 30_000
-PATIENCE_PAUSE_MS = 500
+THROTTLE_WAIT_MS_MAX = 30_000
+THROTTLE_PAUSE_MS = 500
 
 log = structlog.get_logger("coordinator")
 
@@ -62,7 +62,7 @@ class WaitingClock(Clock, Protocol):
 
 
 @dataclass(slots=True)
-class Patience:
+class ThrottleBackoff:
     """The bounded waits of one commit for a throttling catalog.
 
     Args:
@@ -70,8 +70,8 @@ class Patience:
     """
 
     clock: WaitingClock
-    _left_ms: int = PATIENCE_MS_MAX
-    _pause_ms: int = PATIENCE_PAUSE_MS
+    _left_ms: int = THROTTLE_WAIT_MS_MAX
+    _pause_ms: int = THROTTLE_PAUSE_MS
 
     def wait(self, error: IcefloeError) -> bool:
         """Wait as long as the answer asks; return False at once if it asks for none or too much."""
@@ -117,12 +117,12 @@ class StagedSnapshot:
     new_manifests: PreparedManifests
     expiry: TableExpiry | None = None
     is_in_doubt: bool = False
-    _staged: Staged | None = None
+    _staged: StagedUpdate | None = None
     _staged_for: str = ""
     _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
 
-    def on(self, table: Table, state: TableState, attempt: int) -> Staged:
+    def on(self, table: Table, state: TableState, attempt: int) -> StagedUpdate:
         """Return the snapshot on this table; written again if the table has changed.
 
         Raises:
@@ -136,7 +136,7 @@ class StagedSnapshot:
         self._staged, self.is_in_doubt = None, False
         self._attempt_files = []
         content = self.content
-        numbered = Attempt(content.snapshot_id, content.commit_uuid, attempt)
+        numbered = AttemptId(content.snapshot_id, content.commit_uuid, attempt)
         added = self.new_manifests.add(table, content.selection, numbered)
         now_ms = self.clock.now_ms()
         expired = self.expiry.due(table, self.keys, now_ms) if self.expiry else ()
@@ -199,7 +199,7 @@ class CommitAttempts:
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
     is_uncertain: bool = False
-    _prepared: Staged | None = None
+    _prepared: StagedUpdate | None = None
 
     def prepare(self, table: Table, state: TableState) -> TableChange:
         """Stage the first attempt, for a request with other tables; then call ``settle``.
@@ -279,7 +279,7 @@ class CommitAttempts:
         return done
 
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:
-        patience = Patience(self.clock)
+        throttle = ThrottleBackoff(self.clock)
         for attempt in range(first, ATTEMPTS_MAX):
             staged = self._prepared or self.snapshot.on(table, state, attempt)
             self._prepared = None
@@ -294,7 +294,7 @@ class CommitAttempts:
                 table = self._after(error)
                 if self.snapshot.is_in(table):
                     return CommittedTable(table, None)
-                has_waited = patience.wait(error)
+                has_waited = throttle.wait(error)
                 if isinstance(error, CommitRefused) and not has_waited:
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))

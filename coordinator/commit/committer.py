@@ -1,7 +1,7 @@
 """Commits one table's share of a round: once, or not at all.
 
-``commit`` does it all. For a request that several tables share (``fan_out``) the steps are apart:
-``begin`` for each table, the request, ``settle`` for each; the caller holds the ``lock`` of each.
+``commit`` does all steps. For a request that several tables share, ``multi_table_commit`` calls the
+steps: ``begin`` for each table, the request, ``settle`` for each. The caller holds each ``lock``.
 
 Rules of this file:
 - The floor decides what is new. A floor that moved without us means another coordinator.
@@ -151,7 +151,7 @@ class _Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ReadyCommit:
     """A table's commit that is ready to be attempted.
 
     Attributes:
@@ -265,34 +265,36 @@ class Committer:
         return self._commit_once(commit)
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
-        begun = self.begin(commit)
-        if not isinstance(begun, Begun):
-            return begun
-        return self._attempt(begun)
+        ready = self.begin(commit)
+        if not isinstance(ready, ReadyCommit):
+            return ready
+        return self._attempt(ready)
 
-    def _attempt(self, begun: Begun) -> TableCommitted:
-        return self._end(begun, partial(begun.attempts.commit, begun.table, begun.state))
+    def _attempt(self, ready: ReadyCommit) -> TableCommitted:
+        return self._end(ready, partial(ready.attempts.commit, ready.table, ready.state))
 
-    def commit_alone(self, begun: Begun) -> CommitOutcome:
+    def commit_alone(self, ready: ReadyCommit) -> CommitOutcome:
         """End a commit that was begun with a request for this table only; the lock must be held."""
         try:
-            return self._attempt(begun)
+            return self._attempt(ready)
         except _FloorMoved:
-            return self._commit(begun.commit)
+            return self._commit(ready.commit)
 
-    def settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
+    def settle(
+        self, ready: ReadyCommit, answer: CommitError | RetriableError | None
+    ) -> CommitOutcome:
         """End a commit that was prepared and sent together with others; the lock must be held.
 
         Args:
-            begun: the commit.
+            ready: the commit.
             answer: what the catalog said to all of them; None is success.
         """
         try:
-            return self._end(begun, partial(begun.attempts.settle, answer, begun.table))
+            return self._end(ready, partial(ready.attempts.settle, answer, ready.table))
         except _FloorMoved:
-            return self._commit(begun.commit)
+            return self._commit(ready.commit)
 
-    def begin(self, commit: TableCommit) -> Begun | TableCommitted:
+    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
         """Load the table and choose what is new to it; the lock must be held.
 
         Returns:
@@ -344,34 +346,34 @@ class Committer:
         attempts = CommitAttempts(
             self._catalog, commit.table.identifier, self.clock, snapshot, check
         )
-        return Begun(commit, memory, table, state, selection, offsets, attempts, started_ms)
+        return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
-    def _end(self, begun: Begun, work: Callable[[], CommittedTable]) -> TableCommitted:
-        commit, memory, attempts = begun.commit, begun.memory, begun.attempts
+    def _end(self, ready: ReadyCommit, work: Callable[[], CommittedTable]) -> TableCommitted:
+        commit, memory, attempts = ready.commit, ready.memory, ready.attempts
         snapshot_id = attempts.snapshot.content.snapshot_id
         try:
             done = work()
         finally:
             if attempts.is_uncertain:
-                memory.pending[snapshot_id] = begun.offsets
-        memory.floor = dict(begun.offsets)
+                memory.pending[snapshot_id] = ready.offsets
+        memory.floor = dict(ready.offsets)
         memory.manifests = done.manifests
         memory.pending.clear()
-        memory.held_files.committed(begun.selection.paths, snapshot_id, self.clock.now_ms())
-        old = _superseded_metadata(begun.table.metadata, done.table.metadata)
+        memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
+        old = _superseded_metadata(ready.table.metadata, done.table.metadata)
         delete_files(done.table.io, old)
-        self._cleaner.add(begun.table.metadata, attempts.snapshot.expiry, done.table)
+        self._cleaner.add(ready.table.metadata, attempts.snapshot.expiry, done.table)
         if self._due is not None:
             count = None if done.manifests is None else len(done.manifests[1])
-            files = begun.selection.data_files
+            files = ready.selection.data_files
             self._due.committed(str(commit.table), files, done.table.metadata, count)
         return TableCommitted(
             commit.table,
             commit.commit_id,
             snapshot_id,
-            begun.selection.files,
-            begun.selection.records,
-            self.clock.monotonic_ms() - begun.started_ms,
+            ready.selection.files,
+            ready.selection.records,
+            self.clock.monotonic_ms() - ready.started_ms,
         )
 
     def _memory(self, commit: TableCommit) -> _Memory:

@@ -2,11 +2,11 @@
 
 Rules of this file:
 - One request for all only where the operator says that the catalog is atomic. Even so its answer
-  is believed for no table: each is read, and what it lacks is committed alone.
+  decides about no table: each is read, and what it lacks is committed alone.
 - A table that cannot be loaded or written stays out of the request; one that failed after a
-  request for all goes alone until it is committed. So no table holds the others up for good.
-- A catalog that asks for patience (429) is sent the same request again, later; in the end its
-  tables wait for the next round, for requests for each would be more.
+  request for all goes alone until it is committed. No table delays the others for good.
+- A throttling catalog (429) gets the same request again, later. When the bound is reached, its
+  tables wait for the next round: one request per table would be more load.
 - A catalog may lose the second change of a table that is in one request twice: it is in it once.
 """
 
@@ -23,17 +23,17 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from coordinator.commit.commit_attempt import Patience
-from coordinator.commit.committer import Begun, Committer
+from coordinator.commit.commit_attempt import ThrottleBackoff
+from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 
 log = structlog.get_logger("coordinator")
 S = TypeVar("S")
 T = TypeVar("T")
-Prepared = tuple[Begun, TableChange]
+Prepared = tuple[ReadyCommit, TableChange]
 
 
-class FanOut:
+class RoundCommitter:
     """Commits in threads; outcomes are taken from ``outcomes`` by the thread that asked.
 
     Args:
@@ -80,10 +80,10 @@ class FanOut:
             yield from self._ended.get().result()
 
     def close(self) -> None:
-        """End, once nothing that was begun can land any more.
+        """End when no commit that was started can still be applied.
 
-        A commit of ours that landed later would be taken for another coordinator's to the next
-        session. Its time is bounded by that of its requests.
+        The next session would take a later commit for one of another coordinator. The time limits
+        of the requests bound the wait.
         """
         self._pool.shutdown(wait=True, cancel_futures=True)  # of a round for all, too
         self._rounds.shutdown(wait=True, cancel_futures=True)
@@ -94,9 +94,9 @@ class FanOut:
         with contextlib.ExitStack() as locks:
             for commit in sorted(commits, key=lambda c: c.table.identifier):
                 locks.enter_context(self._committer.lock(commit))
-            begun = self._each(self._prepare, commits)
-            outcomes = [b for b in begun if not isinstance(b, tuple)]
-            joint, single = self._chosen([b for b in begun if isinstance(b, tuple)])
+            ready = self._each(self._prepare, commits)
+            outcomes = [b for b in ready if not isinstance(b, tuple)]
+            joint, single = self._chosen([b for b in ready if isinstance(b, tuple)])
             if joint:
                 answer = self._send([change for _, change in joint])
                 settled = self._each(lambda p: self._settle(p[0], answer), joint)
@@ -121,8 +121,8 @@ class FanOut:
         return (joint, single) if len(joint) > 1 else ([], [*joint, *single])
 
     def _send(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
-        patience = Patience(self._committer.clock)
-        while (error := self._sent(changes)) is not None and patience.wait(error):
+        throttle = ThrottleBackoff(self._committer.clock)
+        while (error := self._sent(changes)) is not None and throttle.wait(error):
             pass
         return error
 
@@ -145,18 +145,20 @@ class FanOut:
 
     def _prepare(self, commit: TableCommit) -> Prepared | CommitOutcome:
         def prepared() -> Prepared | CommitOutcome:
-            begun = self._committer.begin(commit)
-            if not isinstance(begun, Begun):
-                return begun
-            return begun, begun.attempts.prepare(begun.table, begun.state)
+            ready = self._committer.begin(commit)
+            if not isinstance(ready, ReadyCommit):
+                return ready
+            return ready, ready.attempts.prepare(ready.table, ready.state)
 
         return self._committer.guarded(commit, prepared)
 
-    def _settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
-        return self._committer.guarded(begun.commit, lambda: self._committer.settle(begun, answer))
+    def _settle(
+        self, ready: ReadyCommit, answer: CommitError | RetriableError | None
+    ) -> CommitOutcome:
+        return self._committer.guarded(ready.commit, lambda: self._committer.settle(ready, answer))
 
-    def _commit_single(self, begun: Begun) -> CommitOutcome:
-        return self._committer.guarded(begun.commit, lambda: self._committer.commit_alone(begun))
+    def _commit_single(self, ready: ReadyCommit) -> CommitOutcome:
+        return self._committer.guarded(ready.commit, lambda: self._committer.commit_alone(ready))
 
     def _commit_alone(self, commit: TableCommit) -> list[CommitOutcome]:
         return [self._committer.commit(commit)]

@@ -32,7 +32,7 @@ from coordinator.commit.content_files import FileConverter
 from coordinator.commit.file_selection import Selection, SequenceStep
 from coordinator.commit.manifests import NewFile, avro_codec, last_sequence_number, manifest_set
 
-PARTS_MAX = 16
+GROUPS_MAX = 16
 """Sets of manifests kept for one table; more are written again as one."""
 
 _ADDED_SNAPSHOT_ID: Final = 6  # place among the fields of a ``ManifestFile``
@@ -40,7 +40,7 @@ Shape: TypeAlias = "tuple[UUID, int, frozenset[int], int, str]"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptId:
     """What manifests are written for.
 
     Attributes:
@@ -55,7 +55,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Added:
+class AddedManifests:
     """Manifests of the new files, as one snapshot lists them.
 
     They have no sequence number: each attempt gives them that of its snapshot.
@@ -68,7 +68,7 @@ class Added:
 
 
 @dataclass(slots=True)
-class _Part:
+class _ManifestGroup:
     """Manifests that were written together.
 
     Attributes:
@@ -103,7 +103,7 @@ class PreparedManifests:
     """
 
     is_sent: bool = False
-    _parts: list[_Part] = field(default_factory=list)
+    _groups: list[_ManifestGroup] = field(default_factory=list)
     _shape: Shape | None = None
     _io: FileIO | None = None
 
@@ -111,9 +111,9 @@ class PreparedManifests:
         """Delete what holds other files than these: skipped, or already in the table."""
         self._note_doubt()
         wanted = {f.file_path: f for f in _files(selection.steps)}
-        self._drop([p for p in self._parts if not _is_within(p, wanted)])
+        self._drop([g for g in self._groups if not _is_within(g, wanted)])
 
-    def add(self, table: Table, selection: Selection, attempt: Attempt) -> Added:
+    def add(self, table: Table, selection: Selection, attempt: AttemptId) -> AddedManifests:
         """Manifests of all files of a commit; only those that are missing are written.
 
         Args:
@@ -130,14 +130,14 @@ class PreparedManifests:
         shape = _shape(table)
         base = last_sequence_number(table) if selection.is_row_level else None
         if shape != self._shape:
-            self._drop(self._parts)
+            self._drop(self._groups)
             self._shape = shape
         missing = self._missing(selection, base, attempt.commit_uuid)
-        if missing and len(self._parts) >= PARTS_MAX:
-            self._drop(self._parts)
+        if missing and len(self._groups) >= GROUPS_MAX:
+            self._drop(self._groups)
             missing = selection.steps
         if missing:
-            self._parts.append(self._written(table, missing, base, attempt))
+            self._groups.append(self._written(table, missing, base, attempt))
         failpoints.hit("C8")
         return self._added(attempt.snapshot_id)
 
@@ -150,70 +150,70 @@ class PreparedManifests:
         self.is_sent = listed is None
         self._note_doubt()
         kept = {m.manifest_path for m in listed or ()}
-        for part in self._parts:
-            part.written = [path for path in part.written if path not in kept]
-        self._drop(self._parts)
+        for group in self._groups:
+            group.written = [path for path in group.written if path not in kept]
+        self._drop(self._groups)
 
     def discard(self) -> bool:
         """Delete everything that no snapshot can list; whether the store did so."""
         self._note_doubt()
-        return self._drop(self._parts)
+        return self._drop(self._groups)
 
     def _note_doubt(self) -> None:
         if self.is_sent:
-            for part in self._parts:
-                part.is_in_doubt = True
+            for group in self._groups:
+                group.is_in_doubt = True
             self.is_sent = False
 
     def _missing(
         self, selection: Selection, base: int | None, commit_uuid: str
     ) -> tuple[SequenceStep, ...]:
-        """The steps without manifests, after parts that are of no use were dropped."""
+        """The steps without manifests, after groups that are of no use were dropped."""
         wanted = {f.file_path: f for f in _files(selection.steps)}
         useful = []
         at = 0
-        for part in self._parts:
-            until = at + len(part.steps)
-            is_placed = base is None or selection.steps[at:until] == part.steps
-            if part.base != base or not is_placed or not _is_within(part, wanted):
+        for group in self._groups:
+            until = at + len(group.steps)
+            is_placed = base is None or selection.steps[at:until] == group.steps
+            if group.base != base or not is_placed or not _is_within(group, wanted):
                 if base is None:
                     continue
                 break
-            if not self._is_there(part, commit_uuid):
+            if not self._is_there(group, commit_uuid):
                 if base is None:
                     continue
                 break
-            useful.append(part)
+            useful.append(group)
             at = until
-        self._drop([p for p in self._parts if all(p is not u for u in useful)])
+        self._drop([g for g in self._groups if all(g is not u for u in useful)])
         if base is not None:
             return selection.steps[at:]
-        held = {f.file_path for part in useful for f in _files(part.steps)}
+        held = {f.file_path for group in useful for f in _files(group.steps)}
         left = (f for f in _files(selection.steps) if f.file_path not in held)
         step = SequenceStep(tuple(left), ())
         return (step,) if step.data_files else ()
 
-    def _is_there(self, part: _Part, commit_uuid: str) -> bool:
+    def _is_there(self, group: _ManifestGroup, commit_uuid: str) -> bool:
         """Whether the store still holds the manifests; it is asked once per commit."""
-        if part.commit_uuid == commit_uuid:
+        if group.commit_uuid == commit_uuid:
             return True
         assert self._io is not None
         try:
-            verify_written(self._io, part.sizes)
+            verify_written(self._io, group.sizes)
         except RetriableError as error:
             if isinstance(error.__cause__, OSError):  # the store did not answer
                 raise
             return False
-        part.commit_uuid = commit_uuid
+        group.commit_uuid = commit_uuid
         return True
 
     def _written(
-        self, table: Table, steps: tuple[SequenceStep, ...], base: int | None, attempt: Attempt
-    ) -> _Part:
+        self, table: Table, steps: tuple[SequenceStep, ...], base: int | None, attempt: AttemptId
+    ) -> _ManifestGroup:
         metadata = table.metadata
         convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
-        out = _Part(steps, base, attempt.commit_uuid)
-        first = 0 if base is None else base + 1 + sum(len(p.steps) for p in self._parts)
+        out = _ManifestGroup(steps, base, attempt.commit_uuid)
+        first = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)
         new: tuple[list[NewFile], list[NewFile]] = ([], [])
         for number, step in enumerate(steps, start=first):
             for files, chosen in zip((step.data_files, step.delete_files), new, strict=True):
@@ -234,22 +234,22 @@ class PreparedManifests:
             raise
         return out
 
-    def _added(self, snapshot_id: int) -> Added:
-        out = Added()
+    def _added(self, snapshot_id: int) -> AddedManifests:
+        out = AddedManifests()
         partitions: set[Any] = set()
-        for part in self._parts:
-            out.data += (_listed_by(m, snapshot_id) for m in part.data)
-            out.deletes += (_listed_by(m, snapshot_id) for m in part.deletes)
-            partitions |= part.partitions
-            for name, count in vars(part.metrics).items():
+        for group in self._groups:
+            out.data += (_listed_by(m, snapshot_id) for m in group.data)
+            out.deletes += (_listed_by(m, snapshot_id) for m in group.deletes)
+            partitions |= group.partitions
+            for name, count in vars(group.metrics).items():
                 setattr(out.metrics, name, getattr(out.metrics, name) + count)
         out.partitions = len(partitions)
         return out
 
-    def _drop(self, parts: Sequence[_Part]) -> bool:
-        dropped = list(parts)
-        self._parts = [p for p in self._parts if all(p is not d for d in dropped)]
-        certain = chain.from_iterable(p.written for p in dropped if not p.is_in_doubt)
+    def _drop(self, groups: Sequence[_ManifestGroup]) -> bool:
+        dropped = list(groups)
+        self._groups = [g for g in self._groups if all(g is not d for d in dropped)]
+        certain = chain.from_iterable(g.written for g in dropped if not g.is_in_doubt)
         paths = list(certain)
         return not paths or (self._io is not None and delete_files(self._io, paths) > 0)
 
@@ -270,8 +270,8 @@ def _files(steps: Sequence[SequenceStep]) -> list[ContentFile]:
     return [f for s in steps for f in (*s.data_files, *s.delete_files)]
 
 
-def _is_within(part: _Part, wanted: dict[str, ContentFile]) -> bool:
-    return all(wanted.get(f.file_path) == f for f in _files(part.steps))
+def _is_within(group: _ManifestGroup, wanted: dict[str, ContentFile]) -> bool:
+    return all(wanted.get(f.file_path) == f for f in _files(group.steps))
 
 
 def _listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:

@@ -46,7 +46,7 @@ from coordinator.commit.manifests import (
     manifest_set,
     with_sequence_number,
 )
-from coordinator.commit.prepared_manifests import Added
+from coordinator.commit.prepared_manifests import AddedManifests
 
 CLOCK_SKEW_MS_MAX = 60_000
 _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
@@ -76,7 +76,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedUpdate:
     """One attempt.
 
     Attributes:
@@ -98,13 +98,13 @@ def stage(
     keys: FloorKeys,
     content: Content,
     *,
-    added: Added,
+    added: AddedManifests,
     existing: Sequence[ManifestFile],
     written: list[str],
     attempt: int,
     now_ms: int,
     expired: Sequence[int] = (),
-) -> Staged:
+) -> StagedUpdate:
     """Merge manifests where due, write the list, and put the change together.
 
     Args:
@@ -164,7 +164,7 @@ def stage(
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
     present = None if state.is_branch_missing else state.replaced or state.head
     expected = None if present is None else present.snapshot_id
-    return Staged(
+    return StagedUpdate(
         snapshot,
         updates,
         (
@@ -235,7 +235,7 @@ def _timestamp_ms(table: Table, now_ms: int) -> int:
     return max(now_ms, last_ms)
 
 
-def _summary(content: Content, added: Added, parent: Snapshot | None) -> Summary:
+def _summary(content: Content, added: AddedManifests, parent: Snapshot | None) -> Summary:
     if not content.selection.is_row_level:
         operation = Operation.APPEND
     elif added.data:

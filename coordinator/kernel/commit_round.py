@@ -50,7 +50,7 @@ class KernelSettings:
 
 
 @dataclass(slots=True)
-class Answers:
+class TaskAnswers:
     """What the tasks answered to one StartCommit.
 
     Attributes:
@@ -99,7 +99,7 @@ class Round:
     commit_id: UUID
     started_ms: int
     repeated_ms: int
-    answers: Answers = field(default_factory=Answers)
+    answers: TaskAnswers = field(default_factory=TaskAnswers)
     closed_at: Mapping[int, int] = field(default_factory=dict)
     is_partial: bool = False
     leaves_tables_out: bool = False

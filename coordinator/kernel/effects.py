@@ -111,14 +111,14 @@ CommitOutcome: TypeAlias = TableCommitted | TableFailed | CoordinatorFenced
 
 
 @dataclass(frozen=True, slots=True)
-class Advanced:
+class InboxAdvanced:
     """The inbox read up to these next control offsets (foreign events and markers included)."""
 
     positions: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LogFound:
+class InitialLogEnds:
     """How far the control log went when this kernel began.
 
     What lies below may be announced by predecessors, in any control partition (Java's keys are
@@ -132,7 +132,7 @@ class LogFound:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEndSeen:
+class CurrentLogEnds:
     """How far the control log goes now.
 
     Every event read before this request belongs to a transaction that ends below.
@@ -196,9 +196,9 @@ class TableDecision:
 
 Input: TypeAlias = (
     Envelope
-    | Advanced
-    | LogFound
-    | LogEndSeen
+    | InboxAdvanced
+    | InitialLogEnds
+    | CurrentLogEnds
     | Tick
     | LayoutChanged
     | Finish

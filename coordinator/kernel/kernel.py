@@ -33,18 +33,18 @@ from control_schemas.events import CommitComplete, DataComplete, DataWritten
 from coordinator.kernel.announcements import Announcements
 from coordinator.kernel.commit_round import KernelSettings, Round, Schedule
 from coordinator.kernel.effects import (
-    Advanced,
     CommitOutcome,
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
+    CurrentLogEnds,
     Effect,
     Envelope,
     Finish,
+    InboxAdvanced,
+    InitialLogEnds,
     Input,
     LayoutChanged,
-    LogEndSeen,
-    LogFound,
     SendCompletion,
     SendStartCommit,
     Stop,
@@ -56,7 +56,7 @@ from coordinator.kernel.effects import (
 )
 from coordinator.kernel.failed_tables import FailedTables
 from coordinator.kernel.offsets import ControlPositions, RangeLedger, group_offsets
-from coordinator.kernel.valid_through import Claims
+from coordinator.kernel.valid_through import ValidThroughClaims
 
 
 class Phase(enum.Enum):
@@ -88,7 +88,7 @@ class Kernel:
         self.failures = FailedTables()
         self._settings = settings
         self._schedule = Schedule(settings)
-        self._claims = Claims(settings.future_max_ms)
+        self._claims = ValidThroughClaims(settings.future_max_ms)
         self._positions = ControlPositions()
         self._ledger = RangeLedger(settings.ranges_from)
         self._layout: Layout | None = None
@@ -125,9 +125,9 @@ class Kernel:
                 return self._on_tick(given, now_ms)
             case Envelope():
                 return self._on_envelope(given)
-            case Advanced(positions):
+            case InboxAdvanced(positions):
                 return self._on_advanced(positions)
-            case LogEndSeen() | LogFound():
+            case CurrentLogEnds() | InitialLogEnds():
                 return self._on_log_end(given)
             case TableCommitted() | TableFailed() | CoordinatorFenced():
                 return self._on_outcome(given)
@@ -142,8 +142,8 @@ class Kernel:
 
     # ------------------------------------------------------------------ reading
 
-    def _on_log_end(self, given: LogFound | LogEndSeen) -> list[Effect]:
-        if isinstance(given, LogFound):
+    def _on_log_end(self, given: InitialLogEnds | CurrentLogEnds) -> list[Effect]:
+        if isinstance(given, InitialLogEnds):
             self._positions.found(given.ends)
         else:
             self.announcements.see_ends(given.ends, self._positions.next_offsets)

@@ -33,7 +33,7 @@ def timestamps(
     }
 
 
-class Claims:
+class ValidThroughClaims:
     """The last VTTS that was claimed, and what the next round may claim.
 
     Args:

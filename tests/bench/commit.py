@@ -27,7 +27,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import FanOut
+from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.stack import RestCatalog, answers
 from tests.support.tables import announced, connector, made_up_file, reference, table_commit
@@ -138,13 +138,15 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     for threads in (4, 16, 32, 50):
         for is_atomic in (False, True):
             committer = Committer(gateway, connector("c", names), SystemClock())
-            fan_out = FanOut(committer, gateway, threads=threads, is_atomic=is_atomic, name="bench")
+            round_committer = RoundCommitter(
+                committer, gateway, threads=threads, is_atomic=is_atomic, name="bench"
+            )
             spent = []
             for _ in range(6):
                 commits = [_round(table, offset, 10) for table in made]
                 offset += 1
-                spent.append(_fan_out_ms(fan_out, commits))
-            fan_out.close()
+                spent.append(_commit_ms(round_committer, commits))
+            round_committer.close()
             how = "in one request" if is_atomic else "each alone"
             wall, cpu = (
                 statistics.median(measurements) for measurements in zip(*spent[1:], strict=True)
@@ -157,12 +159,12 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     server.stop(timeout_ms=5_000)
 
 
-def _fan_out_ms(fan_out: FanOut, commits: list[TableCommit]) -> tuple[float, float]:
+def _commit_ms(round_committer: RoundCommitter, commits: list[TableCommit]) -> tuple[float, float]:
     start, cpu = time.perf_counter(), time.process_time()
-    fan_out.start(commits)
+    round_committer.start(commits)
     left = len(commits)
     while left:
-        for outcome in fan_out.outcomes():
+        for outcome in round_committer.outcomes():
             assert isinstance(outcome, TableCommitted), outcome
             left -= 1
         time.sleep(0.005)

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from connect import failpoints
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import FanOut
+from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy
 from tests.support.places import SCHEMA
@@ -49,7 +49,7 @@ class Tables:
         self.tables = [catalog.create(("db", f"{base}-{n}"), SCHEMA) for n in range(count)]
         names = [".".join(t.name()) for t in self.tables]
         self.committer = Committer(catalog, connector("c", names), QuickClock())
-        self.fan_out = FanOut(
+        self.round_committer = RoundCommitter(
             self.committer, catalog, threads=count, is_atomic=together, name="test"
         )
         self.announced: dict[tuple[str, ...], list[str]] = {t.name(): [] for t in self.tables}
@@ -67,10 +67,10 @@ class Tables:
 
     def commit(self, commits: Sequence[TableCommit]) -> dict[tuple[str, ...], CommitOutcome]:
         """One round of the fan-out; waits for all outcomes."""
-        self.fan_out.start(commits)
+        self.round_committer.start(commits)
         found: list[CommitOutcome] = []
         while len(found) < len(commits):  # the test's timeout bounds it
-            found += self.fan_out.outcomes()
+            found += self.round_committer.outcomes()
             time.sleep(0.005)
         return {o.table.identifier: o for o in found}
 
@@ -158,7 +158,7 @@ def test_a_table_committed_singly(proxy: FaultyProxy, patient: CatalogGateway, w
         assert rounds == (2 if where == "refused" and what in REFUSED else 1), what
         is_sent_again = where == "refused" or what in {"401", "419"}
         assert (proxy.commits, proxy.applied) == (1 + is_sent_again, 1), what
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=1 + len(ANSWERS))
 
 
@@ -172,7 +172,7 @@ def test_many_tables_committed_singly(
         proxy.faults.extend([f"{where}:{what}"] * MANY)
         tables.commit_all(tables.round())
         proxy.faults.clear()  # a client that sends again takes two of them
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=1 + len(ANSWERS))
 
 
@@ -190,7 +190,7 @@ def test_tables_committed_together(
         requests = 1 + (what == "429")  # after 429 the request is sent again
         alone = 0 if (where, what) == ("refused", "429") else left
         assert (proxy.transactions, proxy.commits) == (requests, requests + alone), what
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=1 + len(answers))
 
 
@@ -210,7 +210,7 @@ def test_a_throttling_catalog_is_not_sent_more(proxy: FaultyProxy, patient: Cata
     proxy.commits = proxy.transactions = 0
     assert tables.commit_all(commits) == 1
     assert (proxy.transactions, proxy.commits) == (1, 1)
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=2)
 
 
@@ -232,7 +232,7 @@ def test_a_catalog_that_hangs(
     proxy.faults.extend([f"{where}:hang"] * (1 if together else count))
     tables.commit_all(tables.round())
     tables.commit_all(tables.round())
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=3)
 
 
@@ -245,7 +245,7 @@ def test_faults_follow_faults(proxy: FaultyProxy, patient: CatalogGateway) -> No
         proxy.faults.extend([first, second])
         tables.commit_all(tables.round())
         assert not proxy.faults
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=1 + len(firsts) * len(seconds))
 
 
@@ -264,7 +264,7 @@ def test_an_error_at_any_point_of_a_common_commit_is_survived(
     failed = [o for o in outcomes.values() if isinstance(o, TableFailed)]
     assert len(failed) == (point in {"C7", "C8", "C9", "C12"})
     tables.commit_all(commits)
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.check(snapshots=1)
 
 
@@ -282,7 +282,7 @@ def test_one_broken_table_does_not_hold_up_the_others(
     assert (broken.code, broken.is_retriable) == ("table_missing", False)
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
     assert (proxy.transactions, proxy.commits) == (1, 1)
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.tables.remove(gone)
     tables.check(snapshots=2)
 
@@ -306,7 +306,7 @@ def test_a_table_dropped_on_the_way_fails_alone(
     assert isinstance(broken, TableFailed)
     assert broken.code == "table_missing"
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.tables.remove(gone)
     tables.check(snapshots=2)
 
@@ -331,7 +331,7 @@ def test_a_table_that_fails_goes_alone_until_it_is_committed(
     proxy.transactions = proxy.commits = 0
     tables.commit_all(tables.round())
     assert (proxy.transactions, proxy.commits) == (1, 1)
-    tables.fan_out.close()
+    tables.round_committer.close()
     for table in tables.tables:
         files = _paths(tables.catalog.load(table.name()))
         assert Counter(files) == Counter(tables.announced[table.name()])
@@ -356,7 +356,7 @@ def test_a_concurrent_writer_costs_no_row(
     outcomes = tables.commit(tables.round())
     direct.close()
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
-    tables.fan_out.close()
+    tables.round_committer.close()
     tables.announced[victim.name()].append(file.file_path)
     for table in tables.tables:
         now = tables.catalog.load(table.name())
@@ -367,12 +367,12 @@ def test_a_table_under_two_names_is_sent_once(proxy: FaultyProxy, patient: Catal
     """Iceberg's server drops the second change of a table; ours goes in a request of its own."""
     tables = _after_a_round(patient, 2, together=True)
     double = tables.tables[0].name()
-    prepared = [tables.fan_out._prepare(c) for c in tables.round()]
+    prepared = [tables.round_committer._prepare(c) for c in tables.round()]
     assert all(isinstance(p, tuple) for p in prepared)
-    joint, single = tables.fan_out._chosen([*prepared, prepared[0]])
+    joint, single = tables.round_committer._chosen([*prepared, prepared[0]])
     assert [p[1].table.name() for p in single] == [double]
     assert len(joint) == 2
-    tables.fan_out.close()
+    tables.round_committer.close()
     assert proxy.commits == 1
 
 
@@ -384,7 +384,7 @@ def test_a_catalog_without_transactions_is_asked_once(
     tables = Tables(gateway, MANY, together=True)
     for _ in range(2):
         assert tables.commit_all(tables.round()) == 1
-    assert not tables.fan_out._is_atomic
-    tables.fan_out.close()
+    assert not tables.round_committer._is_atomic
+    tables.round_committer.close()
     tables.check(snapshots=2)
     gateway.close()

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_errors import request_error
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import FanOut
+from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.places import SCHEMA, Place, paths_of
 from tests.support.tables import (
@@ -66,15 +66,17 @@ class Three:
 
     def run(self, commits: Sequence[TableCommit], *, is_atomic: bool) -> dict[str, CommitOutcome]:
         """What became of a round, by table."""
-        fan_out = FanOut(self.committer, self.catalog, threads=2, is_atomic=is_atomic, name="c")
+        round_committer = RoundCommitter(
+            self.committer, self.catalog, threads=2, is_atomic=is_atomic, name="c"
+        )
         outcomes: dict[str, CommitOutcome] = {}
-        fan_out.start(commits)
+        round_committer.start(commits)
         try:
             while len(outcomes) < len(commits):
-                outcomes |= {o.table.identifier[-1]: o for o in fan_out.outcomes()}
+                outcomes |= {o.table.identifier[-1]: o for o in round_committer.outcomes()}
                 time.sleep(0.01)
         finally:
-            fan_out.close()
+            round_committer.close()
         return outcomes
 
 

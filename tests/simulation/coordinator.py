@@ -24,13 +24,13 @@ from control_schemas.events import (
 from coordinator.inbox import start_offsets
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
-    Advanced,
     CommitTables,
     CompletionSent,
+    CurrentLogEnds,
     Finish,
+    InboxAdvanced,
+    InitialLogEnds,
     LayoutChanged,
-    LogEndSeen,
-    LogFound,
     RoundEnded,
     SendCompletion,
     SendStartCommit,
@@ -118,7 +118,7 @@ class Coordinator(Actor):
         kernel, given, commits = self.kernel, self.given, self.commits
         if "old announcements need not be read" not in world.bugs:
             is_mistaken = "stable offset taken for the log's end" in world.bugs
-            given.append(LogFound(self._ends(is_stable=is_mistaken)))
+            given.append(InitialLogEnds(self._ends(is_stable=is_mistaken)))
         yield False
         ticked_ms = 0
         collecting, idle = Phase.COLLECTING, Phase.IDLE  # an enum member costs a lookup
@@ -137,7 +137,7 @@ class Coordinator(Actor):
                         world.now_ms += world.pick(world.timeout_ms)
             if kernel.announcements.by_table and not world.pick(6):
                 is_mistaken = "stable offset taken for an answer's end" in world.bugs
-                given.append(LogEndSeen(self._ends(is_stable=is_mistaken)))
+                given.append(CurrentLogEnds(self._ends(is_stable=is_mistaken)))
             while given:
                 is_idle, has_received = False, True
                 item = given.pop(0)
@@ -217,7 +217,7 @@ class Coordinator(Actor):
         if after == before:
             return None
         positions[partition] = after
-        polled.append(Advanced(dict(positions)))
+        polled.append(InboxAdvanced(dict(positions)))
         return polled
 
     def _act(self, effect: Any, committer: Committer) -> Iterable[bool]:

@@ -255,7 +255,7 @@ class Task(Actor):
         self.batch = 0
 
     def _claim(self, partition: int, end_seen_us: int | None) -> int | None:
-        """Return the partition's timestamp, as ``worker.task.read_ledger.Ledger`` computes it."""
+        """Return the timestamp that ``worker.task.read_ledger.ReadLedger`` computes."""
         world = self.world
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]

@@ -179,12 +179,12 @@ def progress_row(tp: TopicPartition, progress: PartitionProgress) -> tuple[str, 
     return "progress", _dump([tp.topic, tp.partition, *dataclasses.astuple(progress)])
 
 
-def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
+def dead_letter_row(dead_letter: DeadLetter) -> tuple[str, bytes]:
     """Return the row of a refused record."""
-    r = letter.record
+    r = dead_letter.record
     record = [r.topic, r.partition, r.offset, r.timestamp_ms, r.timestamp_type]
     raw = [_b64(r.key), _b64(r.value), [[name, _b64(value)] for name, value in r.headers]]
-    return "dead_letter", _dump([record, raw, error_json(letter.error)])
+    return "dead_letter", _dump([record, raw, error_json(dead_letter.error)])
 
 
 def table_request_row(request: TableRequest) -> tuple[str, bytes]:

@@ -116,15 +116,15 @@ class RecordPath:
             self._keep(DeadLetter(record, error))
             return DEAD
 
-    def _keep(self, letter: DeadLetter) -> None:
-        self._dead_letter_bytes += letter.size
+    def _keep(self, dead_letter: DeadLetter) -> None:
+        self._dead_letter_bytes += dead_letter.size
         if self.dead_letters and self._dead_letter_bytes > self._spec.limits.dead_letter_bytes_max:
             raise RetriableError(
                 f"{len(self.dead_letters) + 1} dead letters of one batch take more than "
                 f"{self._spec.limits.dead_letter_bytes_max} bytes, and it cannot be made smaller",
                 code=DEAD_LETTERS_FULL,
             )
-        self.dead_letters.append(letter)
+        self.dead_letters.append(dead_letter)
 
     def rows(self) -> Iterable[tuple[TableWriter, pa.Table, Marks]]:
         """Return the rows taken since the last call, in the tables' Arrow schemas."""

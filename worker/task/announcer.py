@@ -83,21 +83,21 @@ class Announcer:
             Fenced, RetriableError: as ``TransactionalProducer.transact``.
         """
         events = list(self.events(commit_id, answer))
-        letters = list(self._letters(answer))
+        dead_letters = list(self._dead_letters(answer))
         try:
             self.producer.transact(
-                [*(message for _, message in letters), *events],
+                [*(message for _, message in dead_letters), *events],
                 group_id=self.connect_group_id,
                 offsets=answer.offsets,
                 on_stage=_hit,
             )
         except ConfigError as e:
-            if e.code == TOO_LARGE and letters:  # at least the largest one is too large
-                record = max(letters, key=lambda letter: _size(letter[1]))[0].record
+            if e.code == TOO_LARGE and dead_letters:  # at least the largest one is too large
+                record = max(dead_letters, key=lambda dead_letter: _size(dead_letter[1]))[0].record
                 e.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
         failpoints.hit("W11")
-        return len(letters)
+        return len(dead_letters)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store source offsets without events; errors as ``announce``."""
@@ -131,19 +131,19 @@ class Announcer:
             ),
         )
 
-    def _letters(self, answer: TaskAnnouncement) -> Iterator[tuple[Any, ProducerMessage]]:
+    def _dead_letters(self, answer: TaskAnnouncement) -> Iterator[tuple[Any, ProducerMessage]]:
         for batch in answer.batches:
-            for letter in batch.dead_letters:
-                message = self.dead_letter(letter)
+            for dead_letter in batch.dead_letters:
+                message = self.dead_letter(dead_letter)
                 if message is not None:
-                    self._refuse_too_large(letter, message)
-                    yield letter, message
+                    self._refuse_too_large(dead_letter, message)
+                    yield dead_letter, message
 
-    def _refuse_too_large(self, letter: Any, message: ProducerMessage) -> None:
+    def _refuse_too_large(self, dead_letter: Any, message: ProducerMessage) -> None:
         """Refuse a dead letter that exceeds a request: no byte of its record may be dropped."""
         size = _size(message) + MESSAGE_OVERHEAD_BYTES
         if size > self.producer.request_bytes_max:
-            record = letter.record
+            record = dead_letter.record
             raise ConfigError(
                 f"a dead letter of {size} bytes is larger than max.request.size "
                 f"({self.producer.request_bytes_max}): raise producer.override.max.request.size, "

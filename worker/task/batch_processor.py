@@ -19,7 +19,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.dead_letter_limits import DeadLetterLimits
-from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
 from worker.task.task_context import BatchRunner
 from worker.task.task_metrics import TaskMetrics
 
@@ -43,7 +43,7 @@ class BatchProcessor:
     runner: BatchRunner
     errors: RecordErrors
     limits: DeadLetterLimits
-    ledger: Ledger
+    ledger: ReadLedger
     sizes: ReadSizes
     metrics: TaskMetrics
     clock: Clock
@@ -103,10 +103,10 @@ class RecordErrors:
         if count:
             self.metrics.errors.add(count=count, at_ms=self.clock.now_ms())
         if self.config.errors.log_enable:
-            for letter in batch.dead_letters:
-                record = letter.record
+            for dead_letter in batch.dead_letters:
+                record = dead_letter.record
                 self._log(
-                    letter.error,
+                    dead_letter.error,
                     is_tolerated=True,
                     topic=record.topic,
                     partition=record.partition,

@@ -47,14 +47,14 @@ class PipelineRunner:
     Args:
         config: the connector, placeholders resolved.
         tables: its tables; closed with the runner.
-        letters: the dead letter table, if the connector has one.
+        dead_letter_table: where dead letters become rows, if the connector has one.
         task: number of the task, for dead letters.
         query: the connector's ``Sql`` transformation, if it has one.
     """
 
     config: ConnectorConfig
     tables: TaskTables
-    letters: DeadLetterTable
+    dead_letter_table: DeadLetterTable
     task: int = 0
     query: SparkQuery | None = None
 
@@ -114,9 +114,9 @@ class PipelineRunner:
             connector=self.config.name,
         )
 
-    def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
+    def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when there is no topic."""
-        return message(letter.record, letter.error, self.config, task_id=self.task)
+        return message(dead_letter.record, dead_letter.error, self.config, task_id=self.task)
 
     def refresh(self) -> None:
         """Load the tables, and those that a query joins, again when they are due."""
@@ -135,7 +135,7 @@ class PipelineRunner:
             tuple((references[name], files) for name, files in step.items())
             for step in result.steps
         ]
-        refused = self.letters.write(result.dead_letters)
+        refused = self.dead_letter_table.write(result.dead_letters)
         if refused:  # added to the last step: there must not be more steps than records
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
         return WrittenBatch(ranges, result.progress, tuple(steps), result.dead_letters, result.rows)
@@ -198,7 +198,7 @@ def make_runner(
     )
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)
-    letters = DeadLetterTable(config, catalog, clock, assignment.task)
+    dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
     plan = sql_plan(config)
     query = None
     if plan is not None:
@@ -209,4 +209,4 @@ def make_runner(
         except BaseException:
             catalog.close()
             raise
-    return PipelineRunner(config, tables, letters, assignment.task, query)
+    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query)

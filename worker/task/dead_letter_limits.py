@@ -64,7 +64,7 @@ class DeadLetterLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _BatchCounts:
     """One batch: the number of dead letters by code, and the first record of each code."""
 
     read: int
@@ -82,7 +82,7 @@ class DeadLetterRatio:
     """
 
     ratio_max: float
-    _window: deque[_Counted] = field(default_factory=deque, init=False)
+    _window: deque[_BatchCounts] = field(default_factory=deque, init=False)
     _read: int = field(default=0, init=False)
     _refused: int = field(default=0, init=False)
 
@@ -124,17 +124,17 @@ class DeadLetterRatio:
         )
 
 
-def _counted(batch: WrittenBatch) -> _Counted:
+def _counted(batch: WrittenBatch) -> _BatchCounts:
     firsts: dict[str, tuple[TopicPartition, int, str]] = {}
     codes: Counter[str] = Counter()
-    letter: DeadLetter
-    for letter in batch.dead_letters:
-        record, code = letter.record, letter.error.code
+    dead_letter: DeadLetter
+    for dead_letter in batch.dead_letters:
+        record, code = dead_letter.record, dead_letter.error.code
         codes[code] += 1
         if code not in firsts:
             tp = TopicPartition(record.topic, record.partition)
-            firsts[code] = (tp, record.offset, letter.error.stage)
-    return _Counted(
+            firsts[code] = (tp, record.offset, dead_letter.error.stage)
+    return _BatchCounts(
         sum(counted.read for counted in batch.progress.values()),
         sum(counted.dead_lettered for counted in batch.progress.values()),
         codes,
@@ -146,14 +146,14 @@ def _counted(batch: WrittenBatch) -> _Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class _LetterRun:
+class _DeadLetterRun:
     """Dead letters of one source partition with nothing between them."""
 
     count: int
     first: DeadLetter
 
-    def with_more(self, count: int) -> _LetterRun:
-        return _LetterRun(self.count + count, self.first)
+    def with_more(self, count: int) -> _DeadLetterRun:
+        return _DeadLetterRun(self.count + count, self.first)
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class DeadLetterRuns:
     """
 
     run_max: int
-    _open: dict[TopicPartition, _LetterRun] = field(default_factory=dict, init=False)
+    _open: dict[TopicPartition, _DeadLetterRun] = field(default_factory=dict, init=False)
 
     def add(self, batch: WrittenBatch) -> None:
         """Check a batch together with the runs that earlier batches left open.
@@ -175,15 +175,15 @@ class DeadLetterRuns:
         """
         if not self.run_max:
             return
-        letters: dict[TopicPartition, list[DeadLetter]] = {}
-        for letter in batch.dead_letters:
-            tp = TopicPartition(letter.record.topic, letter.record.partition)
-            letters.setdefault(tp, []).append(letter)
+        dead_letters: dict[TopicPartition, list[DeadLetter]] = {}
+        for dead_letter in batch.dead_letters:
+            tp = TopicPartition(dead_letter.record.topic, dead_letter.record.partition)
+            dead_letters.setdefault(tp, []).append(dead_letter)
         for tp, counted in batch.progress.items():
             if not counted.read:
                 continue
             before = self._open.pop(tp, None)
-            own = sorted(letters.get(tp, ()), key=lambda each: each.record.offset)
+            own = sorted(dead_letters.get(tp, ()), key=lambda each: each.record.offset)
             runs = _runs(own, counted.read, batch.ranges.starts[tp], before)
             for run in runs:
                 if run.count > self.run_max:
@@ -192,7 +192,7 @@ class DeadLetterRuns:
             if runs and (is_all or own[-1].record.offset + 1 == batch.ranges.ends[tp]):
                 self._open[tp] = runs[-1]
 
-    def _error(self, tp: TopicPartition, run: _LetterRun) -> RecordError:
+    def _error(self, tp: TopicPartition, run: _DeadLetterRun) -> RecordError:
         first = run.first
         return RecordError(
             f"{run.count:,} dead letters in a row, more than {MAX_RUN}={self.run_max} allows: "
@@ -206,21 +206,21 @@ class DeadLetterRuns:
 
 
 def _runs(
-    letters: list[DeadLetter], read: int, start: int, before: _LetterRun | None
-) -> list[_LetterRun]:
+    dead_letters: list[DeadLetter], read: int, start: int, before: _DeadLetterRun | None
+) -> list[_DeadLetterRun]:
     """Return the runs of a partition's batch in order; the first may continue an open run."""
-    if not letters:
+    if not dead_letters:
         return []
-    if len(letters) == read:
-        return [before.with_more(read) if before else _LetterRun(read, letters[0])]
-    runs: list[_LetterRun] = []
+    if len(dead_letters) == read:
+        return [before.with_more(read) if before else _DeadLetterRun(read, dead_letters[0])]
+    runs: list[_DeadLetterRun] = []
     last = start - 1
-    for letter in letters:
-        offset = letter.record.offset
+    for dead_letter in dead_letters:
+        offset = dead_letter.record.offset
         known = runs[-1] if runs else before
         is_next = offset == last + 1
         if known is None or not is_next:
-            runs.append(_LetterRun(1, letter))
+            runs.append(_DeadLetterRun(1, dead_letter))
         elif runs:
             runs[-1] = known.with_more(1)
         else:

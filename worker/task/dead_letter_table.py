@@ -91,7 +91,7 @@ class DeadLetterTable:
     _writer: TableWriter | None = field(default=None, init=False)
     _loaded_ms: int = field(default=0, init=False)
 
-    def write(self, letters: Sequence[DeadLetter]) -> TableFiles:
+    def write(self, dead_letters: Sequence[DeadLetter]) -> TableFiles:
         """Write dead letters; do nothing without dead letters or without a configured table.
 
         Raises:
@@ -100,11 +100,11 @@ class DeadLetterTable:
             RetriableError: the catalog or the store does not answer.
         """
         name = self.config.errors.dead_letter_table
-        if not letters or name is None:
+        if not dead_letters or name is None:
             return ()
         table = self._known(name)
         rows = pa.Table.from_pylist(
-            [self._row(letter) for letter in letters], schema=table.row_schema
+            [self._row(dead_letter) for dead_letter in dead_letters], schema=table.row_schema
         )
         writers = Writers(PipelineLimits())
         with storage_errors(f"writing dead letters of table {name}"):
@@ -172,8 +172,8 @@ class DeadLetterTable:
                 table=name,
             )
 
-    def _row(self, letter: DeadLetter) -> dict[str, Any]:
-        record, error = letter.record, letter.error
+    def _row(self, dead_letter: DeadLetter) -> dict[str, Any]:
+        record, error = dead_letter.record, dead_letter.error
         table = error.coordinates.get("table")
         time_ms = record.timestamp_ms if record.timestamp_type >= 0 else None
         has_time = time_ms is not None and abs(time_ms) < _TIME_MS_END

@@ -136,7 +136,7 @@ class _PartitionLedger:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ReadLedger:
     """Positions of a task's partitions and its pending batches.
 
     Args:
@@ -177,9 +177,9 @@ class Ledger:
         return max((p.position - p.announced for p in self._partitions.values()), default=0)
 
     @property
-    def letter_bytes(self) -> int:
+    def dead_letter_bytes(self) -> int:
         """Bytes of the pending batches' dead letters."""
-        return sum(letter.size for batch in self.pending for letter in batch.dead_letters)
+        return sum(dead_letter.size for batch in self.pending for dead_letter in batch.dead_letters)
 
     def unread(self, ends: Offsets) -> int:
         """Return the offsets between the positions and ``ends``: an upper bound of the records."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from connect.clock import Clock
 from worker.task.announcer import Announcer
-from worker.task.read_ledger import Ledger
+from worker.task.read_ledger import ReadLedger
 from worker.task.source_log import SourceLog
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_rounds import TaskRounds
@@ -36,7 +36,7 @@ class RoundAnswers:
 
     announcer: Announcer
     source: SourceLog
-    ledger: Ledger
+    ledger: ReadLedger
     rounds: TaskRounds
     metrics: TaskMetrics
     clock: Clock
@@ -59,13 +59,13 @@ class RoundAnswers:
         self.source.check_topics(self.ledger.next_offsets)
         answer = self.ledger.answer()
         started_ms = self.clock.monotonic_ms()
-        letters = self.announcer.announce(commit_id, answer)
+        dead_letters = self.announcer.announce(commit_id, answer)
         self.ledger.announced(answer)
         self.rounds.announced(commit_id, has_batches=bool(answer.batches))
         self._stored_ms = self.clock.monotonic_ms()
         metrics = self.metrics.announcement
         metrics.source_offsets_lost += sum(one.offsets for one in answer.lost)
-        metrics.add(letters, started_ms=started_ms, now_ms=self._stored_ms)
+        metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 
     def store_offsets(self) -> None:

@@ -58,7 +58,7 @@ class BatchRunner(Protocol):
         """
         ...
 
-    def dead_letter(self, letter: Any) -> ProducerMessage | None:
+    def dead_letter(self, dead_letter: Any) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when dead letters are only counted."""
         ...
 

@@ -120,11 +120,11 @@ class AnnouncementMetrics:
     announcement_durations: RecentDurations = field(default_factory=RecentDurations)
     pending: RecentValues = field(default_factory=RecentValues)
 
-    def add(self, letters: int, *, started_ms: int, now_ms: int) -> None:
+    def add(self, dead_letters: int, *, started_ms: int, now_ms: int) -> None:
         """Count a committed announcement of everything that was pending (monotonic clock)."""
         self.announcements += 1
         self.announcement_durations.add(now_ms - started_ms, now_ms)
-        self.dead_letters_produced += letters
+        self.dead_letters_produced += dead_letters
         self.clear_pending(now_ms)
 
     def add_pending(self, records: int, now_ms: int) -> None:

@@ -15,10 +15,10 @@ import structlog
 from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
-from worker.spark.batch_sizing import LETTER_BYTES_MAX
+from worker.spark.batch_sizing import DEAD_LETTER_BYTES_MAX
 from worker.task.batch_processor import BatchProcessor
 from worker.task.control_listener import ControlListener
-from worker.task.read_ledger import Ledger, OffsetRanges, Offsets
+from worker.task.read_ledger import OffsetRanges, Offsets, ReadLedger
 from worker.task.round_answers import RoundAnswers
 from worker.task.source_log import SourceLog
 from worker.task.source_reader import SourceReader
@@ -58,7 +58,7 @@ class TaskRun:
     source: SourceLog
     control: ControlListener
     rounds: TaskRounds
-    ledger: Ledger
+    ledger: ReadLedger
     reader: SourceReader
     batches: BatchProcessor
     answers: RoundAnswers
@@ -188,7 +188,7 @@ class TaskRun:
         otherwise the last records would miss a commit interval. Dead letters are held in memory,
         so too many bytes of them are announced without a request.
         """
-        if self.ledger.letter_bytes > LETTER_BYTES_MAX:
+        if self.ledger.dead_letter_bytes > DEAD_LETTER_BYTES_MAX:
             return True
         count = ranges.record_count_max
         if self.rounds.requested is None or self.reader.sizes.is_small(count):

@@ -26,7 +26,7 @@ from worker.task.announcer import Announcer
 from worker.task.batch_processor import BatchProcessor, RecordErrors
 from worker.task.control_listener import ControlListener
 from worker.task.dead_letter_limits import DeadLetterLimits
-from worker.task.read_ledger import Ledger, Offsets
+from worker.task.read_ledger import Offsets, ReadLedger
 from worker.task.round_answers import RoundAnswers
 from worker.task.source_log import SourceLog
 from worker.task.source_reader import SourceReader
@@ -77,7 +77,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     clients.callback(runner.close)
     announcer = _announcer(setup, producer, runner)
     starts = source.start_offsets(floor, announcer.store_offsets)
-    ledger = Ledger(
+    ledger = ReadLedger(
         starts,
         out_of_order_ms=config.vtts_out_of_order_ms,
         idle_lag_ms=config.vtts_idle_lag_ms,

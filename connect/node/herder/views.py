@@ -168,8 +168,8 @@ class Views:
                 return []
             records = self._read(starts, {tp: marks[tp][1] for tp in starts})
         records.sort(key=lambda r: (r.timestamp_ms, r.partition, r.offset), reverse=True)
-        letters = (_dead_letter(record) for record in records)
-        return [s for s in letters if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
+        shown = (_dead_letter(record) for record in records)
+        return [s for s in shown if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
 
     def _read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

@@ -81,9 +81,9 @@ def wanted_tables(config: ConnectorConfig) -> list[WantedTable]:
         WantedTable(name, key, config.auto_create_enabled, config.is_row_level)
         for name, key in keys.items()
     ]
-    if letters := config.errors.dead_letter_table:
+    if dead_letter_table := config.errors.dead_letter_table:
         key = "errors.deadletterqueue.table"
-        wanted.append(WantedTable(letters, key, is_created=True, is_row_level=False))
+        wanted.append(WantedTable(dead_letter_table, key, is_created=True, is_row_level=False))
     return wanted
 
 

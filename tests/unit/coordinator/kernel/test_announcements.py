@@ -9,11 +9,11 @@ import pytest
 from control_schemas.events import DataWritten, Event, EventHeaders
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
-    Advanced,
     CommitTables,
+    CurrentLogEnds,
     Effect,
     Envelope,
-    LogEndSeen,
+    InboxAdvanced,
     SendCompletion,
     SendStartCommit,
     TableDecided,
@@ -64,7 +64,7 @@ def test_an_answer_is_whole_over_tables_and_polls(driver: Driver) -> None:
     commit = driver.start()
     for table in (T1, T2, T1):
         driver.written(commit, table, task=0)
-        driver.kernel.receive(Advanced({0: driver.offset}), driver.now_ms)
+        driver.kernel.receive(InboxAdvanced({0: driver.offset}), driver.now_ms)
     (completion,) = driver.tick(3_000)
     assert completion == SendCompletion(commit, (), None, {0: 0}, {commit: (0,)})
     driver.sent(commit)
@@ -102,7 +102,7 @@ def test_a_round_ends_before_every_answer_that_it_would_split(driver: Driver) ->
 def test_other_control_partitions_are_closed_where_they_are_read_to(driver: Driver) -> None:
     """An open answer holds back its own control partition only."""
     commit = driver.start()
-    driver.kernel.receive(Advanced({1: 9}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({1: 9}), driver.now_ms)
     driver.written(commit, T2)
     driver.written(commit, task=0)
     assert closed_at(driver.tick(3_000)) == {0: 1, 1: 9}
@@ -141,15 +141,15 @@ def test_the_end_of_the_log_proves_that_an_answer_ended(driver: Driver) -> None:
     """A transaction that could be read lies below the log's end; a later event opens it again."""
     commit = driver.start()
     driver.written(commit, task=0)
-    driver.kernel.receive(LogEndSeen({0: 3}), driver.now_ms)
+    driver.kernel.receive(CurrentLogEnds({0: 3}), driver.now_ms)
     driver.written(commit, task=0)
-    driver.kernel.receive(Advanced({0: 3}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({0: 3}), driver.now_ms)
     (completion,) = driver.tick(3_000)
     assert completion == SendCompletion(commit, (), None, {0: 0}, {commit: (0,)})
     driver.sent(commit)
-    driver.kernel.receive(LogEndSeen({0: 5}), driver.now_ms)
-    driver.kernel.receive(LogEndSeen({0: 500}), driver.now_ms)  # the first one is enough
-    driver.kernel.receive(Advanced({0: 5}), driver.now_ms)
+    driver.kernel.receive(CurrentLogEnds({0: 5}), driver.now_ms)
+    driver.kernel.receive(CurrentLogEnds({0: 500}), driver.now_ms)  # the first one is enough
+    driver.kernel.receive(InboxAdvanced({0: 5}), driver.now_ms)
     driver.now_ms += 10_000
     driver.start()
     assert taken(driver.tick(3_000)) == {"t1": [0, 1]}

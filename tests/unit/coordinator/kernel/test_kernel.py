@@ -15,11 +15,11 @@ from control_schemas.events import (
     SourceRange,
 )
 from coordinator.kernel.effects import (
-    Advanced,
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
     Finish,
+    InboxAdvanced,
     SendCompletion,
     SendStartCommit,
     Stop,
@@ -322,8 +322,8 @@ def test_reading_twice_is_a_bug(driver: Driver) -> None:
 
 def test_position_counts_foreign_events(driver: Driver) -> None:
     """Events of other groups and markers move the position the round is closed at."""
-    driver.kernel.receive(Advanced({0: 40, 1: 3}), driver.now_ms)
-    driver.kernel.receive(Advanced({0: 30}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({0: 40, 1: 3}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({0: 30}), driver.now_ms)
     driver.offset = 40
     commit = driver.start()
     driver.complete(commit, (P0, 1))

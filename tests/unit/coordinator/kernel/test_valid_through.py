@@ -13,7 +13,7 @@ from control_schemas.events import (
     StartCommit,
 )
 from coordinator.kernel.commit_round import KernelSettings
-from coordinator.kernel.effects import Advanced, LogFound, SendCompletion, TableDecision
+from coordinator.kernel.effects import InboxAdvanced, InitialLogEnds, SendCompletion, TableDecision
 from coordinator.kernel.kernel import Kernel
 from tests.support.kernel_driver import P0, P1, T1, T2, Driver
 
@@ -129,14 +129,14 @@ def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver:
 
 def test_nothing_is_claimed_before_the_old_announcements_are_read(driver: Driver) -> None:
     """Predecessors may have announced in any control partition, and none of it is in a table."""
-    driver.kernel.receive(LogFound({0: 0, 1: 5}), driver.now_ms)
-    driver.kernel.receive(Advanced({0: 0, 1: 4}), driver.now_ms)
+    driver.kernel.receive(InitialLogEnds({0: 0, 1: 5}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({0: 0, 1: 4}), driver.now_ms)
     commit = driver.start()
     (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))
     assert isinstance(effect, SendCompletion)
     assert effect.valid_through_us is None
     driver.sent(commit)
-    driver.kernel.receive(Advanced({1: 5}), driver.now_ms)
+    driver.kernel.receive(InboxAdvanced({1: 5}), driver.now_ms)
     driver.now_ms += 10_000
     commit = driver.start()
     (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))

@@ -32,7 +32,7 @@ from coordinator.kernel.effects import (
 from coordinator.kernel.kernel import Kernel
 from coordinator.kernel.valid_through import valid_through
 from worker.batch.descriptors import PartitionProgress
-from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
 
 DISORDER_MS = 50
 TIMEOUT_MS = 30
@@ -57,12 +57,12 @@ class Rig:
         partitions = [TopicPartition("t", p) for p in range(len(self.source))]
         return spread("c", number, partitions, tasks=tasks)
 
-    def _start_tasks(self) -> list[Ledger]:
+    def _start_tasks(self) -> list[ReadLedger]:
         return [self._start(n) for n in range(len(self.layout.tasks))]
 
-    def _start(self, number: int) -> Ledger:
+    def _start(self, number: int) -> ReadLedger:
         at = {tp: self.announced[tp.partition] for tp in self.layout.tasks[number]}
-        return Ledger(at, out_of_order_ms=DISORDER_MS, idle_lag_ms=DISORDER_MS)
+        return ReadLedger(at, out_of_order_ms=DISORDER_MS, idle_lag_ms=DISORDER_MS)
 
     # ------------------------------------------------------------------ what happens
 

@@ -27,7 +27,7 @@ from control_schemas.events import (
 from control_schemas.headers import decode_headers
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.task.announcer import EVENT_SHARE, Announcer
-from worker.task.read_ledger import Ledger, OffsetRanges, TaskAnnouncement, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, TaskAnnouncement, WrittenBatch
 
 COMMIT = UUID(int=9)
 TP = TopicPartition("t", 0)
@@ -87,7 +87,7 @@ def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileCo
 
 def answer(*batches: dict[str, list[ContentFile]]) -> TaskAnnouncement:
     """An answer with these files per table and batch."""
-    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    ledger = ReadLedger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     for number, tables in enumerate(batches):
         files = tuple(
             (TableReference("c", ("db",), name, UUID(int=1)), tuple(listed))
@@ -125,12 +125,12 @@ def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
 
 def test_a_successors_batches_have_higher_numbers() -> None:
     """A successor may answer the same round: its batches are numbered after its predecessor's."""
-    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    ledger = ReadLedger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     table = TableReference("c", ("db",), "a", UUID(int=1))
     numbers = []
     for start in (0, 2, 4):
         if start == 4:  # a new incarnation, from the committed offsets
-            ledger = Ledger({TP: 4}, out_of_order_ms=0, idle_lag_ms=0)
+            ledger = ReadLedger({TP: 4}, out_of_order_ms=0, idle_lag_ms=0)
         for at in (start, start + 1):
             part = OffsetRanges({TP: at}, {TP: at + 1})
             files = ((table, (data_file(at),)),)

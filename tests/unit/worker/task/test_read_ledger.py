@@ -12,16 +12,18 @@ from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
 from control_schemas.events import ContentFile, FileContent, LostRange, TableReference
 from worker.batch.descriptors import PartitionProgress
-from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = [UUID(int=n) for n in range(20)]
 
 
-def ledger(**positions: int) -> Ledger:
+def ledger(**positions: int) -> ReadLedger:
     """A ledger over the partitions named a and b; 5 ms out of order, 100 ms idle lag."""
     names = {"a": A, "b": B}
-    return Ledger({names[k]: v for k, v in positions.items()}, out_of_order_ms=5, idle_lag_ms=100)
+    return ReadLedger(
+        {names[k]: v for k, v in positions.items()}, out_of_order_ms=5, idle_lag_ms=100
+    )
 
 
 def batch(

@@ -7,7 +7,7 @@ import pytest
 from connect.metrics import process_metrics
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
-from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
 from worker.task.task_metrics import RECENT_MS, RecentValues, TaskMetrics, publish
 
 TP = TopicPartition("t", 0)
@@ -46,7 +46,7 @@ def test_each_duration_is_in_the_histogram_once() -> None:
 
 def test_records_are_pending_until_their_announcement() -> None:
     """Pending records, the partition with the most, batches and announcements of a minute."""
-    metrics, ledger = TaskMetrics(), Ledger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
+    metrics, ledger = TaskMetrics(), ReadLedger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
     for start, now_ms in ((0, 10), (30, 40)):
         batch = _batch(30, start)
         ledger.add(batch)

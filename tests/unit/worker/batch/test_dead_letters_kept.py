@@ -16,7 +16,7 @@ from tests.differential.support import config, plan, run_batches, source
 from worker.batch.descriptors import BatchResult, DeadLetter, PartitionProgress
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.batch.pipeline_spec import PipelineLimits
-from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TP = TopicPartition("t", 0)
@@ -63,13 +63,13 @@ def test_bytes_of_records_are_counted(tmp_path: Path) -> None:
 
 def test_bytes_of_pending_dead_letters_are_counted() -> None:
     """Those of all pending batches, until they are announced."""
-    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    ledger = ReadLedger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     headers = (("h", b"12345"), ("none", None))
     record = KafkaRecord("t", 0, 0, 5, 0, b"key", b"x" * 7_000, headers)
     letter = DeadLetter(record, RecordError("bad", code="bad"))
     for at in range(2):
         part = OffsetRanges({TP: at}, {TP: at + 1})
         ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 1, 0)}, (), (letter,)))
-    assert 14_000 + 2 * 13 < ledger.letter_bytes < 20_000
+    assert 14_000 + 2 * 13 < ledger.dead_letter_bytes < 20_000
     ledger.announced(ledger.answer())
-    assert ledger.letter_bytes == 0
+    assert ledger.dead_letter_bytes == 0
