@@ -15,7 +15,7 @@ def test_a_rebase_of_another_tenants_table(attacked: AttackedStack) -> None:
     topic = attacked.topic("alice-rebase")
     config = attacked.connector(topics=topic, iceberg__tables="alice.t")
     assert attacked.alice.create("alice-rebase", config).status_code == 201
-    attacked.until(
+    attacked.wait_until(
         lambda: attacked.status("alice-rebase")["connector"]["state"] == "RUNNING",
         lambda: "alice's connector",
     )

@@ -67,7 +67,7 @@ def test_a_running_connector_with_a_slow_regex(attacked: AttackedStack, name: st
     flow = attacked.connector(topics=topic, iceberg__tables="bob.flow")
     flow |= {"iceberg.tables.auto-create-enabled": "true"}
     assert attacked.bob.create(f"bob-meanwhile-{name}", flow).status_code == 201
-    attacked.until(
+    attacked.wait_until(
         lambda: attacked.status(f"bob-meanwhile-{name}")["connector"]["state"] == "RUNNING",
         lambda: "bob's connector",
     )

@@ -65,7 +65,7 @@ def test_a_connector_that_runs_into_its_secret_says_so_without_it(attacked: Atta
     assert attacked.alice.create(name, config).status_code == 201
     attacked.produce(topic, b'{"id": 1}')
     path = f"/connectors/{name}/status"
-    attacked.until(lambda: MASK in attacked.alice.call("GET", path).text, lambda: "no trace")
+    attacked.wait_until(lambda: MASK in attacked.alice.call("GET", path).text, lambda: "no trace")
     attacked.alice.call("GET", f"/icefloe/v1/connectors/{name}/audit")
     attacked.assert_canaries_nowhere(names=(name,))
     assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204

@@ -52,7 +52,7 @@ def test_a_regex_passes_over_reserved_topics(attacked: AttackedStack) -> None:
         answer = attacked.alice.call("GET", "/icefloe/v1/connectors/alice-regex/lag")
         return {row["topic"] for row in answer.json()["partitions"]} if answer.is_success else set()
 
-    found = attacked.until(topics, lambda: "partitions of alice-regex")
+    found = attacked.wait_until(topics, lambda: "partitions of alice-regex")
     assert not found & {"control-iceberg", "icefloe-configs", "icefloe-status"}
     assert not [name for name in found if name.startswith(("bob-control", "__"))]
     assert attacked.alice.call("DELETE", "/connectors/alice-regex").status_code == 204
@@ -96,6 +96,6 @@ def test_announcements_sent_again_add_no_row(attacked: AttackedStack) -> None:
         answer = attacked.alice.call("GET", f"/icefloe/v1/connectors/{name}/tables").json()
         return "table_not_configured" in str(answer)
 
-    attacked.until(refused, lambda: "the forged announcement to be refused")
+    attacked.wait_until(refused, lambda: "the forged announcement to be refused")
     assert attacked.catalog.load_table("bob.private").current_snapshot() is None
     assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204

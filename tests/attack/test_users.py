@@ -49,10 +49,10 @@ class UsersFile:
         with httpx.Client(base_url=url, transport=transport, timeout=60) as client:
             return client.get(path, **more).status_code
 
-    def until(self, status: int, token: str) -> None:
+    def wait_until(self, status: int, token: str) -> None:
         """Wait until the node answers a bearer of this token so."""
         heads = {"authorization": f"Bearer {token}"}
-        self.attacked.until(
+        self.attacked.wait_until(
             lambda: self.status(headers=heads) == status, lambda: f"the users file gives {status}"
         )
 
@@ -83,7 +83,7 @@ def test_passwords_of_removed_users(file: UsersFile) -> None:
         ]
         witness = {"name": f"witness-{number}", "token": entry, "grants": grants}
         file.write(witness, *leavers)
-        file.until(200, token)
+        file.wait_until(200, token)
         file.write()
 
         def sign_in(n: int, delay_s: float = 0.0, names: list[str] = names) -> int:
@@ -95,7 +95,7 @@ def test_passwords_of_removed_users(file: UsersFile) -> None:
             signed_in = list(pool.map(sign_in, range(LEAVERS), delays))
         assert set(signed_in) <= {200, 401}
         assert 200 in signed_in, "no password was checked before the users were removed"
-        file.until(401, token)
+        file.wait_until(401, token)
         assert [sign_in(n) for n in range(LEAVERS)] == [401] * LEAVERS
 
 
@@ -127,7 +127,7 @@ def test_grants_cover_the_names_of_their_pattern(
     token, entry = new_token()
     grants = [{"role": "admin", "connectors": pattern}]
     file.write({"name": "tenant", "token": entry, "grants": grants})
-    file.until(200, token)
+    file.wait_until(200, token)
     answer = _answers(file, token)
     assert {name: answer(name) for name in covered} == dict.fromkeys(covered, 404)
     assert {name: answer(name) for name in others} == dict.fromkeys(others, 403)

@@ -19,7 +19,7 @@ def exists(connector: Connector) -> bool:
         return False
 
 
-def until(connector: Connector, state: str) -> None:
+def wait_until(connector: Connector, state: str) -> None:
     """Wait for the connector and its tasks; the caller's timeout bounds it."""
     while True:
         status = connector.status
@@ -39,18 +39,18 @@ def life(url: str, name: str, config: dict[str, str]) -> None:
     seen["exists"] = exists(connector)
     while not connector.tasks:
         time.sleep(0.1)
-    until(connector, "RUNNING")
+    wait_until(connector, "RUNNING")
     seen["listed"] = name in cluster.connectors
     seen["config"] = connector.config
     connector.pause()
-    until(connector, "PAUSED")
+    wait_until(connector, "PAUSED")
     connector.resume()
-    until(connector, "RUNNING")
+    wait_until(connector, "RUNNING")
     connector.restart()
     connector.restart_all_tasks()
-    until(connector, "RUNNING")
+    wait_until(connector, "RUNNING")
     connector.cycle_connector()
-    until(connector, "RUNNING")
+    wait_until(connector, "RUNNING")
     while not connector.tasks[0].is_running():  # a restart that is only seen now
         time.sleep(0.2)
     seen["loggers"] = "root" in cluster.loggers

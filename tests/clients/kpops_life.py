@@ -18,7 +18,7 @@ from kpops.component_handlers.kafka_connect.model import (
 from kpops.config import KafkaConnectConfig
 
 
-async def until(connect: KafkaConnect, name: str, state: str) -> ConnectorStatusResponse:
+async def wait_until(connect: KafkaConnect, name: str, state: str) -> ConnectorStatusResponse:
     """Wait for the connector and its tasks; the caller's timeout bounds it."""
     is_running = state == "RUNNING"
     while True:
@@ -39,11 +39,11 @@ async def life(url: str, name: str, config: dict[str, str], update: dict[str, st
     given = KafkaConnectorConfig(**config, name=name)
     created = await connect.create_connector(given, ConnectorNewState.PAUSED)
     seen["created"] = created.name
-    await until(connect, name, "PAUSED")
+    await wait_until(connect, name, "PAUSED")
     await connect.resume_connector(name)
-    seen["running_tasks"] = len((await until(connect, name, "RUNNING")).tasks)
+    seen["running_tasks"] = len((await wait_until(connect, name, "RUNNING")).tasks)
     await connect.pause_connector(name)
-    await until(connect, name, "PAUSED")
+    await wait_until(connect, name, "PAUSED")
     await connect.resume_connector(name)
     changed = KafkaConnectorConfig(**{**config, **update}, name=name)
     await connect.update_connector_config(changed)
@@ -51,9 +51,9 @@ async def life(url: str, name: str, config: dict[str, str], update: dict[str, st
     seen["valid"] = await connect.validate_connector_config(changed)
     wrong = KafkaConnectorConfig(**{**config, "tasks.max": "none"}, name=name)
     seen["wrong"] = await connect.validate_connector_config(wrong)
-    await until(connect, name, "RUNNING")
+    await wait_until(connect, name, "RUNNING")
     await connect.stop_connector(name)
-    await until(connect, name, "STOPPED")
+    await wait_until(connect, name, "STOPPED")
     await connect.reset_offset(name)
     await connect.delete_connector(name)
     try:

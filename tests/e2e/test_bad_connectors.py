@@ -123,7 +123,7 @@ def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None
     }
     answer = running.api.put(f"/connectors/{name}/config", json={**config, **dead_letters})
     assert answer.is_success
-    running.until(
+    running.wait_until(
         lambda: f"{name}-letters: Unable to replicate" in str(running.status(name)["connector"]),
         lambda: f"the other cause: {running.status(name)}",
     )
@@ -131,7 +131,7 @@ def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None
     running.table("db.t")
     answer = running.api.put(f"/connectors/{name}/config", json={**config, **dead_letters})
     assert answer.is_success
-    running.until(
+    running.wait_until(
         lambda: (
             [t["state"] for t in running.status(name)["tasks"]] == ["RUNNING"]
             and running.status(name)["connector"]["state"] == "RUNNING"

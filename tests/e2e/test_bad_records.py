@@ -72,14 +72,14 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     bad = _mix(running, topic, 0, 200)
     running.create(name, config)
     running.rows(f"bad.{name}", 150, name)
-    counts = running.until(
+    counts = running.wait_until(
         lambda: (c := running.counts(name))["records_read"] >= 200 and c,
         lambda: f"counts: {running.counts(name)}",
     )
     assert counts["records_written"] == 150
     assert counts["records_dead_lettered"] == 50
     assert counts["records_dropped"] == 0
-    running.until(
+    running.wait_until(
         lambda: running.counts(name)["records_committed"] == 150,
         lambda: "the committed records to be counted",
     )

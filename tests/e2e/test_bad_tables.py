@@ -58,13 +58,13 @@ class Three:
             found = [t for t in displayed["tables"] if t.get("code") and t.get("records")]
             return found[0] if found else None
 
-        return self.running.until(inspect, lambda: f"a failed table of {self.name}")
+        return self.running.wait_until(inspect, lambda: f"a failed table of {self.name}")
 
     def restart(self) -> None:
         """Start the connector and its tasks again, and wait until they run."""
         self.running.stop(self.name)
         self.running.request_state(self.name, "resume")
-        self.running.until(self.is_running, lambda: f"{self.running.status(self.name)}")
+        self.running.wait_until(self.is_running, lambda: f"{self.running.status(self.name)}")
 
     def is_running(self) -> bool:
         """Whether the connector and its task are shown as RUNNING."""
@@ -177,7 +177,7 @@ def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
             three.arrived("bad")
         return found is not None and found > _minute()
 
-    running.until(is_wrong, lambda: f"a wrong claim of {three.name}")
+    running.wait_until(is_wrong, lambda: f"a wrong claim of {three.name}")
     running.stop(three.name)
     asked = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
     assert running.icefloe(*asked)[0] == 2
@@ -194,7 +194,7 @@ def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
             three.arrived("bad")
         return found is not None and found < _minute()
 
-    running.until(is_true, lambda: f"a true claim of {three.name}")
+    running.wait_until(is_true, lambda: f"a true claim of {three.name}")
 
 
 def _minute() -> str:

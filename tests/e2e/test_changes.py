@@ -100,7 +100,7 @@ def wait_for(
         read.append(head)
         return spark_rows(session, table) == wanted
 
-    running.until(inspect, lambda: f"the rows that are left of {what}")
+    running.wait_until(inspect, lambda: f"the rows that are left of {what}")
 
 
 def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_session: Session) -> None:
@@ -124,7 +124,7 @@ def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_sessio
         numbers = range(wave * CHANGES // WAVES, (wave + 1) * CHANGES // WAVES)
         running.produce_keyed(topic, [oracle.change(rng, number) for number in numbers])
         if wave == 0:
-            running.until(
+            running.wait_until(
                 lambda: running.catalog.load_table(tables["plain"]).current_snapshot(),
                 lambda: f"a first commit: {running.status(name)}",
             )

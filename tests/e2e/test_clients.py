@@ -61,18 +61,18 @@ def test_kc(running: RunningStack, config: dict[str, str]) -> None:
         printed = _run(CLIENTS / "kc", "--url", url, *arguments)
         return json.loads(printed) if printed.strip() else None
 
-    def until(state: str) -> None:
-        running.until(lambda: _states(running, name) == {state}, lambda: f"{name} {state}")
+    def wait_until(state: str) -> None:
+        running.wait_until(lambda: _states(running, name) == {state}, lambda: f"{name} {state}")
 
     assert kc("info")["version"].startswith("4.3.")
     given = json.dumps({"name": name, "config": config})
     assert kc("create", "--config-data", given)["name"] == name
-    running.until(lambda: running.status(name)["tasks"], lambda: name)
-    until("RUNNING")
+    running.wait_until(lambda: running.status(name)["tasks"], lambda: name)
+    wait_until("RUNNING")
     running.produce(config["topics"], {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
     assert len(running.rows(config["iceberg.tables"], 2, name)) == 2
     # the table has the rows before the node receives the round's report
-    running.until(
+    running.wait_until(
         lambda: running.api.get(f"/connectors/{name}/topics").json()[name]["topics"],
         lambda: "the topics that it reads",
     )
@@ -81,12 +81,12 @@ def test_kc(running: RunningStack, config: dict[str, str]) -> None:
     kc("pause", name)
     assert kc("status", name)["tasks"][0]["state"] == "PAUSED"
     kc("resume", name)
-    until("RUNNING")
+    wait_until("RUNNING")
     kc("restart", name, "--include-tasks")
-    until("RUNNING")
+    wait_until("RUNNING")
     kc("restart-task", name, "0")
     # a restart is answered before the task is seen to restart
-    running.until(
+    running.wait_until(
         lambda: kc("task-status", name, "0")["state"] == "RUNNING", lambda: f"{name}'s task"
     )
     assert len(kc("list-tasks", name)) == 1
@@ -136,9 +136,9 @@ def test_kafka_connect_healthcheck(running: RunningStack, config: dict[str, str]
     """It calls a node with running connectors healthy, and names the one that has failed."""
     well, ill = unique_name("well"), unique_name("ill")
     running.create(well, config)
-    running.until(lambda: running.status(well)["tasks"], lambda: well)
+    running.wait_until(lambda: running.status(well)["tasks"], lambda: well)
     with _healthcheck(running) as url:
-        seen = running.until(
+        seen = running.wait_until(
             lambda: (r := httpx.get(url)).status_code == 200 and r, lambda: "health"
         )
         assert seen.json()["healthy"]
@@ -146,7 +146,7 @@ def test_kafka_connect_healthcheck(running: RunningStack, config: dict[str, str]
         running.create(ill, missing)
         running.produce(config["topics"], {"id": 3, "name": "c"})
         running.trace(ill)
-        answer = running.until(
+        answer = running.wait_until(
             lambda: (r := httpx.get(url)).status_code == 503 and r, lambda: "unhealthy"
         )
         assert {failure["connector"] for failure in answer.json()["failures"]} == {ill}

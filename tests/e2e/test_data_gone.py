@@ -79,12 +79,16 @@ def test_a_connector_that_continues_reports_what_is_lost(
     assert f"{topic}-0 [10, 25)" in task["trace"]
     lost = running.catalog.load_table(table).current_snapshot().summary["icefloe.data-loss"]
     assert json.loads(lost) == {"ranges": [[topic, 0, 10, 25]], "more": 0, "offsets": 15}
-    running.until(lambda: running.counts(name)["source_offsets_lost"] == 15, lambda: "the metric")
+    running.wait_until(
+        lambda: running.counts(name)["source_offsets_lost"] == 15, lambda: "the metric"
+    )
     code, said = running.icefloe("audit", name, "-o", "json")
     assert code == 0, said
     assert json.loads(said)["sources"][0]["lost"] == 15
     assert running.api.post(f"/connectors/{name}/tasks/0/restart").is_success
-    running.until(lambda: not running.status(name)["tasks"][0].get("trace"), lambda: "the restart")
+    running.wait_until(
+        lambda: not running.status(name)["tasks"][0].get("trace"), lambda: "the restart"
+    )
     running.produce(topic, *numbered(30, 1))
     assert len(_ids(running, table, name, 16)) == 16
     running.delete(name)
@@ -102,7 +106,7 @@ def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
     assert _ids(running, table, name, 10) == [*range(10)]
     running.stop(name)
     for group in (f"connect-{name}", f"connect-{name}-coord"):
-        running.until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
+        running.wait_until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
     running.request_state(name, "resume")
     cause = running.trace(name).partition("\n")[0]
     assert "offsets_lost" in cause

@@ -95,7 +95,7 @@ def test_every_stage_is_a_dead_letter_once_in_topic_and_table(
         assert kept == (record.headers() or [])
         assert CANARY not in row["message"]
     ids = [(hundreds + n,) for hundreds in (0, 100, 200) for n in range(len(STAGES))]
-    running.until(
+    running.wait_until(
         lambda: duckdb_rows(running.catalog.load_table(table), "id") == ids,
         lambda: f"the good records of {table}",
     )

@@ -143,7 +143,7 @@ def test_the_examples_do_what_their_readme_shows(
         started(running, registry, name, displayed)
     for name, displayed in examples.items():
         for table, rows in displayed.tables.items():
-            running.until(
+            running.wait_until(
                 lambda table=table, rows=rows: found(running, table, list(rows[0])) == rows,
                 lambda name=name, table=table, rows=rows: (
                     f"{table}: {found(running, table, list(rows[0]))} {running.status(name)}"

@@ -33,7 +33,7 @@ def test_one_connector_writes_to_fifty_tables(running: RunningStack) -> None:
     assert duckdb_rows(running.catalog.load_table(tables[7]), "id", "name") == [
         (7 + TABLES * k, "t07") for k in range(8)
     ]
-    running.until(
+    running.wait_until(
         lambda: running.counts(name)["records_committed"] == TABLES * 8,
         lambda: "the committed records to be counted",
     )

@@ -131,7 +131,7 @@ def test_dynamic_routing_from_the_documentation(
         rows = running.rows(name, 10, "events-sink-dynamic", catalog)
         wanted = pick((_row(e) for e in events if e["db_table"] == name), *COLUMNS)
         assert pick(rows, *COLUMNS) == wanted == duckdb_rows(catalog.load_table(name), *COLUMNS)
-    running.until(
+    running.wait_until(
         lambda: running.counts("events-sink-dynamic")["records_dropped"] == 10,
         lambda: "records to be counted as dropped",
     )
@@ -189,7 +189,7 @@ def test_static_routing_from_the_documentation(
     answer, body = static_routing
     assert answer.status_code == 201, answer.text
     assert answer.json()["config"] == {**body["config"], "name": "events-sink"}
-    running.until(
+    running.wait_until(
         lambda: running.counts("events-sink")["records_written"] == 30,
         lambda: f"records to be written: {running.counts('events-sink')}",
     )

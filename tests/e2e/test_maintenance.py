@@ -49,7 +49,9 @@ class Upserts:
         rows = [{"id": key, "name": f"turn {turn}"} for key in range(KEYS)]
         self.running.produce(self.topic, *rows)
         self.rows = [(key, f"turn {turn}") for key in range(KEYS)]
-        self.running.until(lambda: self.read() == self.rows, lambda: f"turn {turn}: {self.view()}")
+        self.running.wait_until(
+            lambda: self.read() == self.rows, lambda: f"turn {turn}: {self.view()}"
+        )
 
     def read(self) -> list[tuple[Any, ...]]:
         """The rows as DuckDB reads them."""
@@ -71,7 +73,7 @@ class Upserts:
 
     def maintained(self) -> None:
         """Wait until no delete file is left and no work runs."""
-        self.running.until(
+        self.running.wait_until(
             lambda: self.delete_files() == 0 and self.view()["state"] == "IDLE",
             lambda: f"maintenance: {self.view()}",
         )
@@ -110,7 +112,9 @@ def test_a_connector_that_enables_nothing_has_no_maintenance(running: RunningSta
     running.table(table)
     running.create(name, running.connector(topics=topic, iceberg__tables=table))
     path = f"/icefloe/v1/connectors/{name}/maintenance"
-    running.until(lambda: running.api.get(path).json()["state"] == "DISABLED", lambda: "a view")
+    running.wait_until(
+        lambda: running.api.get(path).json()["state"] == "DISABLED", lambda: "a view"
+    )
     assert running.api.post(f"{path}/run").status_code == 409
     assert running.api.get(path.replace(name, "none")).status_code == 404
     running.delete(name)

@@ -70,7 +70,7 @@ def test_to_icefloe_and_back_in_place(
     java.stop_connector(name)
     source.write(0, 5)
     # Connect answers before its tasks have left their groups
-    report = running.until(
+    report = running.wait_until(
         lambda: (found := migrate_check(running, tmp_path, name, config))[0] == 0 and found[1],
         lambda: "the Java sink's members to leave",
     )
@@ -124,7 +124,7 @@ def test_icefloe_continues_where_the_older_sink_ended(
     running.create(name, config)
     wait_rows(running, catalog, table, source)
     # the round's offsets may be stored a moment after its snapshot is seen
-    running.until(
+    running.wait_until(
         lambda: admin.committed(f"cg-control-{name}", [first, second]) == {first: 10, second: 5},
         lambda: "source offsets in the control group",
     )

@@ -132,10 +132,10 @@ def test_icefloe_commits_what_a_killed_java_sink_had_announced(
         known = len(list(data.iterdir()))
         source.write(0, 5)
         # an open writer has loaded its table: the catalog is needed again only to commit
-        java.until(lambda: len(list(data.iterdir())) > known, lambda: "a writer to be opened")
+        java.wait_until(lambda: len(list(data.iterdir())) > known, lambda: "a writer to be opened")
         store.kill()
         try:
-            java.until(
+            java.wait_until(
                 lambda: announced(running, control_topic, f"connect-{name}") == len(source.written),
                 lambda: "files to be announced",
             )
@@ -149,7 +149,7 @@ def test_icefloe_commits_what_a_killed_java_sink_had_announced(
         java.start()
         java.wait_running(name)
 
-    until_it_happens(left_announced, again)
+    wait_until_it_happens(left_announced, again)
     before = len(source.written) - 5
     source.write(1, 5)
     # its members stay until their sessions are over; what waits is seen at once
@@ -191,7 +191,7 @@ def test_a_java_sink_killed_inside_a_transaction_is_waited_for(
             java.pause()
         return all(admin.high_watermarks(places) != admin.ends(places) for _ in range(20))
 
-    until_it_happens(hangs, java.unpause)
+    wait_until_it_happens(hangs, java.unpause)
     java.kill()
     assert {"open_transaction", "offsets_pending"} & checked(running, tmp_path, name, config)
     source.write(1, 5)
@@ -226,7 +226,7 @@ def test_groups_of_the_newer_consumer_protocol_are_taken_over(
     assert (status, codes(report)) == (UNSAFE, {"group_in_use"})
     java.stop_connector(name)
     source.write(0, 5)
-    report = running.until(
+    report = running.wait_until(
         lambda: (found := migrate_check(running, tmp_path, name, config))[0] == 0 and found[1],
         lambda: "the Java sink's members to leave",
     )
@@ -260,17 +260,17 @@ def test_java_commits_what_a_killed_icefloe_had_announced(
     wait_rows(running, catalog, table, source)
     (armed / "C7").write_text("hang")
     source.write(0, 5)
-    running.until(
+    running.wait_until(
         lambda: announced(running, control_topic, f"connect-{name}") == len(source.written),
         lambda: "files to be announced",
     )
-    running.until(lambda: not (armed / "C7").exists(), lambda: "a commit to begin")
+    running.wait_until(lambda: not (armed / "C7").exists(), lambda: "a commit to begin")
     kill_node(running)
     try:
         assert len(rows(catalog, table)) == 10
         source.write(1, 5)
         java.create(name, config)
-        java.until(
+        java.wait_until(
             lambda: len(rows(catalog, table)) >= len(source.written),
             lambda: f"{len(source.written)} rows, now {len(rows(catalog, table))}",
         )
@@ -300,7 +300,7 @@ def kill_node(running: RunningStack) -> None:
     running.stack._node.kill()
 
 
-def until_it_happens(attempt: Callable[[], bool], again: Callable[[], None]) -> None:
+def wait_until_it_happens(attempt: Callable[[], bool], again: Callable[[], None]) -> None:
     """Try until a kill or freeze came at the moment that is to be tested."""
     for _ in range(TRIES_MAX):
         if attempt():

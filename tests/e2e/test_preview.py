@@ -81,7 +81,7 @@ class Previewed:
             found = self.running.records(self.letters)
             return found if len(found) >= count else None
 
-        letters = self.running.until(inspect, lambda: f"{count} dead letters of {self.name}")
+        letters = self.running.wait_until(inspect, lambda: f"{count} dead letters of {self.name}")
         return [dict(letter.headers()) for letter in letters]
 
 
@@ -213,7 +213,7 @@ def test_row_level_changes_name_their_operation(running: RunningStack, tmp_path:
         table = running.catalog.load_table(previewed.table)
         return duckdb_rows(table, "id", "name", "op") if table.current_snapshot() else None
 
-    rows = running.until(inspect, lambda: f"rows of {previewed.table}")
+    rows = running.wait_until(inspect, lambda: f"rows of {previewed.table}")
     assert sorted(rows) == sorted((row["id"], row["name"], row["op"]) for row in state.values())
     running.delete(previewed.name)
 

@@ -119,13 +119,13 @@ def test_a_rewind_survives_a_crash_at_each_step(
         place = []  # from now on it is begun
         if point == "B2":
             with pytest.raises(RetriableError, match="the node ended"):
-                running.until(lambda: False, lambda: "the end of the node")
+                running.wait_until(lambda: False, lambda: "the end of the node")
             running.stack.start_node()
             running.stack.wait_for_node()
         refused = running.api.put(f"/connectors/{case.name}/resume")
         assert refused.status_code == 409, (point, refused.text)
         if action == "crash":
-            running.until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
+            running.wait_until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
     status, said = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
     assert status == 1, said
     status, said = case.rewind("--yes")
@@ -144,7 +144,7 @@ def test_a_connector_is_loaded_again(running: RunningStack, case: Case) -> None:
     status, said = case.rewind("--reload", "--yes")
     assert status == 0, said
     case.check(35)
-    running.until(case.is_running, lambda: f"{running.status(case.name)}")
+    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
     running.produce(case.topic, *numbered(35, 5), partition=1)
     case.check(40)
 
@@ -160,7 +160,7 @@ def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case)
     status, said = case.rewind(f"--to-snapshot={newest.parent_snapshot_id}", "--yes")
     assert status == 1, said
     assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in said
-    running.until(case.is_running, lambda: f"{running.status(case.name)}")
+    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
     status, said = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
     assert status == 1, said
     assert "no commit of the connector" in said

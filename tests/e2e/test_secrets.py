@@ -75,7 +75,7 @@ def test_secrets_are_nowhere_but_in_the_configuration(
     assert answer.json()["error_count"]
     _clean(answer.text, "validate", "inline")
     _not_in_what_validate_asks(running, name, [{**config, **o} for o in ({}, failing, database)])
-    running.until(
+    running.wait_until(
         lambda: any(name in datagram for datagram in running.statsd) or None,
         lambda: "no metrics of the connector at statsd",
     )

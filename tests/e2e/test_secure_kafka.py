@@ -210,12 +210,12 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     with flowing_records(secure, topic, 100) as sent:
         stack.replace_passwords(SECRETS[1])
         logs = [stack.state_dir / "node" / f"{child}.log" for child in ("worker", "coordinator")]
-        secure.until(
+        secure.wait_until(
             lambda: all("secrets were replaced" in log.read_text() for log in logs),
             lambda: "new secrets of task and coordinator",
         )
         # the broker refuses the old password when a connection of the node logs in again
-        secure.until(
+        secure.wait_until(
             lambda: "the broker refuses the login" in stack.node_log_file.read_text(),
             lambda: "the end of the old password",
         )
@@ -223,7 +223,9 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     assert len(secure.records(LETTERS)) == 1
     # the node's own clients: a change is written, read again and run
     secure.request_state(name, "pause")
-    secure.until(lambda: secure.status(name)["connector"]["state"] == "PAUSED", lambda: "the pause")
+    secure.wait_until(
+        lambda: secure.status(name)["connector"]["state"] == "PAUSED", lambda: "the pause"
+    )
     secure.request_state(name, "resume")
     secure.produce(topic, *numbered(sent[-1], 100))
     count = sent[-1] + 100

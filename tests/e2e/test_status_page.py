@@ -40,7 +40,7 @@ def test_the_page_follows_real_rows(running: RunningStack) -> None:
             expect(measurements.filter(has_text=text)).to_have_count(1)
         expect(measurements.filter(has_text="Valid-through age")).to_contain_text("UTC")
         assert not seen.complaints
-        running.until(
+        running.wait_until(
             lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send"] == 12,
             lambda: "the records to be counted",
         )

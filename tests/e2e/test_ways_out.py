@@ -64,7 +64,7 @@ class Case:
             trace: str | None = self.running.status(self.name)["connector"].get("trace")
             return trace
 
-        return self.running.until(inspect, lambda: f"{self.running.status(self.name)}")
+        return self.running.wait_until(inspect, lambda: f"{self.running.status(self.name)}")
 
     def stop(self) -> None:
         """Stop it and wait until its offsets may be changed."""
@@ -87,7 +87,7 @@ class Case:
 
     def runs(self) -> None:
         """Wait until everything of it is in order."""
-        self.running.until(self.is_running, lambda: f"{self.running.status(self.name)}")
+        self.running.wait_until(self.is_running, lambda: f"{self.running.status(self.name)}")
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_recreated_source_topic_is_read_once_its_offsets_are_reset(
     case = Case(running, admin, "renewed")
     assert other.name != case.name
     admin.delete_topic(case.topic)
-    running.until(lambda: case.topic not in admin.topics(), lambda: "the topic's end")
+    running.wait_until(lambda: case.topic not in admin.topics(), lambda: "the topic's end")
     admin.ensure_topic(case.topic, 1, replication_factor=1)
     running.produce(case.topic, *numbered(100, 20))
     cause = case.cause()

@@ -57,13 +57,13 @@ class Arena:
         production.start(LOAD, LOAD)
         began = run.committed()
         try:
-            run.until(lambda: run.committed() > began, "progress before the fault")
+            run.wait_until(lambda: run.committed() > began, "progress before the fault")
             yield
             healed = run.committed()
-            run.until(lambda: run.committed() > healed, "progress after the fault")
+            run.wait_until(lambda: run.committed() > healed, "progress after the fault")
         finally:
             production.end()
-        run.until_committed(production.rows)
+        run.wait_until_committed(production.rows)
         self.heals.append((name, healed, run.committed()))
         verdict = self.check()
         assert verdict.records == production.sent
@@ -73,7 +73,7 @@ class Arena:
         verdict = self.run.verdict()
         assert not verdict.wrong
         assert not check_progress(self.heals)
-        node = psutil.Process(self.run.until(self.run.node_pid, "a node"))
+        node = psutil.Process(self.run.wait_until(self.run.node_pid, "a node"))
         self.node_sizes.append((node.num_threads(), node.num_fds()))
         return verdict
 
@@ -83,6 +83,6 @@ class Arena:
         hidden.write_text(action)
         hidden.rename(self.armed / point)
 
-    def until_hit(self, point: str) -> None:
+    def wait_until_hit(self, point: str) -> None:
         """Wait until a process has reached an armed failpoint."""
-        self.run.until(lambda: not (self.armed / point).exists(), f"hit of {point}")
+        self.run.wait_until(lambda: not (self.armed / point).exists(), f"hit of {point}")

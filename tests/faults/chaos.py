@@ -187,7 +187,7 @@ class Field:
 
     def strike(self, victim: str, sent: int) -> Blow:
         """Kill it, wherever it is; start again what the stack itself is to start."""
-        pid = self.until(lambda: self.pid(victim), f"a {victim} to kill")
+        pid = self.wait_until(lambda: self.pid(victim), f"a {victim} to kill")
         left = tuple(_children(pid, recursive=True))
         blow = Blow(victim, time.monotonic(), sent, self.committed(), left)
         self.blows.append(blow)
@@ -203,7 +203,7 @@ class Field:
             psutil.Process(pid).kill()
         return blow
 
-    def until(self, found: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
+    def wait_until(self, found: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
         """Wait for something that is true, as long as node and broker run."""
         deadline_s = time.monotonic() + wait_s
         while not (it := found()):
@@ -214,7 +214,7 @@ class Field:
             time.sleep(0.1)
         return it
 
-    def until_committed(self, records: int) -> float:
+    def wait_until_committed(self, records: int) -> float:
         """Wait until the tables hold so many records; fail if their count stops growing.
 
         Returns:
@@ -244,7 +244,7 @@ class Field:
         last, ends = read_log(servers, self.topics)
         # the last records may be such as no table gets
         asked = list(ends)
-        self.until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
+        self.wait_until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
         log = join_logs([*self._retired, last])
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
         dead_letters = read_letters(servers, LETTERS_TOPIC)

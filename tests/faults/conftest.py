@@ -39,7 +39,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
                 made = Arena(run, run.production(RECORDS_PER_S), config, armed, is_small)
                 made.production.start(RECORDS, RECORDS)
                 made.production.finish()
-                run.until_committed(made.production.rows)
+                run.wait_until_committed(made.production.rows)
                 yield made
             finally:
                 run.close()

@@ -48,7 +48,7 @@ class Rival:
         )
         self._child.start()
 
-    def until(self, event: str, **has: Any) -> dict[str, Any]:
+    def wait_until(self, event: str, **has: Any) -> dict[str, Any]:
         """Wait for an event of this kind with these values; what comes before is dropped."""
         deadline_s = time.monotonic() + WAIT_S
         while True:
@@ -62,11 +62,11 @@ class Rival:
             reported = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.reported()}"
             assert time.monotonic() < deadline_s, reported
 
-    def until_fenced(self, tasks: Iterable[int]) -> None:
+    def wait_until_fenced(self, tasks: Iterable[int]) -> None:
         """Wait until each of these tasks has failed as fenced, in any order."""
         left = set(tasks)
         while left:
-            left.discard(self.until("state", state="FAILED", code="fenced")["task"])
+            left.discard(self.wait_until("state", state="FAILED", code="fenced")["task"])
 
     def begin(
         self, config: Mapping[str, str], task: int | None = None, layout: Layout | None = None
@@ -89,7 +89,7 @@ class Rival:
 
     def layout(self) -> Layout:
         """What the node runs now, or will when a change is over."""
-        return self._run.until(self._run.ready_layout, "a layout that is ready")
+        return self._run.wait_until(self._run.ready_layout, "a layout that is ready")
 
     def end(self) -> None:
         """Let it drain and end."""
@@ -101,7 +101,7 @@ def rival(run: Field, name: str, folder: Path) -> Iterator[Rival]:
     """A rival that takes work; ended with the block."""
     made = Rival(run, name, folder)
     try:
-        made.until("ready")
+        made.wait_until("ready")
         yield made
     finally:
         made.end()

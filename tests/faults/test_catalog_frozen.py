@@ -71,20 +71,20 @@ def test_a_commit_that_lands_after_its_sender_died(
 def commit_late(arena: Arena, catalog: RestCatalog) -> None:
     """Let a coordinator die while the frozen catalog has its request; then it thaws."""
     run, armed = arena.run, arena.armed
-    before = run.until(lambda: run.pid("coordinator"), "coordinator")
+    before = run.wait_until(lambda: run.pid("coordinator"), "coordinator")
     arena.arm("C9", f"delay:{HOLD_MS}")
-    arena.until_hit("C9")
+    arena.wait_until_hit("C9")
     was = snapshots(run)
     catalog.pause()
     try:
         arena.arm("C1", f"delay:{SUCCESSOR_HOLD_MS}")
         arena.arm("C2", "delay:0")
         arena.arm("C10", "crash")
-        run.until(lambda: not psutil.pid_exists(before), "the coordinator's death")
+        run.wait_until(lambda: not psutil.pid_exists(before), "the coordinator's death")
         assert not (armed / "C10").exists(), f"it did not die with {COORDINATOR['C10']}"
     finally:
         catalog.resume()
-    run.until(lambda: snapshots(run) > was, "the commit")
+    run.wait_until(lambda: snapshots(run) > was, "the commit")
     assert (armed / "C2").exists(), "a successor has begun: the commit may be its own"
 
 

@@ -84,22 +84,22 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
         more = More(run)
         try:
             production.start(RECORDS, RECORDS)
-            run.until(run.committed, "the first commit")
+            run.wait_until(run.committed, "the first commit")
             for name in ("second", "third"):
                 more.start(name)
-                run.until(lambda n=name: more.runs(n), f"work on the {name} node")
+                run.wait_until(lambda n=name: more.runs(n), f"work on the {name} node")
                 progress(run, f"after the {name} node came")
             killed_s = time.monotonic()
             more.processes["second"].kill()
-            run.until(lambda: not more.runs("second"), "take-over of the killed node's work")
+            run.wait_until(lambda: not more.runs("second"), "take-over of the killed node's work")
             placed_s = time.monotonic() - killed_s
-            run.until(lambda: running(run), "all tasks running again")
+            run.wait_until(lambda: running(run), "all tasks running again")
             reported.append(
                 f"placed again {placed_s:.1f} s, all runs {time.monotonic() - killed_s:.1f} s"
             )
             progress(run, "after a node was killed")
             more.start("second")
-            run.until(lambda: more.runs("second"), "work on the node that came back")
+            run.wait_until(lambda: more.runs("second"), "work on the node that came back")
             progress(run, "after it came back")
             for name in ("second", "third"):
                 began_s = time.monotonic()
@@ -107,11 +107,13 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
                 reported.append(f"{name} rolled in {time.monotonic() - began_s:.1f} s")
                 assert not more.runs(name)
                 more.start(name)
-                run.until(lambda n=name: more.runs(n), f"work on the {name} node after its restart")
+                run.wait_until(
+                    lambda n=name: more.runs(n), f"work on the {name} node after its restart"
+                )
                 progress(run, f"after the {name} node was rolled")
         finally:
             production.stop()
-        run.until_committed(production.rows)
+        run.wait_until_committed(production.rows)
         verdict = run.verdict()
         more.stop()
     assert not verdict.wrong
@@ -128,4 +130,4 @@ def running(run: Field) -> bool:
 def progress(run: Field, what: str) -> None:
     """More gets into the tables than was there."""
     began = run.committed()
-    run.until(lambda: run.committed() > began, f"progress {what}")
+    run.wait_until(lambda: run.committed() > began, f"progress {what}")

@@ -68,7 +68,7 @@ def under_fire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
             production = run.production(RECORDS_PER_S)
             made = Range(run, production, armed, [], began_s)
             produce(made)
-            run.until_committed(production.rows)
+            run.wait_until_committed(production.rows)
             yield made
 
 
@@ -90,18 +90,18 @@ def test_nothing_is_lost_by_a_crash_at(seed: int, point: str, under_fire: Range)
     if seed:
         time.sleep(random.Random(f"{seed} {point}").uniform(0, 2))
     victim = "worker" if point in WORKER else "coordinator"
-    before = run.until(lambda: run.pid(victim), victim)
+    before = run.wait_until(lambda: run.pid(victim), victim)
     arm(under_fire, point, "crash")
     if point in RESTARTED:
         run.call("POST", "restart?includeTasks=true")
     produce(under_fire)
-    until_hit(under_fire, point)
-    run.until_committed(under_fire.production.rows)
+    wait_until_hit(under_fire, point)
+    run.wait_until_committed(under_fire.production.rows)
     assert run.committed() == under_fire.production.rows
     if point in SURVIVED:
         assert run.pid(victim) == before
     else:
-        run.until(lambda: run.pid(victim) not in {None, before}, f"{victim} in its place")
+        run.wait_until(lambda: run.pid(victim) not in {None, before}, f"{victim} in its place")
     under_fire.fired.append(point)
     if len(under_fire.fired) % CHECK_EVERY == 0:
         check(under_fire)
@@ -120,26 +120,26 @@ def test_a_commit_whose_answer_never_came_is_a_commit(_seed: int, under_fire: Ra
     assert broker is not None
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     run.put(connector(**{"tasks.max": "1"}))  # the tested transaction is the only one
-    run.until(lambda: len(run.status()["tasks"]) == 1, "one task")
-    before = run.until(lambda: run.pid("worker"), "worker")
+    run.wait_until(lambda: len(run.status()["tasks"]) == 1, "one task")
+    before = run.wait_until(lambda: run.pid("worker"), "worker")
     at = run.admin.committed(GROUP, partitions)
     arm(under_fire, "W4", "delay:1000")  # a batch with records: the next answer carries them
     production.start(RECORDS, production.total + RECORDS)
-    until_hit(under_fire, "W4")
+    wait_until_hit(under_fire, "W4")
     arm(under_fire, "W8", f"delay:{HOLD_MS}")
-    until_hit(under_fire, "W8")
+    wait_until_hit(under_fire, "W8")
     broker.pause()
     try:
         arm(under_fire, "W13", f"delay:{HOLD_MS}")
         arm(under_fire, IN_FLIGHT, "crash")
-        run.until(lambda: not psutil.pid_exists(before), "the worker's death")
+        run.wait_until(lambda: not psutil.pid_exists(before), "the worker's death")
         assert not (under_fire.armed / IN_FLIGHT).exists()
     finally:
         broker.resume()
-    run.until(lambda: run.admin.committed(GROUP, partitions) != at, "the commit")
+    run.wait_until(lambda: run.admin.committed(GROUP, partitions) != at, "the commit")
     assert (under_fire.armed / "W13").exists(), "a successor has begun: the commit may be its own"
     production.finish()
-    run.until_committed(production.rows)
+    run.wait_until_committed(production.rows)
     assert run.committed() == production.rows
     under_fire.fired.append(IN_FLIGHT)
     check(under_fire)
@@ -172,9 +172,9 @@ def arm(under_fire: Range, point: str, action: str) -> None:
     hidden.rename(under_fire.armed / point)
 
 
-def until_hit(under_fire: Range, point: str) -> None:
+def wait_until_hit(under_fire: Range, point: str) -> None:
     """Wait until a process has reached an armed failpoint."""
-    under_fire.run.until(lambda: not (under_fire.armed / point).exists(), f"hit of {point}")
+    under_fire.run.wait_until(lambda: not (under_fire.armed / point).exists(), f"hit of {point}")
 
 
 def check(under_fire: Range) -> Verdict:

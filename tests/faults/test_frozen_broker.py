@@ -65,7 +65,7 @@ def test_every_connector_moves_again_after_the_broker_froze(
             running.produce(topic, *numbered(number * BATCH, BATCH))
         for name in topics:
             running.rows(f"db.{name}", (number + 1) * BATCH, name)
-            running.until(lambda name=name: is_running(running, name), lambda name=name: name)
+            running.wait_until(lambda name=name: is_running(running, name), lambda name=name: name)
     assert not fenced(running)
 
 

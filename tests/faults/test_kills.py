@@ -40,7 +40,7 @@ def test_every_record_is_there_once_after_kills(
             strike_all(run, production, chance)
             last_s = time.monotonic()
             production.finish()
-            first_s = run.until_committed(production.rows)
+            first_s = run.wait_until_committed(production.rows)
         finally:
             production.stop()
         done_s = time.monotonic()
@@ -65,11 +65,11 @@ def strike_all(run: Field, production: Production, chance: random.Random) -> Non
     chance.shuffle(victims)
     share = RECORDS // (len(victims) + 1)
     production.start(RECORDS, share)
-    run.until(run.committed, "the first commit")
+    run.wait_until(run.committed, "the first commit")
     for number, victim in enumerate(victims, start=2):
         if chance.random() < RECOVERED_SHARE:
             before = run.committed()
-            run.until(lambda before=before: run.committed() > before, "progress after a kill")
+            run.wait_until(lambda before=before: run.committed() > before, "progress after a kill")
         time.sleep(chance.uniform(0, 4))
         run.strike(victim, production.sent)
         production.allow(share * number)

@@ -47,7 +47,7 @@ def change(arena: Arena, name: str) -> Iterator[None]:
     run = arena.run
     servers = run.stack.bootstrap_servers
     with arena.fault(name):
-        before = run.until(run.ready_layout, "a layout").number
+        before = run.wait_until(run.ready_layout, "a layout").number
         yield
 
         def after() -> list[AnnouncedSeen]:
@@ -55,7 +55,7 @@ def change(arena: Arena, name: str) -> Iterator[None]:
             seen = [s for s in every if s.layout >= before]
             return seen if sum(s.layout > before for s in seen) >= ANNOUNCED_AFTER else []
 
-        longest_ms = interrupted_ms(run.until(after, "announcements after the change"))
+        longest_ms = interrupted_ms(run.wait_until(after, "announcements after the change"))
         assert longest_ms, "no partition was read before and after"
         arena.interrupted_s[name] = max(0, longest_ms - INTERVAL_MS) / 1000
 
@@ -73,7 +73,7 @@ def test_tasks_max_changes(arena: Arena) -> None:
             with change(arena, f"tasks.max {count}"):
                 arena.config |= {"tasks.max": str(count), "icefloe.tasks.per.worker": str(count)}
                 run.put(arena.config)
-                run.until(lambda count=count: tasks(arena) == ["RUNNING"] * count, "the tasks")
+                run.wait_until(lambda count=count: tasks(arena) == ["RUNNING"] * count, "the tasks")
     finally:
         arena.config |= {"tasks.max": "2", "icefloe.tasks.per.worker": "2"}
 
@@ -86,10 +86,10 @@ def test_partitions_are_added(arena: Arena) -> None:
     with change(arena, "partitions added"):
         (done,) = admin.create_partitions([NewPartitions(TOPIC, count)]).values()
         done.result(60)
-        run.until(lambda: run.admin.topics().get(TOPIC) == count, "the partitions")
+        run.wait_until(lambda: run.admin.topics().get(TOPIC) == count, "the partitions")
         new = [TopicPartition(TOPIC, p) for p in range(PARTITIONS, count)]
         arena.production.open(*new)
-        run.until(lambda: all(run.admin.committed(GROUP, new).values()), "reading of them")
+        run.wait_until(lambda: all(run.admin.committed(GROUP, new).values()), "reading of them")
 
 
 def test_a_topic_per_day(arena: Arena) -> None:
@@ -101,18 +101,20 @@ def test_a_topic_per_day(arena: Arena) -> None:
         with change(arena, f"topic {day} appears"):
             run.admin.ensure_topic(topic, 1, TOPIC_CONFIG)
             run.topics.append(topic)
-            run.until(lambda topic=topic: topic in run.admin.topics(), "the topic")
+            run.wait_until(lambda topic=topic: topic in run.admin.topics(), "the topic")
             arena.production.open(place)
-            run.until(lambda at=place: run.admin.committed(GROUP, [at])[at], "reading of it")
+            run.wait_until(lambda at=place: run.admin.committed(GROUP, [at])[at], "reading of it")
             arena.production.shut(topic)
             end = run.admin.watermarks([place])[place][1]
-            run.until(
+            run.wait_until(
                 lambda at=place, end=end: run.admin.committed(GROUP, [at])[at] == end,
                 "reading it to its end",
             )
         with change(arena, f"topic {day} goes"):
             run.retire(topic)
-            run.until(lambda topic=topic: topic not in read_topics(arena), "a layout without it")
+            run.wait_until(
+                lambda topic=topic: topic not in read_topics(arena), "a layout without it"
+            )
 
 
 def test_interruptions_were_measured(arena: Arena, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,12 +23,12 @@ def test_a_node_waits_for_its_broker_and_says_so(own_broker: Broker, node: Runni
     """503 with a JSON body while starting, healthy once the broker is there."""
     own_broker.stop()
     node.launch()
-    (starting,) = node.until(lambda: (answer := node.health()) is not None and [answer])
+    (starting,) = node.wait_until(lambda: (answer := node.health()) is not None and [answer])
     assert starting.status_code == 503
     assert starting.json()["status"] == "starting"
     assert node.call("GET", "/connectors").status_code == 503
     own_broker.start()
-    node.until(lambda: node.health().status_code == 200)
+    node.wait_until(lambda: node.health().status_code == 200)
     assert node.call("GET", "/connectors").json() == []
 
 
@@ -38,7 +38,7 @@ def test_a_node_that_waits_for_its_broker_can_be_ended(
     """SIGTERM while starting: status 0, within the grace."""
     own_broker.stop()
     node.launch()
-    node.until(lambda: (answer := node.health()) is not None and [answer])
+    node.wait_until(lambda: (answer := node.health()) is not None and [answer])
     assert node.end() == 0
 
 

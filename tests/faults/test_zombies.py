@@ -91,13 +91,13 @@ def test_a_coordinator_frozen_in_a_commit_comes_back_as_a_zombie(
     with arena.fault("a frozen coordinator"), rival(run, "coordinator", tmp_path) as other:
         before = fenced(arena)
         arena.arm("C9", f"delay:{HOLD_MS}")
-        arena.until_hit("C9")
+        arena.wait_until_hit("C9")
         with frozen(run.pid("coordinator")):
             other.begin(arena.config)
             was = snapshots(arena)
-            run.until(lambda: snapshots(arena) >= was + ROUNDS_FROZEN, "rounds of the other")
-        run.until(lambda: fenced(arena) > before, "the zombie's fencing")
-        other.until("state", state="FAILED", code="fenced")
+            run.wait_until(lambda: snapshots(arena) >= was + ROUNDS_FROZEN, "rounds of the other")
+        run.wait_until(lambda: fenced(arena) > before, "the zombie's fencing")
+        other.wait_until("state", state="FAILED", code="fenced")
 
 
 def test_a_worker_frozen_in_a_transaction_comes_back_as_a_zombie(
@@ -108,25 +108,29 @@ def test_a_worker_frozen_in_a_transaction_comes_back_as_a_zombie(
     with arena.fault("a frozen worker"), rival(run, "worker", tmp_path) as other:
         before, count = fenced(arena), len(other.layout().tasks)
         arena.arm("W8", f"delay:{HOLD_MS}")
-        arena.until_hit("W8")
+        arena.wait_until_hit("W8")
         with frozen(run.pid("worker")):
             begin_tasks(arena, other)
             was = snapshots(arena)
-            run.until(lambda: snapshots(arena) >= was + ROUNDS_OF_THE_OTHER, "rounds of the other")
-        run.until(lambda: fenced(arena) >= before + count, "fencing of every task of the zombie")
-        other.until_fenced(range(count))
+            run.wait_until(
+                lambda: snapshots(arena) >= was + ROUNDS_OF_THE_OTHER, "rounds of the other"
+            )
+        run.wait_until(
+            lambda: fenced(arena) >= before + count, "fencing of every task of the zombie"
+        )
+        other.wait_until_fenced(range(count))
 
 
 def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
     """The node kills a worker and its children after a long silence and starts another."""
     run = arena.run
     with silence_limit(arena, SILENCE_MS), arena.fault("a worker that stays frozen"):
-        old = run.until(lambda: run.pid("worker"), "a worker")
+        old = run.wait_until(lambda: run.pid("worker"), "a worker")
         arena.arm("W8", f"delay:{HOLD_MS}")
-        arena.until_hit("W8")
+        arena.wait_until_hit("W8")
         stopped = freeze(old)
-        run.until(lambda: not psutil.pid_exists(old), "its death")
-        run.until(lambda: run.pid("worker") not in {None, old}, "a worker in its place")
+        run.wait_until(lambda: not psutil.pid_exists(old), "its death")
+        run.wait_until(lambda: run.pid("worker") not in {None, old}, "a worker in its place")
         assert not psutil.wait_procs(stopped, timeout=60)[1]
 
 
@@ -137,10 +141,12 @@ def test_a_layout_changes_while_the_old_one_runs_twice(arena: Arena, tmp_path: P
         with frozen(run.pid("worker")):
             count = begin_tasks(arena, other)
             was = snapshots(arena)
-            run.until(lambda: snapshots(arena) > was, "a round of the other")
+            run.wait_until(lambda: snapshots(arena) > was, "a round of the other")
             with tasks_max(arena, "1"):
-                other.until_fenced(range(count))
-        run.until(lambda: states(arena) == ["RUNNING"] * count, "the tasks of the newest layout")
+                other.wait_until_fenced(range(count))
+        run.wait_until(
+            lambda: states(arena) == ["RUNNING"] * count, "the tasks of the newest layout"
+        )
 
 
 def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
@@ -149,8 +155,10 @@ def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
         for _ in range(LAPS):
             before = fenced(arena)
             other.begin(arena.config, 0)
-            arena.run.until(lambda before=before: fenced(arena) > before, "fencing of the first")
-            other.until_fenced([0])
+            arena.run.wait_until(
+                lambda before=before: fenced(arena) > before, "fencing of the first"
+            )
+            other.wait_until_fenced([0])
 
 
 def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> None:
@@ -159,14 +167,14 @@ def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> Non
     with arena.fault("a task of an old layout"), rival(run, "worker", tmp_path) as other:
         old = other.layout()
         with tasks_max(arena, "1"):
-            run.until(lambda: other.layout().number > old.number, "the new layout")
-            run.until(lambda: states(arena) == ["RUNNING"], "its task")
+            run.wait_until(lambda: other.layout().number > old.number, "the new layout")
+            run.wait_until(lambda: states(arena) == ["RUNNING"], "its task")
             for task in range(len(old.tasks)):
                 before = fenced(arena)
                 other.begin(arena.config, task, old)
-                other.until("state", state="FAILED", code="layout_superseded", task=task)
+                other.wait_until("state", state="FAILED", code="layout_superseded", task=task)
                 if task == 0:  # the one that the new layout has too
-                    run.until(lambda before=before: fenced(arena) > before, "its fencing")
+                    run.wait_until(lambda before=before: fenced(arena) > before, "its fencing")
 
 
 def test_a_paused_broker(arena: Arena) -> None:
@@ -204,7 +212,7 @@ def test_a_full_disk(arena: Arena) -> None:
         before = metric(arena, "task_retries_total", connector=NAME)
         try:
             fill(ballast)
-            run.until(
+            run.wait_until(
                 lambda: metric(arena, "task_retries_total", connector=NAME) > before,
                 "a task that tries again",
             )
@@ -235,13 +243,13 @@ def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
             foreign.produce(TOPIC, b"nothing that anybody may read", partition=0)
             assert foreign.flush(60) == 0
             try:
-                run.until(
+                run.wait_until(
                     lambda: metric(arena, "lso_stalled", connector=NAME) == 1,
                     "the alarm",
                 )
             finally:
                 foreign.abort_transaction(60)
-            run.until(
+            run.wait_until(
                 lambda: metric(arena, "lso_stalled", connector=NAME) == 0,
                 "the end of the alarm",
             )
@@ -259,7 +267,7 @@ def begin_tasks(arena: Arena, other: Rival) -> int:
     count = len(other.layout().tasks)
     for task in range(count):
         other.begin(arena.config, task)
-        other.until("state", state="RUNNING", task=task)
+        other.wait_until("state", state="RUNNING", task=task)
     return count
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.support.coordinator_bench import Bench
+from tests.support.coordinator_harness import CoordinatorHarness
 from tests.support.stack import Topics
 
 if TYPE_CHECKING:  # most tests need no browser, and no Spark
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
     from playwright.sync_api import Browser
 
     from tests.support.browsing import Visit
-    from tests.support.sql_rig import Rig
+    from tests.support.sql_harness import SqlHarness
     from worker.spark.session import Session
     from worker.task.source_reader import SourceReader
 
@@ -34,23 +34,23 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
 @pytest.fixture
 def reader(spark_session: Session, kafka_properties: dict[str, str]) -> SourceReader:
     """Reads under a task name of their own."""
-    from tests.support.reader_rig import reader_of
+    from tests.support.source_reads import source_reader
 
-    return reader_of(spark_session, kafka_properties)
+    return source_reader(spark_session, kafka_properties)
 
 
 @pytest.fixture
-def bench(
+def harness(
     kafka_properties: dict[str, str],
     topics: Topics,
     sql_catalog_properties: dict[str, str],
-) -> Iterator[Bench]:
+) -> Iterator[CoordinatorHarness]:
     """A connector with a control topic and a table of its own."""
     control = topics.create("control")
     source = topics.create("source")
-    made = Bench(kafka_properties, control, source, sql_catalog_properties)
+    made = CoordinatorHarness(kafka_properties, control, source, sql_catalog_properties)
     yield made
-    made.hand.close()
+    made.task_producer.close()
     made.reader.close()
     made.catalog.close()
 
@@ -82,12 +82,12 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
 
 
 @pytest.fixture
-def rig(
+def sql(
     spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
-) -> Iterator[Rig]:
+) -> Iterator[SqlHarness]:
     """Queries of ``Sql`` over a catalog of their own; other modules have rigs of another kind."""
-    from tests.support.sql_rig import Rig
+    from tests.support.sql_harness import SqlHarness
 
     catalog = open_catalog("iceberg", sql_catalog_properties)
-    yield Rig(spark_session, tmp_path, catalog)
+    yield SqlHarness(spark_session, tmp_path, catalog)
     catalog.close()

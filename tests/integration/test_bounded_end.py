@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.leader_bench import NAME, Leader
+from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.read_ledger import OffsetRanges
@@ -33,16 +33,16 @@ def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int 
 
 
 @pytest.fixture
-def leader(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Leader]:
+def leader(kafka_properties: dict[str, str], topics: Topics) -> Iterator[LeaderNode]:
     """A leader whose connector reads one topic of two partitions."""
     storage = topics.create("config", cleanup_policy="compact")
     topic = topics.create("bounded", partitions=2, retention_ms="-1")
-    made = Leader(kafka_properties, storage, topic, unique_name("control"))
+    made = LeaderNode(kafka_properties, storage, topic, unique_name("control"))
     yield made
     made.close()
 
 
-def start(leader: Leader, **config: str) -> dict[int, int]:
+def start(leader: LeaderNode, **config: str) -> dict[int, int]:
     """Store the connector with these keys, and converge; the end offset by partition."""
     changed = {k.replace("__", "."): v for k, v in config.items()}
     leader.store.put_connector(NAME, {**leader.config, **changed})
@@ -50,19 +50,19 @@ def start(leader: Leader, **config: str) -> dict[int, int]:
     return ends(leader)
 
 
-def ends(leader: Leader) -> dict[int, int]:
+def ends(leader: LeaderNode) -> dict[int, int]:
     """Return the end offset of each partition of the leader's own topic."""
     end = leader.store.get(NAME).end
     assert end is not None
     return {tp.partition: at for tp, at in end.offsets.items() if tp.topic == leader.topic}
 
 
-def test_the_end_is_fixed_once(leader: Leader, kafka_properties: dict[str, str]) -> None:
+def test_the_end_is_fixed_once(leader: LeaderNode, kafka_properties: dict[str, str]) -> None:
     """By the first start; another leader, more records, a stop and a new key change nothing."""
     produce(kafka_properties, leader.topic, 1, 2, 3)
     assert start(leader, icefloe__end="latest") == {0: 3, 1: 0}
     produce(kafka_properties, leader.topic, 4, partition=1)
-    successor = Leader(kafka_properties, leader.storage, leader.topic, leader.control)
+    successor = LeaderNode(kafka_properties, leader.storage, leader.topic, leader.control)
     successor.converge()
     assert ends(successor) == {0: 3, 1: 0}
     successor.request_state("STOPPED")
@@ -73,7 +73,7 @@ def test_the_end_is_fixed_once(leader: Leader, kafka_properties: dict[str, str])
 
 
 def test_a_completed_run_is_not_planned_until_its_configuration_changes(
-    leader: Leader, kafka_properties: dict[str, str]
+    leader: LeaderNode, kafka_properties: dict[str, str]
 ) -> None:
     """Then the new run has an end of its own."""
     produce(kafka_properties, leader.topic, 1)
@@ -90,7 +90,7 @@ def test_a_completed_run_is_not_planned_until_its_configuration_changes(
 
 
 def test_a_new_topic_gets_its_end_and_the_others_keep_theirs(
-    leader: Leader, kafka_properties: dict[str, str], topics: Topics
+    leader: LeaderNode, kafka_properties: dict[str, str], topics: Topics
 ) -> None:
     """In one run; a topic that does not exist is an error before anything is fixed."""
     produce(kafka_properties, leader.topic, 1)

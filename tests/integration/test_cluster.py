@@ -60,7 +60,7 @@ class Nodes:
             },
         }
 
-    def until_placed(self, name: str, connector: str, *nodes: str, tasks: int) -> list[str]:
+    def wait_until_placed(self, name: str, connector: str, *nodes: str, tasks: int) -> list[str]:
         """Wait until a connector runs on just these nodes, and says so; where its parts are."""
 
         def inspect() -> list[str] | None:
@@ -68,16 +68,16 @@ class Nodes:
             is_so = set(places) == set(nodes) and len(places) == 1 + tasks
             return places if is_so and self[name].status(connector)[0] == "RUNNING" else None
 
-        found: list[str] = self[name].until(inspect)
+        found: list[str] = self[name].wait_until(inspect)
         return found
 
-    def until_started(self, connector: str, *nodes: str, tasks: int) -> None:
+    def wait_until_started(self, connector: str, *nodes: str, tasks: int) -> None:
         """Wait until children of these nodes received a start command for every unit.
 
         The status is RUNNING slightly earlier.
         """
         units = {None, *range(tasks)}
-        self[nodes[0]].until(
+        self[nodes[0]].wait_until(
             lambda: units <= {unit for name in nodes for unit in self.started(name, connector)}
         )
 
@@ -105,11 +105,11 @@ def start(nodes: Nodes, *names: str) -> None:
     for name in names:
         nodes[name].launch()
     for name in names:
-        nodes[name].until(lambda n=name: (h := nodes[n].health()) and h.status_code == 200)
+        nodes[name].wait_until(lambda n=name: (h := nodes[n].health()) and h.status_code == 200)
     for name in names:
-        nodes[name].until(lambda n=name: set(nodes.view(n)["ready"]) >= set(names))
+        nodes[name].wait_until(lambda n=name: set(nodes.view(n)["ready"]) >= set(names))
     up = [name for name, node in nodes.by_name.items() if node.url]
-    nodes[names[0]].until(lambda: _leads_alone(nodes, up))
+    nodes[names[0]].wait_until(lambda: _leads_alone(nodes, up))
 
 
 def _leads_alone(nodes: Nodes, up: list[str]) -> bool:
@@ -131,7 +131,7 @@ def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int, **mo
         assert answer.status_code in {200, 201, 409}, answer.text
         return answer.status_code != 409
 
-    nodes[through].until(is_done)
+    nodes[through].wait_until(is_done)
 
 
 def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
@@ -143,19 +143,21 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
     topic = topics.create("cluster", partitions=6)
     put(nodes, one, "first", topic, tasks=6)
     assert nodes[one].call("GET", "/connectors").json() == ["first"]  # at once, where it was made
-    places = nodes.until_placed(one, "first", *NAMES, tasks=3)
+    places = nodes.wait_until_placed(one, "first", *NAMES, tasks=3)
     assert sorted(places[1:]) == ["a", "b", "c"]
     for name in NAMES:
-        nodes[name].until(lambda n=name: nodes[n].status("first") == ("RUNNING", ["RUNNING"] * 3))
+        nodes[name].wait_until(
+            lambda n=name: nodes[n].status("first") == ("RUNNING", ["RUNNING"] * 3)
+        )
     put(nodes, other, "second", topic, tasks=6)
-    where = nodes.until_placed(other, "second", *NAMES, tasks=3)[2]
+    where = nodes.wait_until_placed(other, "second", *NAMES, tasks=3)[2]
     assert nodes.view(one)["placements"]["first"] == places
     for connector in ("first", "second"):
-        nodes.until_started(connector, *NAMES, tasks=3)
+        nodes.wait_until_started(connector, *NAMES, tasks=3)
     before = [nodes.started(name, "first") for name in NAMES]
     restarted = nodes[one].call("POST", "/connectors/second/tasks/1/restart")
     assert restarted.status_code == 204
-    nodes[where].until(lambda: nodes.started(where, "second").count(1) == 2)
+    nodes[where].wait_until(lambda: nodes.started(where, "second").count(1) == 2)
     assert [nodes.started(name, "first") for name in NAMES] == before
     for name, action, state in ((one, "pause", "PAUSED"), (other, "resume", "RUNNING")):
         assert nodes[name].call("PUT", f"/connectors/first/{action}").status_code == 202
@@ -164,13 +166,15 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
     path = "/admin/loggers/connect.herder"
     assert nodes[one].call("PUT", f"{path}?scope=cluster", json=level).status_code == 204
     for name in NAMES:
-        nodes[name].until(lambda n=name: nodes[n].call("GET", path).json().get("level") == "DEBUG")
+        nodes[name].wait_until(
+            lambda n=name: nodes[n].call("GET", path).json().get("level") == "DEBUG"
+        )
     tables = nodes[other].call("GET", "/icefloe/v1/connectors/first/tables")
     assert tables.json() == {"connector": "first", "tables": []}
     assert nodes[other].call("DELETE", "/connectors/first").status_code == 204
     assert nodes[other].call("GET", "/connectors/first").status_code == 404
     for name in NAMES:
-        nodes[name].until(lambda n=name: not nodes.view(n)["placements"].get("first"))
+        nodes[name].wait_until(lambda n=name: not nodes.view(n)["placements"].get("first"))
 
 
 def _metrics(nodes: Nodes, name: str) -> dict[str, Any]:
@@ -206,7 +210,7 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
             (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(reported))
     start(nodes, *NAMES)
     put(nodes, "a", "one", topics.create("figures", partitions=3), tasks=3)
-    places = nodes.until_placed("a", "one", *NAMES, tasks=3)
+    places = nodes.wait_until_placed("a", "one", *NAMES, tasks=3)
     at = NAMES.index(places[0])
     all_of_it = {
         "missing": [],
@@ -216,23 +220,23 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
         "valid_through_ms": (1_700_000_000 + at) * 1000,
     }
     for name in NAMES:
-        nodes[name].until(lambda n=name: _metrics(nodes, n) == all_of_it)
+        nodes[name].wait_until(lambda n=name: _metrics(nodes, n) == all_of_it)
         # again: another node that is slow to answer counts as one that does not
-        nodes[name].until(lambda n=name: _view(nodes, n, "dead-letters")["records"] == 7)
-        nodes[name].until(
+        nodes[name].wait_until(lambda n=name: _view(nodes, n, "dead-letters")["records"] == 7)
+        nodes[name].wait_until(
             lambda n=name: _view(nodes, n, "lag")["in_files_not_committed"] == 40 + at
         )
     frozen, asked = (name for name in NAMES if name != places[0])
     os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
     try:
-        found = nodes[asked].until(
+        found = nodes[asked].wait_until(
             lambda: (f := _metrics(nodes, asked))["missing"] == [frozen] and f
         )
     finally:
         os.kill(nodes[frozen].process.pid, signal.SIGCONT)
     unknown = {"not_in_files": None, "dead_letters": None}
     assert found == {**all_of_it, "missing": [frozen], **unknown}
-    nodes[asked].until(lambda: not _metrics(nodes, asked)["missing"])
+    nodes[asked].wait_until(lambda: not _metrics(nodes, asked)["missing"])
 
 
 def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
@@ -242,20 +246,22 @@ def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topic
     left = [name for name in NAMES if name != leader]
     topic = topics.create("take-over", partitions=6)
     put(nodes, leader, "one", topic, tasks=6)
-    before = nodes.until_placed(left[0], "one", *NAMES, tasks=3)
+    before = nodes.wait_until_placed(left[0], "one", *NAMES, tasks=3)
     layout, _ = nodes[left[0]].layouts("one")
     nodes[leader].process.kill()
-    after = nodes.until_placed(left[0], "one", *left, tasks=3)
+    after = nodes.wait_until_placed(left[0], "one", *left, tasks=3)
     for was, now in zip(before, after, strict=True):
         assert was in {now, leader}
     for name in left:
-        nodes[name].until(lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 3))
-        nodes[name].until(lambda n=name: nodes.view(n)["nodes"] == sorted(left))
+        nodes[name].wait_until(
+            lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 3)
+        )
+        nodes[name].wait_until(lambda n=name: nodes.view(n)["nodes"] == sorted(left))
     assert nodes[left[0]].layouts("one")[0] == layout
     put(nodes, left[0], "two", topic, tasks=2)
     put(nodes, left[1], "three", topic, tasks=2)
     for name in left:
-        nodes[name].until(lambda n=name: nodes[n].status("three")[0] == "RUNNING")
+        nodes[name].wait_until(lambda n=name: nodes[n].status("three")[0] == "RUNNING")
 
 
 def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) -> None:
@@ -265,11 +271,11 @@ def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) 
     stays = "b" if leader == "a" else "a"
     topic = topics.create("rolling", partitions=4)
     put(nodes, stays, "one", topic, tasks=4)
-    places = nodes.until_placed(stays, "one", "a", "b", tasks=2)
-    nodes.until_started("one", "a", "b", tasks=2)
+    places = nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
+    nodes.wait_until_started("one", "a", "b", tasks=2)
     mine = [i - 1 for i, n in enumerate(places) if n == leader]
     assert nodes[leader].end() == 0
-    nodes.until_placed(stays, "one", stays, tasks=2)
+    nodes.wait_until_placed(stays, "one", stays, tasks=2)
     log = (nodes[leader].folder / "node.log").read_text()
     assert "did not end" not in log
     assert "cut off" not in (nodes[stays].folder / "node.log").read_text()
@@ -277,9 +283,9 @@ def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) 
         child = "coordinator" if unit < 0 else "worker"
         reported = nodes[leader].commands(child, "one")
         assert [m["op"] for m in reported][-1] == "stop"
-    nodes[stays].until(lambda: nodes.view(stays)["leader"] == stays)
+    nodes[stays].wait_until(lambda: nodes.view(stays)["leader"] == stays)
     start(nodes, leader)
-    nodes.until_placed(stays, "one", "a", "b", tasks=2)
+    nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
 
 
 def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) -> None:
@@ -289,20 +295,22 @@ def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) ->
     other = "b" if frozen == "a" else "a"
     topic = topics.create("frozen", partitions=2)
     put(nodes, other, "one", topic, tasks=1)
-    nodes[other].until(lambda: nodes[other].status("one") == ("RUNNING", ["RUNNING"]))
+    nodes[other].wait_until(lambda: nodes[other].status("one") == ("RUNNING", ["RUNNING"]))
     os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
     try:
-        nodes[other].until(lambda: nodes.view(other)["leader"] == other)
-        nodes.until_placed(other, "one", other, tasks=1)
+        nodes[other].wait_until(lambda: nodes.view(other)["leader"] == other)
+        nodes.wait_until_placed(other, "one", other, tasks=1)
         put(nodes, other, "two", topic, tasks=1)
     finally:
         os.kill(nodes[frozen].process.pid, signal.SIGCONT)
-    nodes[frozen].until(lambda: nodes.view(frozen)["leader"] == other)
+    nodes[frozen].wait_until(lambda: nodes.view(frozen)["leader"] == other)
     put(nodes, frozen, "three", topic, tasks=1)
     assert nodes[other].call("GET", "/connectors").json() == ["one", "three", "two"]
     for name in ("one", "two", "three"):
         for node in (frozen, other):
-            nodes[node].until(lambda w=node, c=name: nodes[w].status(c) == ("RUNNING", ["RUNNING"]))
+            nodes[node].wait_until(
+                lambda w=node, c=name: nodes[w].status(c) == ("RUNNING", ["RUNNING"])
+            )
     assert nodes[frozen].process.poll() is None
 
 
@@ -317,16 +325,16 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     other = nodes["b" if leader == "a" else "a"]
     kept, goes = topics.create("stays", partitions=1), topics.create("goes", partitions=1)
     put(nodes, leader, "one", "", tasks=2, topics_regex=f"{kept}|{goes}")
-    _, *tasks = nodes.until_placed(leader, "one", "a", "b", tasks=2)
-    nodes.until_started("one", "a", "b", tasks=2)
+    _, *tasks = nodes.wait_until_placed(leader, "one", "a", "b", tasks=2)
+    nodes.wait_until_started("one", "a", "b", tasks=2)
     theirs = next(t for t, name in enumerate(tasks) if nodes[name] is other)
     (other.folder / "events-worker.json").write_text('[{"event": "topic_missing"}]')
     admin = KafkaAdmin(other.kafka)
     admin.delete_topic(goes)
-    other.until(lambda: goes not in admin.topics())
+    other.wait_until(lambda: goes not in admin.topics())
     before = other.layouts("one")[1]
     assert nodes[leader].call("POST", f"/connectors/one/tasks/{theirs}/restart").is_success
-    other.until(lambda: other.layouts("one")[1] == before + 1)
+    other.wait_until(lambda: other.layouts("one")[1] == before + 1)
     assert other.layouts("one")[0].partitions == {(kept, 0)}
 
 
@@ -336,9 +344,9 @@ def test_a_node_that_comes_gets_its_tasks_at_once(nodes: Nodes, topics: Topics) 
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a")
     put(nodes, "a", "one", topics.create("shared", partitions=2), tasks=2)
-    nodes["a"].until(lambda: nodes["a"].status("one") == ("RUNNING", ["RUNNING"]))
+    nodes["a"].wait_until(lambda: nodes["a"].status("one") == ("RUNNING", ["RUNNING"]))
     start(nodes, "b")
-    _, *tasks = nodes.until_placed("a", "one", "a", "b", tasks=2)
+    _, *tasks = nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
     assert set(tasks) == {"a", "b"}
 
 
@@ -358,15 +366,15 @@ def test_workers_of_another_kind_keep_a_node_out(
         while not other.assignment():  # before the node comes, or it would be kept out itself
             other.poll(0.1)
         nodes["a"].launch()
-        nodes["a"].until(nodes["a"].health)
+        nodes["a"].wait_until(nodes["a"].health)
 
         def says_why() -> bool:
             other.poll(0.1)
             answer = nodes["a"].health()
             return answer is not None and "another kind" in json.dumps(answer.json())
 
-        nodes["a"].until(says_why)
+        nodes["a"].wait_until(says_why)
         assert nodes["a"].health().status_code == 503  # type: ignore[union-attr]
     finally:
         other.close()
-    nodes["a"].until(lambda: (h := nodes["a"].health()) and h.status_code == 200)
+    nodes["a"].wait_until(lambda: (h := nodes["a"].health()) and h.status_code == 200)

@@ -21,184 +21,184 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
 from control_schemas.events import DataWritten, StartCommit
-from tests.support.coordinator_bench import Bench, Running, until
+from tests.support.coordinator_harness import CoordinatorHarness, RunningCoordinator, wait_until
 from tests.support.tables import reference, written_file
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def control(bench: Bench) -> TopicPartition:
+def control(harness: CoordinatorHarness) -> TopicPartition:
     """The control topic after two rounds; the table has rows 1 and 2."""
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 1)
-        bench.answer(bench.start_commit(), 2)
-        until(lambda: bench.rows() == [1, 2])
-        until(lambda: len(bench.rounds) >= 2)
-    return TopicPartition(bench.control, 0)
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 1)
+        harness.answer(harness.start_commit(), 2)
+        wait_until(lambda: harness.rows() == [1, 2])
+        wait_until(lambda: len(harness.rounds) >= 2)
+    return TopicPartition(harness.control, 0)
 
 
-def _stopped(bench: Bench) -> DataLost:
+def _stopped(harness: CoordinatorHarness) -> DataLost:
     """How the coordinator ends; rounds are answered with new rows as long as it starts any."""
     numbers = itertools.count(100)
-    with Running(bench.coordinator()) as running:
+    with RunningCoordinator(harness.coordinator()) as running:
 
         def ended() -> BaseException | None:
-            asked = [e.payload for e in bench.read() if isinstance(e.payload, StartCommit)]
-            new = [p.commit_id for p in asked if p.commit_id not in bench.answered]
+            asked = [e.payload for e in harness.read() if isinstance(e.payload, StartCommit)]
+            new = [p.commit_id for p in asked if p.commit_id not in harness.answered]
             if new and running.error is None:
-                bench.answered.update(new)
-                bench.answer(new[-1], next(numbers))
+                harness.answered.update(new)
+                harness.answer(new[-1], next(numbers))
             return running.error
 
-        error = until(ended)
+        error = wait_until(ended)
     assert isinstance(error, DataLost)
     return error
 
 
 def test_group_offsets_that_expired_repeat_nothing(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """Reading begins at the earliest event; what the table has is filtered by its floor."""
-    admin.delete_group(bench.config.control_group_id)
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 3)
-        until(lambda: bench.rows() == [1, 2, 3])
-        until(lambda: admin.committed(bench.config.control_group_id, [control])[control])
+    admin.delete_group(harness.config.control_group_id)
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 3)
+        wait_until(lambda: harness.rows() == [1, 2, 3])
+        wait_until(lambda: admin.committed(harness.config.control_group_id, [control])[control])
 
 
 def test_offsets_of_both_groups_that_expired_stop(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """The error names the last announcement; the sink continues once an operator sets an offset."""
-    for group in (bench.config.control_group_id, bench.config.connect_group_id):
+    for group in (harness.config.control_group_id, harness.config.connect_group_id):
         admin.delete_group(group)
     for _ in range(2):
-        with Running(bench.coordinator()) as running:
-            error = until(lambda r=running: r.error)
+        with RunningCoordinator(harness.coordinator()) as running:
+            error = wait_until(lambda r=running: r.error)
         assert isinstance(error, DataLost)
         assert error.code == "offsets_lost"
-        assert error.message.endswith(f"{bench.partition.topic}-0 2")
+        assert error.message.endswith(f"{harness.partition.topic}-0 2")
         assert "db.t" in error.message
-    assert admin.committed(bench.config.control_group_id, [control]) == {control: None}
-    admin.alter_offsets(bench.config.connect_group_id, {bench.partition: 2})
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 3)
-        until(lambda: bench.rows() == [1, 2, 3])
+    assert admin.committed(harness.config.control_group_id, [control]) == {control: None}
+    admin.alter_offsets(harness.config.connect_group_id, {harness.partition: 2})
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 3)
+        wait_until(lambda: harness.rows() == [1, 2, 3])
 
 
 def test_without_group_offsets_a_hole_before_the_log_stops(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """What was announced between floor and first event is unknown: it stops, with the range."""
-    admin.delete_group(bench.config.control_group_id)
-    bench.answer(next(iter(bench.answered)), 3)
+    admin.delete_group(harness.config.control_group_id)
+    harness.answer(next(iter(harness.answered)), 3)
     # the transaction's marker may come a little later
-    until(lambda: admin.ends([control]) == admin.high_watermarks([control]))
+    wait_until(lambda: admin.ends([control]) == admin.high_watermarks([control]))
     end = admin.ends([control])[control]
     admin.delete_records({control: end})
     for _ in range(2):
-        error = _stopped(bench)
+        error = _stopped(harness)
         assert error.code == "control_log_lost"
         assert f"..{end - 1} are gone" in error.message
-    assert bench.rows() == [1, 2]
+    assert harness.rows() == [1, 2]
 
 
 def test_a_floor_beyond_the_log_stops(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """A recreated topic is detected without a topic id, as with tables of the Java sink."""
-    _forget_identity(bench)
+    _forget_identity(harness)
     admin.delete_topic(control.topic)
-    until(lambda: control.topic not in admin.topics())
+    wait_until(lambda: control.topic not in admin.topics())
     admin.ensure_topic(control.topic, 1, replication_factor=1)
-    bench.reader.assign({control: 0})
-    error = _stopped(bench)
+    harness.reader.assign({control: 0})
+    error = _stopped(harness)
     assert error.code == "control_log_reset"
     assert "ends at" in error.message
-    assert bench.rows() == [1, 2]
+    assert harness.rows() == [1, 2]
 
 
 def test_a_topic_that_was_given_up_no_longer_counts(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """A recreated topic stops the coordinator; after a rebase, it commits rows again."""
     old = admin.topic_id(control.topic)
     assert old is not None
-    bench.layout = dataclasses.replace(bench.layout, topic_ids=((control.topic, old),))
+    harness.layout = dataclasses.replace(harness.layout, topic_ids=((control.topic, old),))
     admin.delete_topic(control.topic)
-    until(lambda: control.topic not in admin.topics())
+    wait_until(lambda: control.topic not in admin.topics())
     admin.ensure_topic(control.topic, 1, replication_factor=1)
     new = admin.topic_id(control.topic)
     assert new is not None
-    bench.reader.assign({control: 0})
-    assert _stopped(bench).code == "control_log_reset"
-    bench.layout = dataclasses.replace(
-        bench.layout, number=2, topic_ids=((control.topic, new),), abandoned=(old,)
+    harness.reader.assign({control: 0})
+    assert _stopped(harness).code == "control_log_reset"
+    harness.layout = dataclasses.replace(
+        harness.layout, number=2, topic_ids=((control.topic, new),), abandoned=(old,)
     )
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 3)
-        until(lambda: bench.rows() == [1, 2, 3])
-        bench.answer(bench.start_commit(), 4)
-        until(lambda: bench.rows() == [1, 2, 3, 4])
-    with Running(bench.coordinator()):  # its floors are of the new topic by now
-        bench.answer(bench.start_commit(), 5)
-        until(lambda: bench.rows() == [1, 2, 3, 4, 5])
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 3)
+        wait_until(lambda: harness.rows() == [1, 2, 3])
+        harness.answer(harness.start_commit(), 4)
+        wait_until(lambda: harness.rows() == [1, 2, 3, 4])
+    with RunningCoordinator(harness.coordinator()):  # its floors are of the new topic by now
+        harness.answer(harness.start_commit(), 5)
+        wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5])
 
 
 def test_partitions_that_are_added_are_read(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """Seen while the coordinator runs; it starts over, and what another sink left there counts."""
-    bench.poll_ms = 500
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 3)
-        until(lambda: bench.rows() == [1, 2, 3])
-        client = AdminClient({**bench.kafka, "log_level": 0})
+    harness.poll_ms = 500
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 3)
+        wait_until(lambda: harness.rows() == [1, 2, 3])
+        client = AdminClient({**harness.kafka, "log_level": 0})
         client.create_partitions([NewPartitions(control.topic, 3)])[control.topic].result(30)
-        until(lambda: admin.topics()[control.topic] == 3)
-        until(lambda: bench.reported.get("restart") == {"code": "control_partitions_added"})
-        until(lambda: bench.events[bench.events.index("restart") :].count("opened"))
-        bench.answer(bench.start_commit(), 4)  # our own events stay where they were
-        until(lambda: bench.rows() == [1, 2, 3, 4])
-        _announced_in_last_partition(bench, 5)
-        until(lambda: bench.rows() == [1, 2, 3, 4, 5])
-    with Running(bench.coordinator()):
-        bench.answer(bench.start_commit(), 6)
-        until(lambda: bench.rows() == [1, 2, 3, 4, 5, 6])
-    at = admin.committed(bench.config.control_group_id, [TopicPartition(control.topic, 2)])
+        wait_until(lambda: admin.topics()[control.topic] == 3)
+        wait_until(lambda: harness.reported.get("restart") == {"code": "control_partitions_added"})
+        wait_until(lambda: harness.events[harness.events.index("restart") :].count("opened"))
+        harness.answer(harness.start_commit(), 4)  # our own events stay where they were
+        wait_until(lambda: harness.rows() == [1, 2, 3, 4])
+        _announced_in_last_partition(harness, 5)
+        wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5])
+    with RunningCoordinator(harness.coordinator()):
+        harness.answer(harness.start_commit(), 6)
+        wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5, 6])
+    at = admin.committed(harness.config.control_group_id, [TopicPartition(control.topic, 2)])
     assert all(at.values())
 
 
-def _announced_in_last_partition(bench: Bench, number: int) -> None:
+def _announced_in_last_partition(harness: CoordinatorHarness, number: int) -> None:
     """Announce a file in the last partition of the topic, as a sink with random keys does."""
-    file = written_file(bench.table, [{"id": number}])
-    commit_id = bench.start_commit()
-    (message,) = bench.messages(DataWritten(commit_id, reference(bench.table), (file,), ()))
-    other = TransactionalProducer(bench.kafka, f"other-{bench.control}")
+    file = written_file(harness.table, [{"id": number}])
+    commit_id = harness.start_commit()
+    (message,) = harness.messages(DataWritten(commit_id, reference(harness.table), (file,), ()))
+    other = TransactionalProducer(harness.kafka, f"other-{harness.control}")
     other.init()
     other.transact([dataclasses.replace(message, partition=2, headers=())])
     other.close()
-    bench.answer(commit_id)
+    harness.answer(commit_id)
 
 
 def test_a_compacted_control_topic_is_refused(
-    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+    harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """All events of a connector share a key: compaction would leave one of them."""
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, control.topic, incremental_configs=[entry])
-    client = AdminClient({**bench.kafka, "log_level": 0})
+    client = AdminClient({**harness.kafka, "log_level": 0})
     for future in client.incremental_alter_configs([resource]).values():
         future.result(30)
-    until(lambda: admin.topic_config(control.topic)["cleanup.policy"] == "compact")
-    assert _stopped(bench).code == "control_log_compacted"
+    wait_until(lambda: admin.topic_config(control.topic)["cleanup.policy"] == "compact")
+    assert _stopped(harness).code == "control_log_compacted"
 
 
-def _forget_identity(bench: Bench) -> None:
+def _forget_identity(harness: CoordinatorHarness) -> None:
     """Remove what a table remembers of the control topic, as if Java had written it."""
-    table = bench.catalog.load(("db", "t"))
-    name = f"icefloe.topic-id.{bench.control}.{bench.config.connect_group_id}"
+    table = harness.catalog.load(("db", "t"))
+    name = f"icefloe.topic-id.{harness.control}.{harness.config.connect_group_id}"
     assert name in table.properties
     uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-    bench.catalog.commit(table, (uuid,), (RemovePropertiesUpdate(removals=[name]),))
+    harness.catalog.commit(table, (uuid,), (RemovePropertiesUpdate(removals=[name]),))

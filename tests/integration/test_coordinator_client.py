@@ -43,16 +43,16 @@ def test_questions_to_an_absent_coordinator_harm_nothing(own_broker: Broker) -> 
         assert ours.poll(TIMEOUT_S), f"no answer; exit code {process.exitcode}"
         return str(ours.recv())
 
-    def until_answered() -> None:
+    def wait_until_answered() -> None:
         """A broker that has just started may not answer within the limit of a call."""
         while (reported := answer()) != "[]":
             assert reported == "broker_unavailable"
 
-    until_answered()
+    wait_until_answered()
     own_broker.stop()
     assert [answer() for _ in range(2)] == ["broker_unavailable"] * 2
     own_broker.start()
-    until_answered()
+    wait_until_answered()
     process.join(SETTLED_S)  # what was asked before may be answered only now
     assert process.exitcode is None
     ours.send("")

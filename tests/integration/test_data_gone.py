@@ -19,7 +19,7 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import decode_headers, encode_headers
-from tests.support.coordinator_bench import Bench, Running, until
+from tests.support.coordinator_harness import CoordinatorHarness, RunningCoordinator, wait_until
 from tests.support.reading import committed_records
 from tests.support.running_node import TIMEOUT_S, RunningNode
 from tests.support.stack import Topics
@@ -42,15 +42,15 @@ def _recreate(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
     """Delete and create a topic, unless another client created it first; return its new id."""
     old = admin.topic_id(topic)
     admin.delete_topic(topic)
-    until(lambda: admin.topic_id(topic) != old)
+    wait_until(lambda: admin.topic_id(topic) != old)
     admin.ensure_topic(topic, partitions, replication_factor=1)
-    found: str = until(lambda: admin.topic_id(topic))
+    found: str = wait_until(lambda: admin.topic_id(topic))
     assert found != old
     return found
 
 
 def _trace(node: RunningNode, name: str) -> str:
-    found: str = node.until(
+    found: str = node.wait_until(
         lambda: node.call("GET", f"/connectors/{name}/status").json()["connector"].get("trace")
     )
     return found
@@ -58,7 +58,7 @@ def _trace(node: RunningNode, name: str) -> str:
 
 def _stop(node: RunningNode, name: str) -> None:
     assert node.call("PUT", f"/connectors/{name}/stop").status_code == 204
-    node.until(lambda: node.has_stopped(name))
+    node.wait_until(lambda: node.has_stopped(name))
 
 
 def _messages(node: RunningNode, topic: str) -> list[Any]:
@@ -99,7 +99,7 @@ def test_recreated_source_topics_are_read_when_their_offsets_are_set(
         "offsets": [{"partition": {"kafka_topic": users, "kafka_partition": 0}, "offset": None}]
     }
     change = "/connectors/c/offsets"
-    node.until(lambda: node.call("PATCH", change, json=offsets).is_success)
+    node.wait_until(lambda: node.call("PATCH", change, json=offsets).is_success)
     assert dict(node.layouts("c")[0].topic_ids) == known  # another topic's offsets say nothing
     assert node.call("DELETE", change).status_code == 200
     assert dict(node.layouts("c")[0].topic_ids) == {**known, orders: new}
@@ -117,7 +117,7 @@ def test_a_named_topic_that_is_deleted_stops_its_task_only(
     node.put("c", f"{orders},{users}")
     node.running("c", 1)
     admin.delete_topic(users)
-    until(lambda: users not in admin.topics())
+    wait_until(lambda: users not in admin.topics())
     node.end()
     node.start()
     node.running("c", 1)
@@ -126,7 +126,7 @@ def test_a_named_topic_that_is_deleted_stops_its_task_only(
     node.call("PUT", "/connectors/c/resume")
     assert "source_topic_deleted" in _trace(node, "c")
     node.put("c", orders)
-    node.until(lambda: node.status("c")[0] == "RUNNING")
+    node.wait_until(lambda: node.status("c")[0] == "RUNNING")
 
 
 @pytest.mark.parametrize("dies", [(), ("layout",)])
@@ -139,17 +139,19 @@ def test_offsets_of_a_deleted_regex_topic_are_reset(
     admin.ensure_topic(gone, 1)
     node.put("c", "", topics_regex=f"{first}.*")
     node.running("c", 1)
-    node.until(lambda: node.layouts("c")[0].partitions == {(first, 0), (gone, 0)})
+    node.wait_until(lambda: node.layouts("c")[0].partitions == {(first, 0), (gone, 0)})
     node.end()
     before = len(node.commands("worker", "c"))
     node.start(*dies)
-    node.until(lambda: len(node.commands("worker", "c")) > before)  # the node has read the topics
+    node.wait_until(
+        lambda: len(node.commands("worker", "c")) > before
+    )  # the node has read the topics
     admin.delete_topic(gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
         assert _messages(node, f"{node.group_id}-control") == []
         node.start()
-    node.until(lambda: node.layouts("c")[0].number == node.layouts("c")[1] == 2)
+    node.wait_until(lambda: node.layouts("c")[0].number == node.layouts("c")[1] == 2)
     assert node.layouts("c")[0].partitions == {(first, 0)}
     message = () if dies else ((gone, 0),)  # of what there was before nothing is known: all
     assert _messages(node, f"{node.group_id}-control") == [message]
@@ -172,47 +174,49 @@ def test_a_task_that_misses_its_topic_makes_the_leader_read_the_topics(
         node.running("c", 1)
         (tmp_path / "events-worker.json").write_text('[{"event": "topic_missing"}]')
         admin.delete_topic(f"{first}-2")
-        until(lambda: f"{first}-2" not in admin.topics())
+        wait_until(lambda: f"{first}-2" not in admin.topics())
         assert node.layouts("c")[1] == 1
         assert node.call("POST", "/connectors/c/tasks/0/restart").is_success
-        node.until(lambda: node.layouts("c")[1] == 2)
+        node.wait_until(lambda: node.layouts("c")[1] == 2)
         assert node.layouts("c")[0].partitions == {(first, 0)}
     finally:
         node.close()
 
 
-def _ranges(bench: Bench, start: int, end: int) -> None:
+def _ranges(harness: CoordinatorHarness, start: int, end: int) -> None:
     """An announcement that says which offsets it is about."""
-    commit_id = bench.start_commit()
-    topic, partition = bench.partition
+    commit_id = harness.start_commit()
+    topic, partition = harness.partition
     stand = TopicPartitionOffset(topic, partition, end, 1_767_225_600_000_000)
     read = SourceRange(topic, partition, start, end, end - start, 0, 0, end - start, None)
-    (message,) = bench.messages(DataComplete(commit_id, (stand,)))
+    (message,) = harness.messages(DataComplete(commit_id, (stand,)))
     headers = encode_headers(EventHeaders(layout=1, ranges=(read,)))
-    bench.hand.transact([type(message)(message.topic, message.key, message.value, headers)])
+    harness.task_producer.transact(
+        [type(message)(message.topic, message.key, message.value, headers)]
+    )
 
 
 def test_a_gap_in_the_source_is_a_bug_unless_an_operator_moved_offsets(
-    bench: Bench, node: RunningNode, topics: Topics
+    harness: CoordinatorHarness, node: RunningNode, topics: Topics
 ) -> None:
     """Only the announcement of the offsets API allows a gap between ranges."""
     node.put("c", topics.create("orders"), iceberg_control_topic=topics.create("gap-control"))
     node.running("c", 1)
-    control = node.until(lambda: node.commands("coordinator", "c"))[0]["config"][
+    control = node.wait_until(lambda: node.commands("coordinator", "c"))[0]["config"][
         "iceberg.control.topic"
     ]
     _stop(node, "c")
-    node.until(lambda: node.call("DELETE", "/connectors/c/offsets").is_success)
+    node.wait_until(lambda: node.call("DELETE", "/connectors/c/offsets").is_success)
     (moved,) = committed_records(node.kafka, TopicPartition(control, 0))
-    with Running(bench.coordinator()) as running:
-        _ranges(bench, 0, 10)
-        (message,) = bench.messages(decode(moved.value or b"").payload)
-        bench.hand.transact(
+    with RunningCoordinator(harness.coordinator()) as running:
+        _ranges(harness, 0, 10)
+        (message,) = harness.messages(decode(moved.value or b"").payload)
+        harness.task_producer.transact(
             [type(message)(message.topic, message.key, message.value, moved.headers)]
         )
-        _ranges(bench, 50, 60)
-        _ranges(bench, 60, 70)
+        _ranges(harness, 50, 60)
+        _ranges(harness, 60, 70)
         assert running.error is None
-        _ranges(bench, 90, 99)
-        until(lambda: running.error)
+        _ranges(harness, 90, 99)
+        wait_until(lambda: running.error)
         assert getattr(running.error, "code", None) == "source_gap"

@@ -12,7 +12,7 @@ from connect.errors import DataLost
 from connect.model.layout import TopicPartition
 from control_schemas.events import EventHeaders, LostRange, StartCommit
 from tests.support.stack import Topics
-from tests.support.task_rig import Rig, paths, until
+from tests.support.task_harness import TaskHarness, paths, wait_until
 from worker.spark.session import Session
 
 pytestmark = [
@@ -25,9 +25,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics) -> Iterator[Rig]:
+def harness(
+    spark_session: Session, kafka_properties: dict[str, str], topics: Topics
+) -> Iterator[TaskHarness]:
     """Two partitions; commits far apart unless a test asks."""
-    made = Rig(
+    made = TaskHarness(
         spark_session,
         kafka_properties,
         topics.create("source", partitions=2),
@@ -41,9 +43,9 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
     made.admin.close()
 
 
-def _delete(rig: Rig, before: int) -> LostRange:
-    rig.admin.delete_records({TopicPartition(rig.topic, 0): before})
-    return LostRange(rig.topic, 0, 0, before)
+def _delete(harness: TaskHarness, before: int) -> LostRange:
+    harness.admin.delete_records({TopicPartition(harness.topic, 0): before})
+    return LostRange(harness.topic, 0, 0, before)
 
 
 def _said(headers: EventHeaders) -> list[tuple[int, int, int, int]]:
@@ -52,76 +54,76 @@ def _said(headers: EventHeaders) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_records_that_were_deleted_while_the_task_did_not_run(rig: Rig) -> None:
+def test_records_that_were_deleted_while_the_task_did_not_run(harness: TaskHarness) -> None:
     """The announced range includes them; the status names them again after a retried error."""
-    rig.feed(5)
-    with rig.running():
-        rig.round()
-    rig.feed(10)
-    _delete(rig, 9)
-    lost = LostRange(rig.topic, 0, 5, 9)
-    with rig.running() as task:
-        rig.feed(1, partition=1)
-        _, answer = rig.round()
+    harness.produce(5)
+    with harness.running():
+        harness.round()
+    harness.produce(10)
+    _delete(harness, 9)
+    lost = LostRange(harness.topic, 0, 5, 9)
+    with harness.running() as task:
+        harness.produce(1, partition=1)
+        _, answer = harness.round()
         assert paths(answer) == ["0:9-14", "1:0-0"]
         assert _said(answer[-1][1]) == [(0, 5, 15, 6), (1, 0, 1, 1)]
         assert [headers.lost for _, headers in answer] == [(lost,), (lost,)]
-        assert rig.committed() == {0: 15, 1: 1}
+        assert harness.committed() == {0: 15, 1: 1}
         # counted after the transaction that the round was read from
-        until(lambda: task.metrics.announcement.source_offsets_lost == 4)
-        rig.feed(1)
-        _, answer = rig.round()
+        wait_until(lambda: task.metrics.announcement.source_offsets_lost == 4)
+        harness.produce(1)
+        _, answer = harness.round()
         assert [headers.lost for _, headers in answer] == [(), ()]
-    state, error = rig.states[-1]
+    state, error = harness.states[-1]
     assert state == "RUNNING"
-    assert f"{rig.topic}-0 [5, 9)" in str(error)
-    assert rig.ended == [None]
+    assert f"{harness.topic}-0 [5, 9)" in str(error)
+    assert harness.ended == [None]
 
 
-def test_records_that_are_deleted_while_the_task_runs(rig: Rig) -> None:
+def test_records_that_are_deleted_while_the_task_runs(harness: TaskHarness) -> None:
     """What is gone in the middle of a run is passed too, also where nothing is left to read.
 
     An answer without files leaves the range for the files of a later one.
     """
-    rig.feed(3)
-    with rig.running():
-        rig.feed(3)
-        lost = _delete(rig, 6)
-        _, answer = rig.round()
+    harness.produce(3)
+    with harness.running():
+        harness.produce(3)
+        lost = _delete(harness, 6)
+        _, answer = harness.round()
         ((_, headers),) = answer
         assert _said(headers) == [(0, 0, 6, 0)]
         assert headers.lost == (lost,)
-        assert rig.committed() == {0: 6, 1: 0}
-        rig.feed(2)
-        _, answer = rig.round()
+        assert harness.committed() == {0: 6, 1: 0}
+        harness.produce(2)
+        _, answer = harness.round()
         assert paths(answer) == ["0:6-7"]
         assert [headers.lost for _, headers in answer] == [(lost,), ()]
-    assert [state for state, _ in rig.states] == ["RUNNING", "RUNNING"]
-    assert rig.ended == [None]
+    assert [state for state, _ in harness.states] == ["RUNNING", "RUNNING"]
+    assert harness.ended == [None]
 
 
-def test_a_kill_before_the_announcement_loses_no_range(rig: Rig) -> None:
+def test_a_kill_before_the_announcement_loses_no_range(harness: TaskHarness) -> None:
     """The range is announced with the offsets that pass it; the next start finds it again."""
-    rig.feed(4)
-    lost = _delete(rig, 2)
-    rig.store({0: 0, 1: 0})
+    harness.produce(4)
+    lost = _delete(harness, 2)
+    harness.store_offsets({0: 0, 1: 0})
     failpoints.configure("W8=raise@1")
-    with rig.running() as task:
-        rig.send(StartCommit(uuid4()))
-        until(lambda: [state for state, _ in rig.states].count("RUNNING") == 2)
-        _, answer = rig.round()
+    with harness.running() as task:
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: [state for state, _ in harness.states].count("RUNNING") == 2)
+        _, answer = harness.round()
         assert paths(answer) == ["0:2-3"]
         assert answer[-1][1].lost == (lost,)
         assert _said(answer[-1][1]) == [(0, 0, 4, 2)]
-        until(lambda: task.metrics.announcement.source_offsets_lost == 2)
+        wait_until(lambda: task.metrics.announcement.source_offsets_lost == 2)
 
 
-def test_a_truncated_log_still_stops_the_task(rig: Rig) -> None:
+def test_a_truncated_log_still_stops_the_task(harness: TaskHarness) -> None:
     """Its offsets would be used for other records: no range of lost records can be named."""
-    rig.feed(2)
-    rig.store({0: 5, 1: 0})
-    with rig.running():
+    harness.produce(2)
+    harness.store_offsets({0: 5, 1: 0})
+    with harness.running():
         pass
-    (error,) = rig.ended
+    (error,) = harness.ended
     assert isinstance(error, DataLost)
     assert error.code == "source_log_reset"

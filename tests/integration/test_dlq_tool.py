@@ -212,7 +212,9 @@ def test_a_killed_node_replays_each_dead_letter_once(
         assert node.process.wait(60) != 0
         assert dead_letters.back() == []
         node.start()
-        node.until(lambda: node.call("GET", f"/connectors/{dead_letters.name}").status_code == 200)
+        node.wait_until(
+            lambda: node.call("GET", f"/connectors/{dead_letters.name}").status_code == 200
+        )
         done = dead_letters.run("replay", "--yes")
         assert done.status == 0, done.stderr
         assert content(dead_letters.back()) == content(expected)

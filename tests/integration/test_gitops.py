@@ -180,7 +180,7 @@ def test_read_and_control(cli: Cli) -> None:
     cli.node.running("one", 1)
     assert cli("restart", "one", "--task", "0")[0] == 0
     assert cli("stop", "one")[0] == 0
-    cli.node.until(lambda: not cli.node.call("GET", "/connectors/one/status").json()["tasks"])
+    cli.node.wait_until(lambda: not cli.node.call("GET", "/connectors/one/status").json()["tasks"])
     wanted = {
         "offsets": [
             {

@@ -15,20 +15,20 @@ from connect.protocol.fencing import task_transactional_id
 from control_schemas.codec import encode
 from control_schemas.events import DataComplete, Event, EventHeaders, TopicPartitionOffset
 from control_schemas.headers import encode_headers
-from tests.support.leader_bench import NAME, Leader
+from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[str], Leader]]:
+def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[str], LeaderNode]]:
     """Leaders with a config topic each, over one source topic and one control topic."""
     source, control = topics.create("source", partitions=2), topics.create("control")
-    leaders: list[Leader] = []
+    leaders: list[LeaderNode] = []
 
-    def leader(storage: str) -> Leader:
-        leaders.append(Leader(kafka_properties, storage, source, control))
+    def leader(storage: str) -> LeaderNode:
+        leaders.append(LeaderNode(kafka_properties, storage, source, control))
         return leaders[-1]
 
     yield leader
@@ -36,7 +36,7 @@ def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[
         one.close()
 
 
-def announce(leader: Leader, number: int, *, group: str | None = None) -> None:
+def announce(leader: LeaderNode, number: int, *, group: str | None = None) -> None:
     """Announce data of an earlier layout that no coordinator has committed yet."""
     group = group or leader.group
     stand = TopicPartitionOffset(leader.topic, 0, 3, None)
@@ -49,7 +49,7 @@ def announce(leader: Leader, number: int, *, group: str | None = None) -> None:
     producer.close()
 
 
-def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], Leader]) -> None:
+def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], LeaderNode]) -> None:
     """Of this connector; else its rounds were never covered, and older rows won."""
     leader = make(unique_name("config"))
     announce(leader, 57)
@@ -61,7 +61,7 @@ def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], Leade
     assert state.is_ready
 
 
-def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], Leader]) -> None:
+def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], LeaderNode]) -> None:
     """All that ``tasks.max`` allows: the config topic no longer says how many there were."""
     leader = replace(make(unique_name("config")), tasks=5)
     announce(leader, 57)
@@ -75,13 +75,13 @@ def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], Leader]) -
 
 
 def test_a_ready_layout_below_an_announced_one_is_written_again(
-    make: Callable[[str], Leader],
+    make: Callable[[str], LeaderNode],
 ) -> None:
     """A config topic that was restored from a copy is behind the control topic."""
     leader = make(unique_name("config"))
     leader.create()
     announce(leader, 57)
-    again = Leader(leader.kafka, leader.storage, leader.topic, leader.control)
+    again = LeaderNode(leader.kafka, leader.storage, leader.topic, leader.control)
     assert again.deployer.outdated() == ([], False)
     again.deployer.keep_offsets()
     assert again.deployer.outdated() == ([NAME], False)

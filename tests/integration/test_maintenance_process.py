@@ -88,7 +88,7 @@ class Process:
         command = {"op": "maintain", "connector": "c", "config": dict(config)}
         self.channel.send({**command, "jobs": list(jobs), "tables_at_once": 2})
 
-    def until(self, is_so: Callable[[], object]) -> None:
+    def wait_until(self, is_so: Callable[[], object]) -> None:
         """Wait for it."""
         deadline = time.monotonic() + TIMEOUT_S
         while not is_so():
@@ -98,7 +98,7 @@ class Process:
 
     def reports(self) -> list[dict[str, Any]]:
         """Wait for the end of the work; its reports without those of a begin."""
-        self.until(lambda: any(e["event"] == "maintenance_ended" for e in list(self.events)))
+        self.wait_until(lambda: any(e["event"] == "maintenance_ended" for e in list(self.events)))
         found = [e for e in self.events if e["event"] == "maintenance"]
         return [e for e in found if e["state"] != "RUNNING"]
 
@@ -230,7 +230,7 @@ def test_a_kill_loses_and_doubles_nothing(source: Source, start: Callable[[], Pr
     known = {file.name for file in data.iterdir()}
     process = start()
     process.maintain(source.raw, source.job("delete-files"))
-    process.until(lambda: {file.name for file in data.iterdir()} - known)
+    process.wait_until(lambda: {file.name for file in data.iterdir()} - known)
     process.kill()
     source.upsert([1, 2], "meanwhile")
     again = start()

@@ -68,7 +68,7 @@ def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: 
     for zombie in zombies:
         zombie.init()
     node.put("c", topic, tasks_max="1")
-    node.until(lambda: node.layouts("c")[1] == 2)
+    node.wait_until(lambda: node.layouts("c")[1] == 2)
     for zombie in zombies:
         with pytest.raises(Fenced):
             zombie.transact([ProducerMessage(topic, None, b"late")])
@@ -91,7 +91,7 @@ def test_pause_resume_stop_show_at_once(node: RunningNode, topics: Topics) -> No
     assert node.call("GET", "/connectors/c").json()["tasks"] == []
     assert node.call("PUT", "/connectors/c/pause").status_code == 202
     assert node.status("c") == ("PAUSED", [])  # however far the stop has come
-    node.until(lambda: node.has_stopped("c"))
+    node.wait_until(lambda: node.has_stopped("c"))
     assert node.layouts("c")[1] == 2
     assert node.commands("worker", "c")[-1]["op"] == "stop"
     assert node.call("PUT", "/connectors/c/resume").status_code == 202
@@ -122,7 +122,7 @@ def test_offsets_of_a_stopped_connector_can_be_changed(
     change = partial(node.call, "PATCH", "/connectors/c/offsets")
     assert change(json=_offsets(topic, (0, 5))).status_code == 400
     assert node.call("PUT", "/connectors/c/stop").status_code == 204
-    node.until(lambda: change(json=_offsets(topic, (0, 5), (1, 6), (2, 7))).is_success)
+    node.wait_until(lambda: change(json=_offsets(topic, (0, 5), (1, 6), (2, 7))).is_success)
     if dies:
         with pytest.raises(httpx.TransportError):
             change(json=_offsets(topic, (1, None)))
@@ -148,14 +148,14 @@ def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
     node.put("in-use", topic)
     node.call("PUT", "/connectors/in-use/stop")
     change = partial(node.call, "PATCH", "/connectors/in-use/offsets")
-    node.until(lambda: change(json=_offsets(topic, (0, 5), (1, 6))).is_success)
+    node.wait_until(lambda: change(json=_offsets(topic, (0, 5), (1, 6))).is_success)
     both = {"offsets": [*_offsets(topic, (0, None))["offsets"], *_offsets("no", (0, 1))["offsets"]]}
     for wrong in (_offsets("no-such-topic", (0, 1)), _offsets(topic, (7, 1)), both):
         answer = change(json=wrong)
         assert (answer.status_code, "does not exist" in answer.json()["message"]) == (400, True)
     member = Consumer({**node.kafka, "group.id": "connect-in-use", "log_level": 0})
     member.subscribe([topic])
-    node.until(lambda: member.poll(0.1) is None and member.assignment())
+    node.wait_until(lambda: member.poll(0.1) is None and member.assignment())
     refused = [
         change(json=_offsets(topic, (0, 1))),
         change(json=_offsets(topic, (0, None))),
@@ -182,10 +182,10 @@ def test_partition_and_topic_changes_are_followed(
     node.running("other", tasks=1)
     others = len(node.commands("worker", "other"))
     admin.ensure_topic(f"{first}-2", 2)
-    node.until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
+    node.wait_until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
     node.running("c", tasks=1)
     admin.delete_topic(f"{first}-2")
-    node.until(lambda: len(node.layouts("c")[0].partitions) == 1 and node.layouts("c")[1] == 3)
+    node.wait_until(lambda: len(node.layouts("c")[0].partitions) == 1 and node.layouts("c")[1] == 3)
     node.running("c", tasks=1)
     ops = [m["op"] for m in node.commands("coordinator", "c")]
     assert ops == ["start", "layout", "layout"]
@@ -202,7 +202,7 @@ def test_missing_topics_leave_a_task_without_partitions(
     node.running("c", tasks=1)
     assert node.commands("worker", "c") == []
     admin.ensure_topic(name, 1)
-    node.until(lambda: node.commands("worker", "c"))
+    node.wait_until(lambda: node.commands("worker", "c"))
     node.running("c", tasks=1)
 
 
@@ -217,9 +217,9 @@ def test_failures_restart_with_back_off_except_final_ones(
     (node.folder / "fail-c-c").write_text(json.dumps(final))
     node.start()
     node.put("c", topic)
-    node.until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
-    node.until(lambda: len(node.commands("worker", "c")) == 2)
-    node.until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
+    node.wait_until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
+    node.wait_until(lambda: len(node.commands("worker", "c")) == 2)
+    node.wait_until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
     body = node.call("GET", "/connectors/c/status").json()
     assert body["connector"]["trace"].startswith("Stub: source_data_lost")
     restarted = node.call("POST", "/connectors/c/restart?onlyFailed=true")
@@ -230,11 +230,11 @@ def test_failures_restart_with_back_off_except_final_ones(
     before = _starts(node)
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
     # a local restart is safe: the transactional id fences the earlier task
-    node.until(lambda: _starts(node) == before + 2)
+    node.wait_until(lambda: _starts(node) == before + 2)
     node.running("c", tasks=1)
     (node.folder / "fail-c-0").write_text(json.dumps(final))
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
-    node.until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
+    node.wait_until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
     node.running("c", tasks=1)
     assert node.call("POST", "/connectors/c/tasks/7/restart").status_code == 404
@@ -258,7 +258,7 @@ def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Top
     writer.transact([ProducerMessage(topic, b"connector-c", json.dumps(value).encode())])
     writer.close()
     node.start()
-    node.until(lambda: node.status("c")[0] == "FAILED")
+    node.wait_until(lambda: node.status("c")[0] == "FAILED")
     trace = node.call("GET", "/connectors/c/status").json()["connector"]["trace"]
     assert "Must specify table name(s)" in trace.splitlines()[0]
 
@@ -273,7 +273,7 @@ def test_a_killed_child_comes_back_with_its_work(
     node.start()
     node.put("c", topic)
     node.running("c", tasks=1)
-    node.until(lambda: node.commands(process, "c"))
+    node.wait_until(lambda: node.commands(process, "c"))
     first = node.commands(process)[0]["pid"]
     seen = set()
     os.kill(first, signal.SIGKILL)
@@ -282,7 +282,7 @@ def test_a_killed_child_comes_back_with_its_work(
         seen.add(json.dumps(node.status("c")))
         return node.commands(process, "c")[-1]["pid"] != first
 
-    node.until(is_back)
+    node.wait_until(is_back)
     node.running("c", tasks=1)
     assert any("RESTARTING" in status for status in seen)
     assert node.layouts("c")[1] == 1

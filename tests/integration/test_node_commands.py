@@ -151,7 +151,7 @@ def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
     assert parsed(node, "loggers", "herder")["herder"]["level"] == "DEBUG"
     assert node.icefloe("loggers", "herder", "LOUD")[0] == 1
     assert node.icefloe("loggers", "herder", "INFO", "--scope", "cluster")[0] == 0
-    node.until(lambda: parsed(node, "loggers", "herder")["herder"]["level"] == "INFO")
+    node.wait_until(lambda: parsed(node, "loggers", "herder")["herder"]["level"] == "INFO")
 
 
 def test_watch_prints_each_change(node: RunningNode, connector: str) -> None:

@@ -39,7 +39,7 @@ def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[Runn
 
 def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode) -> None:
     """The connector runs on; its trace, the extension and ``icefloe tables`` name the table."""
-    status = node.until(
+    status = node.wait_until(
         lambda: (
             (body := node.call("GET", "/connectors/one/status").json())["connector"].get("trace")
             and body

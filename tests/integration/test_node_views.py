@@ -75,7 +75,7 @@ def node(
     )
     assert answer.status_code == 201, answer.text
     made.running("views", 1)
-    made.until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # reported last
+    made.wait_until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # reported last
     yield made
     made.close()
 
@@ -111,7 +111,7 @@ def test_the_two_lags_are_shown(node: RunningNode, kafka_properties: dict[str, s
     admin = KafkaAdmin(kafka_properties)
     admin.alter_offsets("connect-views", {TopicPartition(topic, 0): 1})
     admin.close()
-    lag = node.until(lambda: (found := _view(node, "lag"))["not_in_files"] == 2 and found)
+    lag = node.wait_until(lambda: (found := _view(node, "lag"))["not_in_files"] == 2 and found)
     assert lag["in_files_not_committed"] == 40
     assert lag["valid_through_ms"] == int(VALID_THROUGH_S * 1000)
     by_partition = {p["partition"]: p for p in lag["partitions"]}
@@ -176,7 +176,9 @@ def test_the_age_of_orphans_is_above_that_of_announced_files(
         age_us = 0 if group_id == "connect-views" else 86_400 * 10**8
         event = Event(uuid4(), made_us - age_us, group_id, DataWritten(uuid4(), table, (), ()))
         _produce(kafka_properties, f"{node.group_id}-control", [{}], encode(event))
-    found = node.until(lambda: (v := _view(node, "orphan-age"))["oldest_announcement_ms"] and v)
+    found = node.wait_until(
+        lambda: (v := _view(node, "orphan-age"))["oldest_announcement_ms"] and v
+    )
     assert found["oldest_announcement_ms"] == made_us // 1000
     assert node.icefloe("tables", "orphan-age", "views") == (0, "11\n")
     assert node.icefloe("tables", "orphan-age", "views", "--older-than-days", "11") == (0, "")

@@ -42,14 +42,14 @@ def test_a_failed_task_is_notified_and_its_restart_too(
     try:
         node.start()
         node.put("c", topics.create("notified"))
-        node.until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
-        node.until(lambda: server.authorizations)
+        node.wait_until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
+        node.wait_until(lambda: server.authorizations)
         assert node.status("c") == ("RUNNING", ["FAILED"])
         server.may_answer.set()
-        node.until(lambda: server.messages)
+        node.wait_until(lambda: server.messages)
         assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
         node.running("c", tasks=1)
-        node.until(lambda: server.messages[-1]["status"] == "resolved")
+        node.wait_until(lambda: server.messages[-1]["status"] == "resolved")
         firing, resolved = server.messages[0], server.messages[-1]
         assert (firing["reason"], firing["task"]) == ("ConfigError: wrong", 0)
         assert firing["key"] == resolved["key"] == f"{node.group_id}/c/task_failed/0"

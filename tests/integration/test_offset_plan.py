@@ -77,7 +77,7 @@ def test_offsets_move_to_what_the_plan_shows(
     assert (status, "must be in the STOPPED state" in text) == (1, True)
     assert f"connector {name} must be STOPPED" in text
     assert node.call("PUT", f"/connectors/{name}/stop").status_code == 204
-    node.until(lambda: node.has_stopped(name))
+    node.wait_until(lambda: node.has_stopped(name))
     status, text = offsets("--to-latest", "--yes")
     assert status == 0, text
     assert "up to 3 records are skipped" in text

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect.embedded.broker import Broker
 from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete
-from tests.support.task_rig import Rig, until
+from tests.support.task_harness import TaskHarness, wait_until
 from worker.spark.session import Session
 
 pytestmark = [
@@ -34,19 +34,19 @@ def test_an_idle_partition_keeps_its_offset(spark_session: Session, tmp_path: Pa
         new = [NewTopic("source", 2, 1), NewTopic("control", 1, 1)]
         for made in client.create_topics(new).values():
             made.result(30)
-        rig = Rig(spark_session, kafka, "source", "control", partitions=2)
-        rig.feed(3, partition=0)
-        rig.feed(3, partition=1)
+        harness = TaskHarness(spark_session, kafka, "source", "control", partitions=2)
+        harness.produce(3, partition=0)
+        harness.produce(3, partition=1)
         idle = TopicPartition("source", 1)
-        with rig.running():
-            rig.round()
-            rig.admin.alter_offsets("witness", {idle: 3})
+        with harness.running():
+            harness.round()
+            harness.admin.alter_offsets("witness", {idle: 3})
 
             def is_forgotten() -> bool:
-                rig.feed(1, partition=0)
-                commit_id, _ = rig.round()
-                rig.send(CommitComplete(commit_id, None))
-                return rig.admin.committed("witness", [idle]) == {idle: None}
+                harness.produce(1, partition=0)
+                commit_id, _ = harness.round()
+                harness.send(CommitComplete(commit_id, None))
+                return harness.admin.committed("witness", [idle]) == {idle: None}
 
-            until(is_forgotten)
-            assert rig.committed()[1] == 3
+            wait_until(is_forgotten)
+            assert harness.committed()[1] == 3

@@ -40,10 +40,10 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
     node = RunningNode(tmp_path, own_broker.bootstrap_servers)
     try:
         node.launch()
-        node.until(lambda: node.health() is not None)
-        node.until(lambda: probes(node) == (200, 503, ["the node has not joined its cluster"]))
+        node.wait_until(lambda: node.health() is not None)
+        node.wait_until(lambda: probes(node) == (200, 503, ["the node has not joined its cluster"]))
         own_broker.start()
-        node.until(lambda: probes(node) == (200, 200, []))
+        node.wait_until(lambda: probes(node) == (200, 200, []))
 
         own_broker.pause()
         assert probes(node) == (200, 200, [])
@@ -52,8 +52,8 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
         known = {child.pid for child in children(node)}
         for pid in known:
             os.kill(pid, signal.SIGKILL)
-        node.until(lambda: len({c.pid for c in children(node)} - known) == len(known))
-        node.until(lambda: probes(node) == (200, 200, []))
+        node.wait_until(lambda: len({c.pid for c in children(node)} - known) == len(known))
+        node.wait_until(lambda: probes(node) == (200, 200, []))
     finally:
         node.close()
 

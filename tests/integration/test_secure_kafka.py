@@ -13,7 +13,6 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage, TransactionalProducer
 from connect.jvm.java import find_java
 from connect.model.layout import TopicPartition
-from tests.support.reader_rig import Seen, reader_of
 from tests.support.secure_broker import (
     AUDIENCE,
     CLIENT_SECRET,
@@ -24,6 +23,7 @@ from tests.support.secure_broker import (
     SecureBroker,
     secure_broker,
 )
+from tests.support.source_reads import BatchCollector, source_reader
 from tests.support.stack import unique_name
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges
@@ -177,8 +177,8 @@ def test_every_client_logs_in(broker: SecureBroker, spark_session: Session, way:
     while not records:  # the test's timeout bounds it
         records = reader.poll(1000)
     assert [record.value for record in records] == [b"1"]
-    seen = Seen()
-    reader_of(spark_session, kafka).read_batch(OffsetRanges({place: 0}, {place: 1}), seen)
+    seen = BatchCollector()
+    source_reader(spark_session, kafka).read_batch(OffsetRanges({place: 0}, {place: 1}), seen)
     assert seen.rows == [(0, 0)]
     for each in (producer, reader, admin):
         each.close()
@@ -195,7 +195,9 @@ def _spark_refusal(session: Session, kafka: dict[str, str]) -> IcefloeError:
     short = {**kafka, "request.timeout.ms": "5000", "default.api.timeout.ms": "5000"}
     place = TopicPartition("open", 0)
     with pytest.raises(IcefloeError) as raised:
-        reader_of(session, short).read_batch(OffsetRanges({place: 0}, {place: 1}), Seen())
+        source_reader(session, short).read_batch(
+            OffsetRanges({place: 0}, {place: 1}), BatchCollector()
+        )
     return raised.value
 
 

@@ -22,7 +22,7 @@ from connect.model.layout import TopicPartition
 from connect.node.herder_api import UnavailableError
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
-from tests.support.leader_bench import NAME, Leader
+from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -31,14 +31,14 @@ FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval
 
 
 @pytest.fixture
-def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[], Leader]]:
+def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[], LeaderNode]]:
     """Leaders of one cluster, each taking over from the one before."""
     storage, source = unique_name("config"), topics.create("source", partitions=2)
     control = topics.create("control")
-    leaders: list[Leader] = []
+    leaders: list[LeaderNode] = []
 
-    def leader() -> Leader:
-        leaders.append(Leader(kafka_properties, storage, source, control))
+    def leader() -> LeaderNode:
+        leaders.append(LeaderNode(kafka_properties, storage, source, control))
         return leaders[-1]
 
     yield leader
@@ -79,7 +79,7 @@ class Frozen:
 )
 @pytest.mark.parametrize("given", [7, None])
 def test_a_frozen_leader_changes_no_offset_of_its_successor(
-    made: Callable[[], Leader], owner: str, name: str, given: int | None
+    made: Callable[[], LeaderNode], owner: str, name: str, given: int | None
 ) -> None:
     """Frozen anywhere in a change, it wakes up after a new leader's task has gone on."""
     first = made()
@@ -109,7 +109,7 @@ def test_a_frozen_leader_changes_no_offset_of_its_successor(
 
 
 def test_a_frozen_leader_settles_nothing_of_its_successor(
-    made: Callable[[], Leader],
+    made: Callable[[], LeaderNode],
 ) -> None:
     """What it found to be set when it was to start the connector is set by the new leader only."""
     first = made()
@@ -140,7 +140,7 @@ def test_a_frozen_leader_settles_nothing_of_its_successor(
 
 
 def test_the_floor_follows_offsets_until_an_operator_forgets_them(
-    made: Callable[[], Leader],
+    made: Callable[[], LeaderNode],
 ) -> None:
     """What is committed is noted; set offsets move the floor, forgotten ones clear it."""
     leader = made()
@@ -168,7 +168,7 @@ def test_the_floor_follows_offsets_until_an_operator_forgets_them(
 
 
 def test_a_group_that_consumers_left_is_made_again(
-    made: Callable[[], Leader], kafka_properties: dict[str, str], admin: KafkaAdmin
+    made: Callable[[], LeaderNode], kafka_properties: dict[str, str], admin: KafkaAdmin
 ) -> None:
     """The broker would forget all of its offsets a week after they left, however often stored."""
     leader = made()
@@ -187,7 +187,7 @@ def test_a_group_that_consumers_left_is_made_again(
 
 
 def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
-    made: Callable[[], Leader],
+    made: Callable[[], LeaderNode],
 ) -> None:
     """No transaction can delete a group: the floor keeps its partitions known."""
     first = made()
@@ -214,7 +214,7 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
 
 
 def test_control_offsets_of_a_paused_connector_pass_events_of_others(
-    made: Callable[[], Leader], kafka_properties: dict[str, str]
+    made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
     """Up to its own first announcement: retention of a shared topic takes nothing of it."""
     leader = made()
@@ -246,7 +246,7 @@ def test_control_offsets_of_a_paused_connector_pass_events_of_others(
 
 
 def test_offsets_of_a_group_with_members_are_left_to_them(
-    made: Callable[[], Leader], kafka_properties: dict[str, str]
+    made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
     """The connector is stopped in Icefloe and runs in the Java sink again."""
     leader = made()
@@ -273,14 +273,14 @@ def test_offsets_of_what_does_not_run_outlive_the_brokers_retention(tmp_path: Pa
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         topics = Topics(broker)
         source, control = topics.create("source", partitions=2), topics.create("control")
-        leader = Leader(kafka, "config", source, control)
+        leader = LeaderNode(kafka, "config", source, control)
         leader.create()
         leader.store_offsets(0, {0: 3})
         leader.store_offsets(1, {1: 4})
         leader.failed = {1}
         first = TopicPartition(source, 0)
 
-        def until_forgotten(witness: str) -> None:
+        def wait_until_forgotten(witness: str) -> None:
             leader.admin.alter_offsets(witness, {first: 1})
             while leader.admin.committed(witness, [first])[first] is not None:
                 if leader.store.get(NAME).target == "STARTED":
@@ -288,13 +288,13 @@ def test_offsets_of_what_does_not_run_outlive_the_brokers_retention(tmp_path: Pa
                 leader.deployer.keep_offsets()
                 time.sleep(2)
 
-        until_forgotten("witness")
+        wait_until_forgotten("witness")
         assert leader.committed() == {0: 3, 1: 4}
         place, group = TopicPartition(control, 0), f"{leader.group}-coord"
         leader.admin.alter_offsets(group, {place: 0})
         for target in ("PAUSED", "STOPPED"):
             leader.request_state(target)
-            until_forgotten(f"witness-{target}")
+            wait_until_forgotten(f"witness-{target}")
             assert leader.committed() == {0: 3, 1: 4}
             assert leader.admin.committed(group, [place]) == {place: 0}
         leader.close()

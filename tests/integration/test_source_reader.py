@@ -19,7 +19,7 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.processes import arguments
-from tests.support.reader_rig import COLUMNS, Seen, never, produce, take, whole
+from tests.support.source_reads import COLUMNS, BatchCollector, never, produce, read_by, whole_topic
 from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
@@ -52,13 +52,13 @@ def test_read_takes_exactly_the_range(
     produce(kafka_properties, topic, 20)
     produce(kafka_properties, topic, 5, partition=1)
     a, b = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    seen = Seen()
+    seen = BatchCollector()
     reader.read_batch(OffsetRanges({a: 3, b: 5}, {a: 17, b: 5}), seen)
     assert seen.rows == [(0, i) for i in range(3, 17)]
     assert seen.tasks == [1]
     reader.read_batch(OffsetRanges({a: 17, b: 5}, {a: 17, b: 5}), seen)
     assert len(seen.parts) == 1, "an empty range starts nothing"
-    assert whole(admin, topic, 2).ends == {a: 20, b: 5}
+    assert whole_topic(admin, topic, 2).ends == {a: 20, b: 5}
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
@@ -80,8 +80,8 @@ def test_transactions_leave_holes_not_losses(
     left_open.begin_transaction()
     left_open.produce(topic, b"{}")
     left_open.flush(30)
-    part, seen = whole(admin, topic), Seen()
-    take(how, reader, part, seen)
+    part, seen = whole_topic(admin, topic), BatchCollector()
+    read_by(how, reader, part, seen)
     left_open.abort_transaction(30)
     tp = TopicPartition(topic, 0)
     assert part.ends == {tp: 31}
@@ -101,9 +101,9 @@ def test_the_commit_interval_selects_batch_read_or_query(
     topic = topics.create("interval")
     produce(kafka_properties, topic, 5)
     checkpoints: list[Path] = []
-    seen = Seen(lambda: checkpoints.extend(reader.session.folder.glob("query-*")))
+    seen = BatchCollector(lambda: checkpoints.extend(reader.session.folder.glob("query-*")))
     by_interval = replace(reader, commit_interval_ms=commit_interval_ms)
-    by_interval.read(whole(admin, topic), seen, is_stopping=never)
+    by_interval.read(whole_topic(admin, topic), seen, is_stopping=never)
     assert len(checkpoints) == (commit_interval_ms >= 5_000)
     assert [offset for _, offset in seen.rows] == list(range(5))
     assert seen.tasks == [1]
@@ -127,15 +127,15 @@ def test_compaction_leaves_holes_not_losses(
     )
     producer = Producer({**kafka_properties, "log_level": 0})
     last: dict[int, int] = {}
-    end, seen = 0, Seen()
+    end, seen = 0, BatchCollector()
     while not end or len(seen.rows) > end // 2:  # the test's timeout bounds it
         for _ in range(40):
             producer.produce(topic, b"{}", key=str(end % 4), partition=0)
             last[end % 4], end = end, end + 1
         assert producer.flush(30) == 0
         time.sleep(0.3)
-        seen = Seen()
-        take(how, reader, whole(admin, topic), seen)
+        seen = BatchCollector()
+        read_by(how, reader, whole_topic(admin, topic), seen)
     offsets = [offset for _, offset in seen.rows]
     assert offsets == sorted(set(offsets))
     assert set(last.values()) <= set(offsets)
@@ -152,7 +152,7 @@ def test_drain_reads_a_backlog_in_bounded_batches(
     bounded = SourceReader(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
     )
-    part, seen = whole(admin, topic, 2), Seen()
+    part, seen = whole_topic(admin, topic, 2), BatchCollector()
     bounded.run_query(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
     assert all(p.record_count_max <= 2_002 for p in seen.parts)
@@ -171,11 +171,11 @@ def test_stop_ends_the_drain_with_the_batch(
     topic = topics.create("stopped")
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
-    seen = Seen(stopping.set)
+    seen = BatchCollector(stopping.set)
     bounded = SourceReader(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
     )
-    bounded.run_query(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
+    bounded.run_query(whole_topic(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
 
@@ -195,7 +195,7 @@ def test_error_in_a_batch_ends_the_drain_as_itself(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
     )
     with pytest.raises(RetriableError, match="the store is away"):
-        bounded.run_query(whole(admin, topic).starts, fails, is_stopping=never)
+        bounded.run_query(whole_topic(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
 
 
@@ -214,7 +214,7 @@ def test_error_in_a_python_worker_names_its_cause(
         as_arrow(rows.mapInArrow(poison, "partition int, offset bigint, value binary"))
 
     with pytest.raises(RetriableError) as e:
-        reader.read_batch(whole(admin, topic), each)
+        reader.read_batch(whole_topic(admin, topic), each)
     assert e.value.code == "batch_failed"
     assert str(e.value).endswith("OSError: [Errno 28] No space left on device")
 
@@ -233,12 +233,12 @@ def test_deleted_records_are_a_loss(
 
     topic = topics.create("gone")
     produce(kafka_properties, topic, 20)
-    part = whole(admin, topic)
+    part = whole_topic(admin, topic)
     client = AdminClient(kafka_properties)
     for future in client.delete_records([ClientPartition(topic, 0, 10)]).values():
         future.result(30)
     with pytest.raises(DataLost) as e:
-        take(how, reader, part, Seen())
+        read_by(how, reader, part, BatchCollector())
     assert e.value.code == "source_data_lost"
 
 
@@ -247,13 +247,13 @@ def test_drains_of_two_tasks_run_side_by_side(
 ) -> None:
     """Two tasks drain at the same time, each gets its own records."""
     meeting = threading.Barrier(2, timeout=WAIT_S)
-    results: dict[str, Seen] = {}
+    results: dict[str, BatchCollector] = {}
 
     def one(topic: str) -> None:
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
         reader = SourceReader(spark_session, options, COLUMNS, pool=topic)
-        seen = results[topic] = Seen(lambda: (meeting.wait(), None)[1])
-        reader.run_query(whole(admin, topic).starts, seen, is_stopping=never)
+        seen = results[topic] = BatchCollector(lambda: (meeting.wait(), None)[1])
+        reader.run_query(whole_topic(admin, topic).starts, seen, is_stopping=never)
 
     names = [topics.create("side") for _ in range(2)]
     for number, topic in enumerate(names):
@@ -277,11 +277,11 @@ def test_many_drains_leave_nothing_behind(
         for p in psutil.Process().children()
         if "org.apache.spark.deploy.SparkSubmit" in arguments(p)
     )
-    part = whole(admin, topic)
+    part = whole_topic(admin, topic)
 
     def run(count: int) -> tuple[int, int, int]:
         for _ in range(count):
-            reader.run_query(part.starts, Seen(), is_stopping=never)
+            reader.run_query(part.starts, BatchCollector(), is_stopping=never)
         folders = len(list(reader.session.folder.glob("query-*")))
         return threading.active_count(), jvm.num_fds(), folders
 

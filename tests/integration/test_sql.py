@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_transform import DECLARATION
 from tests.differential.support import config, rows_of
-from tests.support.sql_rig import MARKS, PLACES, Rig, counts
+from tests.support.sql_harness import MARKS, PLACES, SqlHarness, counts
 from worker.batch.descriptors import PartitionProgress
 from worker.spark.source_options import LARGE_RECORD_TEXT
 from worker.sql.sql_batches import SparkQuery, sql_plan
@@ -37,16 +37,16 @@ from worker.sql.static_tables import StaticTables
 pytestmark = MARKS
 
 
-def test_the_page_shows_what_happens(rig: Rig) -> None:
+def test_the_page_shows_what_happens(sql: SqlHarness) -> None:
     """The example of the documentation gives the row that it says."""
     example = DECLARATION.example
     assert isinstance(example.after, Mapping)
-    Rig.static("geo.locations", PLACES, rig.catalog)
+    SqlHarness.static("geo.locations", PLACES, sql.catalog)
     options = {f"transforms.q.{name}": value for name, value in example.config.items()}
-    rig.config = config(**{"transforms": "q", "transforms.q.type": "Sql", **options})
-    found = sql_plan(rig.config)
+    sql.config = config(**{"transforms": "q", "transforms.q.type": "Sql", **options})
+    found = sql_plan(sql.config)
     assert found is not None
-    query = SparkQuery(rig.session.spark, found, StaticTables(found, rig.catalog, rig.clock))
+    query = SparkQuery(sql.session.spark, found, StaticTables(found, sql.catalog, sql.clock))
     query.refresh()
     after = example.after["value"]
     kinds = [IntegerType() if type(value) is int else StringType() for value in after.values()]
@@ -56,18 +56,18 @@ def test_the_page_shows_what_happens(rig: Rig) -> None:
             for i, (name, kind) in enumerate(zip(after, kinds, strict=True), start=1)
         )
     )
-    result = rig.run(query, [example.before["value"]], schema)
+    result = sql.run(query, [example.before["value"]], schema)
     assert rows_of(result, "db.t1") == [after]
 
 
 @pytest.mark.parametrize("of_rows", [False, True])
-def test_every_record_is_counted_once(rig: Rig, of_rows: bool) -> None:
+def test_every_record_is_counted_once(sql: SqlHarness, of_rows: bool) -> None:
     """Written, dropped by WHERE or as a tombstone, refused before, in and behind the query."""
-    query = rig.query(
+    query = sql.query(
         "SELECT r.id, p.city, CAST(r.n AS INT) * 2 AS n, id AS city_id FROM records r "
         "LEFT JOIN places p ON p.device = r.device WHERE CAST(r.n AS INT) < 2000000000"
     )
-    result = rig.run(
+    result = sql.run(
         query,
         [
             {"id": 1, "device": "d1", "n": "1"},
@@ -98,27 +98,27 @@ def test_every_record_is_counted_once(rig: Rig, of_rows: bool) -> None:
     assert "secret" not in "".join(str(d.error) for d in result.dead_letters)
 
 
-def test_rows_that_a_query_enlarges_are_detected_in_unbounded_batches(rig: Rig) -> None:
+def test_rows_that_a_query_enlarges_are_detected_in_unbounded_batches(sql: SqlHarness) -> None:
     """The batch is then read again with a limit in bytes; the size of a list is not checked."""
-    query = rig.query(
+    query = sql.query(
         "SELECT id, CASE WHEN n = '35' THEN repeat(device, 35) ELSE repeat(device, 30) END AS city "
         "FROM records"
     )
     device = "0123456789" * 100
     records = [{"id": n, "device": device, "n": "30"} for n in range(2)]
-    result = rig.run(query, records, of_rows=True)
+    result = sql.run(query, records, of_rows=True)
     assert counts(result).written == 2
     records.append({"id": 2, "device": device, "n": "35"})
     with pytest.raises(PySparkException, match=LARGE_RECORD_TEXT):
-        rig.run(query, records, of_rows=True)
-    assert counts(rig.run(query, records)).written == 3
+        sql.run(query, records, of_rows=True)
+    assert counts(sql.run(query, records)).written == 3
     assert not query.may_enlarge
-    assert rig.query("SELECT id, array(device, n) AS city FROM records").may_enlarge
+    assert sql.query("SELECT id, array(device, n) AS city FROM records").may_enlarge
 
 
-def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> None:
+def test_a_record_of_several_rows_is_written_whole_or_not_at_all(sql: SqlHarness) -> None:
     """For all block boundaries, a refused row removes the other rows of its record."""
-    query = rig.query(
+    query = sql.query(
         "SELECT id, CAST(element AS INT) AS n FROM records r JOIN places p ON p.device = r.device",
         columns="id BIGINT, device STRING, element STRING",
         **{
@@ -136,16 +136,16 @@ def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> No
         {"id": 5, "device": "d1", "list": []},
     ]
     for block_rows in (1, 3, 65_536):
-        result = rig.run(query, values, block_rows=block_rows)
+        result = sql.run(query, values, block_rows=block_rows)
         assert counts(result) == PartitionProgress(5, 2, 1, 2, 1_700_000_000_004)
         rows = [(row["id"], row["n"]) for row in rows_of(result, "db.t1")]
         assert rows == [(1, 1), (1, 2), (3, 5), (3, 5), (3, 6), (3, 6)]
 
 
-def test_both_paths_give_the_same_rows(rig: Rig) -> None:
+def test_both_paths_give_the_same_rows(sql: SqlHarness) -> None:
     """By columns and one by one, for every type that a query may give."""
     columns = "id BIGINT, t STRING, d DOUBLE, at TIMESTAMP, m MAP<STRING, INT>, l ARRAY<BIGINT>"
-    query = rig.query(
+    query = sql.query(
         "SELECT id, upper(t) AS s, d / 2 AS d, at, date(at) AS day, m, l, CAST(d AS FLOAT) AS f, "
         "CAST(id AS SMALLINT) AS i, CAST(d AS DECIMAL(12,2)) AS e, CAST(t AS BINARY) AS b, "
         "struct(id AS x, t AS y) AS st, kafka.offset AS o FROM records",
@@ -179,8 +179,8 @@ def test_both_paths_give_the_same_rows(rig: Rig) -> None:
         {"id": -3, "t": "äß", "d": -0.0, "m": {}, "l": []},
         {"id": 5, "at": "1900-01-01T00:00:00Z", "m": {"x": None}},
     ]
-    by_columns = rig.run(query, values, schema)
-    one_by_one = rig.run(query, values, schema, reference_only=True)
+    by_columns = sql.run(query, values, schema)
+    one_by_one = sql.run(query, values, schema, reference_only=True)
     assert rows_of(by_columns, "db.t1") == rows_of(one_by_one, "db.t1")
     assert by_columns.progress == one_by_one.progress
     assert counts(by_columns).written == 4
@@ -191,20 +191,20 @@ def test_both_paths_give_the_same_rows(rig: Rig) -> None:
     assert [offset for offset, _ in letters[0]] == [1, 2]
 
 
-def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) -> None:
+def test_tables_are_created_and_widened_by_the_columns_of_the_query(sql: SqlHarness) -> None:
     """What the query gives has types, nulls too: a new table, a new column and route are asked."""
     create = {"iceberg.tables.auto-create-enabled": "true"}
     widen = {"iceberg.tables.evolve-schema-enabled": "true"}
     text = "SELECT id, p.city, kafka.timestamp AS at FROM records LEFT JOIN places p ON "
-    query = rig.query(text + "p.device = records.device", **create, **widen)
+    query = sql.query(text + "p.device = records.device", **create, **widen)
     value = {"id": 1, "device": "nowhere"}
-    (asked,) = rig.run(query, [value], None).table_requests
+    (asked,) = sql.run(query, [value], None).table_requests
     kinds = {
         f.name: str(f.field_type)
         for f in Schema.model_validate_json(asked.schema_json or "").fields
     }
     assert kinds == {"id": "long", "city": "string", "at": "timestamptz"}
-    (change,) = rig.run(query, [value]).schema_requests
+    (change,) = sql.run(query, [value]).schema_requests
     assert "at" in change.changes[0]
 
 
@@ -230,16 +230,16 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) ->
         ),
     ],
 )
-def test_what_cannot_be_run_soundly_is_refused(rig: Rig, text: str, message: str) -> None:
+def test_what_cannot_be_run_soundly_is_refused(sql: SqlHarness, text: str, message: str) -> None:
     """The query fails before the first record, with Spark's message or ours."""
     with pytest.raises(ConfigError, match=message) as refused:
-        rig.query(text)
+        sql.query(text)
     assert refused.value.code == "sql_query"
 
 
-def test_static_tables_are_refreshed(rig: Rig) -> None:
+def test_static_tables_are_refreshed(sql: SqlHarness) -> None:
     """Parquet files and Iceberg tables are read again after ``tables.refresh.ms``, not before."""
-    folder = rig.folder / "names"
+    folder = sql.folder / "names"
     folder.mkdir()
     pq.write_table(pa.table({"k": ["d1"], "name": ["first"]}), folder / "a.parquet")
     (folder / "_SUCCESS").touch()
@@ -247,19 +247,19 @@ def test_static_tables_are_refreshed(rig: Rig) -> None:
         "SELECT id, concat(p.city, '-', names.name) AS city FROM records r "
         "LEFT JOIN places p ON r.device = p.device LEFT JOIN names ON k = r.device"
     )
-    query = rig.query(text, **{"transforms.q.table.names": str(folder)})
+    query = sql.query(text, **{"transforms.q.table.names": str(folder)})
     record = [{"id": 1, "device": "d1"}]
-    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
-    rig.places.overwrite(pa.table({"device": ["d1"], "city": ["Paris"]}))
+    assert rows_of(sql.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
+    sql.places.overwrite(pa.table({"device": ["d1"], "city": ["Paris"]}))
     pq.write_table(pa.table({"k": ["d1"], "name": ["second"]}), folder / "a.parquet")
-    rig.clock.ms += 59_999
+    sql.clock.ms += 59_999
     query.refresh()
-    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
-    rig.clock.ms += 1
+    assert rows_of(sql.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
+    sql.clock.ms += 1
     query.refresh()
-    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Paris-second"
+    assert rows_of(sql.run(query, record), "db.t1")[0]["city"] == "Paris-second"
     pq.write_table(pa.table({"k": ["d1"], "other": ["x"]}), folder / "a.parquet")
-    rig.clock.ms += 60_000
+    sql.clock.ms += 60_000
     with pytest.raises(ConfigError, match="name"):
         query.refresh()
 
@@ -272,9 +272,11 @@ def test_static_tables_are_refreshed(rig: Rig) -> None:
         ({"transforms.q.tables.max.bytes": "100"}, "tables.max.bytes allows 100"),
     ],
 )
-def test_a_static_table_that_cannot_be_had(rig: Rig, keys: dict[str, str], message: str) -> None:
+def test_a_static_table_that_cannot_be_had(
+    sql: SqlHarness, keys: dict[str, str], message: str
+) -> None:
     """A missing or too large table is named in an error, before the first record."""
     text = "SELECT id FROM records r JOIN places p ON p.device = r.device"
     with pytest.raises(ConfigError, match=message) as refused:
-        rig.query(text, **{**rig.keys(text), **keys})
+        sql.query(text, **{**sql.keys(text), **keys})
     assert refused.value.code == "sql_table"

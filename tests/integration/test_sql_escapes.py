@@ -13,7 +13,7 @@ import pytest
 from connect.errors import ConfigError, trace_of
 from connect.records.transforms.sql.sql_query import Query
 from tests.differential.support import config, rows_of
-from tests.support.sql_rig import MARKS, Rig
+from tests.support.sql_harness import MARKS, SqlHarness
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
 
@@ -47,23 +47,23 @@ def _asked() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(
     "variable", ["env:PATH", "system:java.home", "spark:spark.app.name", "spark.app.name"]
 )
-def test_variables_are_plain_text(rig: Rig, variable: str) -> None:
+def test_variables_are_plain_text(sql: SqlHarness, variable: str) -> None:
     """No environment, property of the JVM or setting of Spark gets into a row."""
     text = f"${{{variable}}}"
-    query = rig.query(f"SELECT id, '{text}' AS city FROM records")
-    (row,) = rows_of(rig.run(query, [{"id": 1}]), "db.t1")
+    query = sql.query(f"SELECT id, '{text}' AS city FROM records")
+    (row,) = rows_of(sql.run(query, [{"id": 1}]), "db.t1")
     assert row["city"] == text
 
 
-def test_schemas_of_xml_are_not_fetched(rig: Rig) -> None:
+def test_schemas_of_xml_are_not_fetched(sql: SqlHarness) -> None:
     """``from_xml``, in upper or lower case, reads neither an address nor a file of the node."""
-    secret = rig.folder / "secret.xsd"
+    secret = sql.folder / "secret.xsd"
     secret.write_text(f"<!DOCTYPE x SYSTEM '{_CANARY}'>")
     with _asked() as (address, paths):
         for place in (f"{address}/x.xsd", secret.as_uri(), str(secret)):
             for name in ("from_xml", "FROM_XML", "`from_xml`", "system.builtin.from_xml"):
                 options = f"map('rowValidationXSDPath', '{place}')"
-                output = _refused(rig, f"{name}(device, 'x INT', {options}).x")
+                output = _refused(sql, f"{name}(device, 'x INT', {options}).x")
                 assert "from_xml" in output.lower()
         assert not paths
 
@@ -84,12 +84,12 @@ def test_schemas_of_xml_are_not_fetched(rig: Rig) -> None:
     ],
 )
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_subquery_reads_no_file(rig: Rig, condition: str, is_there: bool) -> None:
+def test_a_subquery_reads_no_file(sql: SqlHarness, condition: str, is_there: bool) -> None:
     """Its answer neither shows a line nor differs by whether the file exists."""
-    file = rig.folder / "secret.csv"
+    file = sql.folder / "secret.csv"
     if is_there:
         file.write_text(f"{_CANARY},second\n1,2\n")
-    output = _refused(rig, "device", condition.format(file=file))
+    output = _refused(sql, "device", condition.format(file=file))
     output = output.replace(str(file), "<file>")
     assert "UNRESOLVED_COLUMN" not in output
     assert "PATH_NOT_FOUND" not in output
@@ -169,48 +169,48 @@ def test_a_subquery_reads_no_file(rig: Rig, condition: str, is_there: bool) -> N
         "id" + " + id" * 600,
     ],
 )
-def test_what_depends_on_more_than_its_arguments_is_refused(rig: Rig, item: str) -> None:
+def test_what_depends_on_more_than_its_arguments_is_refused(sql: SqlHarness, item: str) -> None:
     """Functions, forms and sizes outside the allowlist, before a record is read."""
-    _refused(rig, item)
+    _refused(sql, item)
 
 
-def test_what_spark_says_is_not_passed_on(rig: Rig) -> None:
+def test_what_spark_says_is_not_passed_on(sql: SqlHarness) -> None:
     """An error names its condition and the part of the query; not the columns that exist."""
-    output = _refused(rig, "nothing")
+    output = _refused(sql, "nothing")
     assert "UNRESOLVED_COLUMN" in output
     assert "nothing" in output
     for hidden in ("Did you mean", "device", "SQLSTATE", "pyspark"):
         assert hidden not in output
-    output = _refused(rig, "id, id")
+    output = _refused(sql, "id, id")
     assert "PARSE_SYNTAX_ERROR" in output
     assert "== SQL ==" not in output
 
 
-def test_sessions_are_closed(rig: Rig) -> None:
+def test_sessions_are_closed(sql: SqlHarness) -> None:
     """Files are no tables, variables are not replaced, and addresses are no file systems."""
-    for spark in (rig.session.spark, rig.session.of_rows):
+    for spark in (sql.session.spark, sql.session.of_rows):
         assert spark.conf.get("spark.sql.variable.substitute") == "false"
         assert spark.conf.get("spark.sql.runSQLOnFiles") == "false"
         assert spark.conf.get("spark.authenticate") == "true"
-    jvm = rig.session.spark.sparkContext._jvm
+    jvm = sql.session.spark.sparkContext._jvm
     assert jvm is not None
     for name in ("accessExternalDTD", "accessExternalSchema", "accessExternalStylesheet"):
         assert jvm.java.lang.System.getProperty(f"javax.xml.{name}") == ""
     with _asked() as (address, paths):
         with pytest.raises(Exception, match="closed"):
-            rig.session.spark.read.text(f"{address}/x").collect()
+            sql.session.spark.read.text(f"{address}/x").collect()
         assert not paths
 
 
-def _refused(rig: Rig, item: str, where: str | None = None) -> str:
+def _refused(sql: SqlHarness, item: str, where: str | None = None) -> str:
     """The refusal of the worker, past what a node refuses before."""
-    asked = sql_plan(config(**rig.keys("SELECT id FROM records")))
+    asked = sql_plan(config(**sql.keys("SELECT id FROM records")))
     assert asked is not None
     query = Query(("id", f"{item} AS city"), "records", where=where)
     asked = dataclasses.replace(asked, query=query)
-    tables = StaticTables(asked, rig.catalog, rig.clock)
+    tables = StaticTables(asked, sql.catalog, sql.clock)
     with pytest.raises(ConfigError) as refused:
-        SparkQuery(rig.session.spark, asked, tables).refresh()
+        SparkQuery(sql.session.spark, asked, tables).refresh()
     assert refused.value.code == "sql_query"
     output = trace_of(refused.value)
     assert _CANARY not in output

@@ -11,7 +11,7 @@ import pytest
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_functions import FUNCTIONS
 from connect.records.transforms.sql.sql_query import parse_query
-from tests.support.sql_rig import MARKS, Rig
+from tests.support.sql_harness import MARKS, SqlHarness
 from tests.support.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 
 pytestmark = MARKS
@@ -23,21 +23,21 @@ def test_every_function_has_a_sample() -> None:
     assert set(CALLS) == FUNCTIONS
 
 
-def test_every_listed_function_runs(rig: Rig) -> None:
+def test_every_listed_function_runs(sql: SqlHarness) -> None:
     """Each is accepted, resolved to a class that is expected, and computed for a record."""
     names = sorted(CALLS)
     for start in range(0, len(names), 30):
-        _accepted(rig, [CALLS[name] for name in names[start : start + 30]])
+        _accepted(sql, [CALLS[name] for name in names[start : start + 30]])
 
 
-def test_every_form_runs(rig: Rig) -> None:
+def test_every_form_runs(sql: SqlHarness) -> None:
     """Operators, literals, casts and paths are accepted and computed."""
     for start in range(0, len(FORMS), 30):
-        _accepted(rig, FORMS[start : start + 30])
+        _accepted(sql, FORMS[start : start + 30])
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_combinations_run(rig: Rig, seed: int) -> None:
+def test_random_combinations_run(sql: SqlHarness, seed: int) -> None:
     """Allowed calls inside of allowed calls stay allowed."""
     dice = random.Random(seed)
     items = []
@@ -48,12 +48,12 @@ def test_random_combinations_run(rig: Rig, seed: int) -> None:
             text = f"{dice.choice(_TEXTS)}({text})"
         other = CALLS[dice.choice(sorted(CALLS))]
         items.append(f"CASE WHEN {other} IS NULL THEN 'none' ELSE {text} END")
-    _accepted(rig, items)
+    _accepted(sql, items)
 
 
-def test_every_other_function_of_spark_is_refused(rig: Rig) -> None:
+def test_every_other_function_of_spark_is_refused(sql: SqlHarness) -> None:
     """By its name, when the connector is validated."""
-    registry = rig.session.spark._jsparkSession.sessionState().functionRegistry()
+    registry = sql.session.spark._jsparkSession.sessionState().functionRegistry()
     listed: Any = registry.listFunction()
     names = {str(listed.apply(i).funcName()) for i in range(listed.size())}
     others = {name for name in names if name.isidentifier()} - FUNCTIONS
@@ -64,9 +64,9 @@ def test_every_other_function_of_spark_is_refused(rig: Rig) -> None:
                 parse_query(f"SELECT {written}(a) FROM records")
 
 
-def _accepted(rig: Rig, items: Sequence[str]) -> None:
+def _accepted(sql: SqlHarness, items: Sequence[str]) -> None:
     listed = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
-    query = rig.query(f"SELECT {listed} FROM records r", columns=COLUMNS)
-    asked = rig.run(query, [RECORD], None)
+    query = sql.query(f"SELECT {listed} FROM records r", columns=COLUMNS)
+    asked = sql.run(query, [RECORD], None)
     assert not asked.dead_letters, [str(letter.error) for letter in asked.dead_letters]
     assert asked.table_requests or asked.progress

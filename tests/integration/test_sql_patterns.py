@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from connect.errors import ConfigError
-from tests.support.sql_rig import MARKS, Rig, counts
+from tests.support.sql_harness import MARKS, SqlHarness, counts
 from worker.sql.sql_expressions import Expressions
 
 pytestmark = MARKS
@@ -47,17 +47,17 @@ def test_a_pattern_holds_no_thread(tmp_path: Path, name: str) -> None:
     assert printed.splitlines()[-1] in ENDS
 
 
-def test_only_the_record_is_refused(rig: Rig) -> None:
+def test_only_the_record_is_refused(sql: SqlHarness) -> None:
     """Records before and after one that needs too many steps, or too much stack, are written."""
     values = ["a", "a" * 60, "b", "ab" * 50_000, "a"]
     for pattern in ("(?:(?:a+)+){2,}c", "(a|b)*c"):
-        query = rig.query(f"SELECT id FROM records WHERE NOT device RLIKE '{pattern}'")
-        found = rig.run(query, [{"id": i, "device": text} for i, text in enumerate(values)])
+        query = sql.query(f"SELECT id FROM records WHERE NOT device RLIKE '{pattern}'")
+        found = sql.run(query, [{"id": i, "device": text} for i, text in enumerate(values)])
         assert counts(found).dead_lettered >= 1
         assert counts(found).dead_lettered + counts(found).written == len(values)
 
 
-def test_any_text_before_what_is_searched_takes_steps_of_its_length(rig: Rig) -> None:
+def test_any_text_before_what_is_searched_takes_steps_of_its_length(sql: SqlHarness) -> None:
     """``.*`` at the begin of a pattern is tried once a line, not at each character."""
     text = f"{'x' * 20_000}\n{'y' * 20_000}"
     conditions = [
@@ -67,8 +67,8 @@ def test_any_text_before_what_is_searched_takes_steps_of_its_length(rig: Rig) ->
         "regexp_count(device, '.*?foo.*') > 0",
     ]
     for condition in conditions:
-        query = rig.query(f"SELECT id FROM records WHERE {condition}")
-        assert counts(rig.run(query, [{"id": 1, "device": text}])).dropped == 1, condition
+        query = sql.query(f"SELECT id FROM records WHERE {condition}")
+        assert counts(sql.run(query, [{"id": 1, "device": text}])).dropped == 1, condition
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,21 @@ def test_any_text_before_what_is_searched_takes_steps_of_its_length(rig: Rig) ->
         ("exists(split(device, 'a'), x -> x RLIKE device)", "must be a literal"),
     ],
 )
-def test_a_pattern_without_a_known_bound_is_refused(rig: Rig, condition: str, why: str) -> None:
+def test_a_pattern_without_a_known_bound_is_refused(
+    sql: SqlHarness, condition: str, why: str
+) -> None:
     """Before a record is read, with the reason."""
     if why == "Spark":
-        rig.query(f"SELECT id FROM records WHERE {condition}")  # no escape: an ordinary character
+        sql.query(f"SELECT id FROM records WHERE {condition}")  # no escape: an ordinary character
         return
     with pytest.raises(ConfigError, match=why) as refused:
-        rig.query(f"SELECT id FROM records WHERE {condition}")
+        sql.query(f"SELECT id FROM records WHERE {condition}")
     assert refused.value.code == "sql_query"
 
 
-def test_names_of_columns_are_sparks(rig: Rig) -> None:
+def test_names_of_columns_are_sparks(sql: SqlHarness) -> None:
     """A column without a name is called as Spark calls the expression that was written."""
-    query = rig.query("SELECT split(device, ',')[0], device RLIKE 'a' FROM records")
+    query = sql.query("SELECT split(device, ',')[0], device RLIKE 'a' FROM records")
     assert [item.name for item in query.split.items] == [
         "split(device, ,, -1)[0]",
         "RLIKE(device, a)",
@@ -171,10 +173,10 @@ def _texts() -> list[str | None]:
     ("calls", "patterns"), [(_CALLS, _REGEXES), (_LIKE_CALLS, _LIKES)], ids=["regex", "like"]
 )
 def test_values_are_those_of_sparks_functions(
-    rig: Rig, calls: tuple[str, ...], patterns: tuple[str, ...]
+    sql: SqlHarness, calls: tuple[str, ...], patterns: tuple[str, ...]
 ) -> None:
     """For every function, pattern and text."""
-    spark = rig.session.spark
+    spark = sql.session.spark
     rows = spark.createDataFrame([(text,) for text in _texts()], "a STRING").coalesce(1)
     halves = [patterns[: len(patterns) // 2], patterns[len(patterns) // 2 :]]  # a query has 50
     for call, some in itertools.product(calls, halves):

@@ -16,15 +16,15 @@ from pyiceberg.types import (
 )
 
 from tests.differential.support import rows_of
-from tests.support.sql_rig import MARKS, Rig, counts
+from tests.support.sql_harness import MARKS, SqlHarness, counts
 from worker.batch.descriptors import PartitionProgress
 
 pytestmark = MARKS
 
 
-def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
+def test_columns_that_are_handed_through_stay_with_their_rows(sql: SqlHarness) -> None:
     """Past Spark or through it, of records with several rows, one, or none; Kafka's as well."""
-    query = rig.query(
+    query = sql.query(
         "SELECT ID AS id, p.city, r.st.Deep.X AS x, length(r.st.deep.y) AS n, st AS whole, l, "
         "kafka.offset AS o, kafka AS k, `offset`.`a` AS q FROM records r "
         "LEFT JOIN places p ON p.device = concat(r.device, '') WHERE id <> 3",
@@ -58,7 +58,7 @@ def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
         {"id": 6, "device": "d1", "l": [None, "z"]},
     ]
     for reference_only in (False, True):
-        result = rig.run(query, values, schema, reference_only=reference_only)
+        result = sql.run(query, values, schema, reference_only=reference_only)
         assert counts(result) == PartitionProgress(7, 2, 1, 4, 1_700_000_000_006)
         found = [
             (r["id"], r["city"], r["x"], r["n"], r["whole"], r["l"], r["o"], r["k"], r["q"])
@@ -76,20 +76,20 @@ def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
         ]
 
 
-def test_what_spark_need_not_see_it_does_not(rig: Rig) -> None:
+def test_what_spark_need_not_see_it_does_not(sql: SqlHarness) -> None:
     """Columns that a query hands through go past it; so does all when nothing is computed."""
-    nothing = rig.query("SELECT * FROM records")
+    nothing = sql.query("SELECT * FROM records")
     assert nothing.split.seen == ()
-    condition = rig.query("SELECT id, n, kafka.offset FROM records r WHERE r.device > ''")
+    condition = sql.query("SELECT id, n, kafka.offset FROM records r WHERE r.device > ''")
     assert condition.split.seen == ("device",)
     joined = "SELECT r.*, upper(n) AS m FROM records r JOIN places p ON p.device = r.device"
-    assert rig.query(joined).split.seen == ("device", "n")
-    assert rig.query("SELECT to_json(kafka) AS k FROM records").split.seen == ("kafka",)
+    assert sql.query(joined).split.seen == ("device", "n")
+    assert sql.query("SELECT to_json(kafka) AS k FROM records").split.seen == ("kafka",)
 
 
-def test_lists_that_are_mostly_null(rig: Rig) -> None:
+def test_lists_that_are_mostly_null(sql: SqlHarness) -> None:
     """At any depth, where a query makes them: fences among the rows leave no trace."""
-    query = rig.query(
+    query = sql.query(
         "SELECT id, CASE WHEN id % 300 = 0 THEN array(device, NULL) END AS l, "
         "IF(id % 200 = 7, map(device, array(n)), NULL) AS m, "
         "named_struct('x', IF(id = 5, array(id), NULL)) AS st FROM records "
@@ -120,14 +120,14 @@ def test_lists_that_are_mostly_null(rig: Rig) -> None:
         for i in range(1_000)
         if i not in (9, 500)
     ]
-    result = rig.run(query, values, schema)
+    result = sql.run(query, values, schema)
     assert counts(result) == PartitionProgress(1_000, 1, 1, 998, 1_700_000_000_999)
     found = [{**row, "m": dict(row["m"]) if row["m"] else None} for row in rows_of(result, "db.t1")]
     assert found == expected
 
 
-def test_bytes_read_are_reported_without_dead_letters(rig: Rig) -> None:
+def test_bytes_read_are_reported_without_dead_letters(sql: SqlHarness) -> None:
     """Without a tolerance, records are not kept for dead letters; their sizes are counted."""
-    query = rig.query("SELECT id FROM records", **{"errors.tolerance": "none"})
-    result = rig.run(query, [b'{"id": 1}', b'{"id": 22}'])
+    query = sql.query("SELECT id FROM records", **{"errors.tolerance": "none"})
+    result = sql.run(query, [b'{"id": 1}', b'{"id": 22}'])
     assert counts(result).bytes_read == 19

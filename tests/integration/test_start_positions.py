@@ -15,7 +15,7 @@ from connect.config.start_position import StartPosition
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.protocol.start_offsets import first_offsets
-from tests.support.leader_bench import NAME, Leader
+from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -63,14 +63,14 @@ def source(kafka_properties: dict[str, str], topics: Topics) -> Source:
 @pytest.fixture
 def made(
     kafka_properties: dict[str, str], topics: Topics, source: Source
-) -> Iterator[Callable[..., Leader]]:
+) -> Iterator[Callable[..., LeaderNode]]:
     """Leaders of one cluster, each taking over from the one before."""
     storage, control = unique_name("config"), topics.create("control")
-    leaders: list[Leader] = []
+    leaders: list[LeaderNode] = []
 
-    def leader(**start: str) -> Leader:
+    def leader(**start: str) -> LeaderNode:
         leaders.append(
-            Leader(
+            LeaderNode(
                 kafka_properties,
                 storage,
                 source.topic,
@@ -85,12 +85,12 @@ def made(
         one.close()
 
 
-def _starts(leader: Leader) -> dict[TopicPartition, int]:
+def _starts(leader: LeaderNode) -> dict[TopicPartition, int]:
     return dict(leader.store.get(NAME).source_floor.starts)
 
 
 def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
-    made: Callable[..., Leader], source: Source
+    made: Callable[..., LeaderNode], source: Source
 ) -> None:
     """No later record and no later partition changes it; a partition without a record ends there.
 
@@ -112,7 +112,7 @@ def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
 
 
 def test_a_future_timestamp_is_the_end_at_the_first_start(
-    made: Callable[..., Leader], source: Source
+    made: Callable[..., LeaderNode], source: Source
 ) -> None:
     """Records that come before the first task starts are read: the end was fixed before them."""
     leader = made(timestamp="2100-01-01T00:00:00Z")
@@ -124,7 +124,7 @@ def test_a_future_timestamp_is_the_end_at_the_first_start(
 
 
 def test_nothing_is_fixed_for_a_connector_with_offsets(
-    made: Callable[..., Leader], source: Source
+    made: Callable[..., LeaderNode], source: Source
 ) -> None:
     """Committed offsets win, also when the key is added later; a reset makes it new again."""
     leader = made()
@@ -144,7 +144,7 @@ def test_nothing_is_fixed_for_a_connector_with_offsets(
 
 
 def test_a_changed_timestamp_counts_while_nothing_was_read(
-    made: Callable[..., Leader], source: Source
+    made: Callable[..., LeaderNode], source: Source
 ) -> None:
     """An operator who corrects the key before the first start gets the new position."""
     made(timestamp=str(T0_MS + 1)).create()

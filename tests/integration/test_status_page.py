@@ -88,10 +88,10 @@ def node(
     made.start()
     topic = topics.create("page", partitions=2)
     made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2")
-    made.until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
+    made.wait_until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
     for name in (HOSTILE, *(f"more-{n:02}" for n in range(MORE))):
         assert made.put(name, topic).status_code == 201
-    made.until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
+    made.wait_until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
     yield made
     made.close()
 
@@ -188,7 +188,7 @@ def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[...
     expect(detail.locator(".title .state")).to_have_text("running")
     starts = len(node.commands("worker", name))
     detail.get_by_label("Restart task 0").click()
-    node.until(lambda: len(node.commands("worker", name)) > starts)
+    node.wait_until(lambda: len(node.commands("worker", name)) > starts)
     detail.get_by_role("button", name="Restart all").click()
     dialog.get_by_role("button", name="Restart").click()
     expect(output).to_have_text(f"Restarting all of {name}: accepted.")

@@ -158,4 +158,4 @@ def test_another_sites_page_cannot_restart_a_connector(
     assert set(answers) == {403}
     assert len(guarded.commands("coordinator", "green-1")) == reported
     assert guarded.call("POST", "/connectors/green-1/restart").status_code == 204
-    guarded.until(lambda: len(guarded.commands("coordinator", "green-1")) > reported)
+    guarded.wait_until(lambda: len(guarded.commands("coordinator", "green-1")) > reported)

@@ -38,13 +38,13 @@ def test_a_reset_forgets_both_groups(node: RunningNode, topics: Topics) -> None:
     node.put("old", topic, connector_class=TABULAR)
     node.running("old", tasks=1)
     node.call("PUT", "/connectors/old/stop")
-    node.until(lambda: node.has_stopped("old"))
+    node.wait_until(lambda: node.has_stopped("old"))
     kept = {"cg-control-old": {first: 6}, "connect-old": {first: 4, second: 2}}
     for group, offsets in kept.items():
         admin.alter_offsets(group, offsets)
     member = Consumer({**node.kafka, "group.id": "connect-old", "log_level": 0})
     member.subscribe([topic])
-    node.until(lambda: member.poll(0.1) is None and member.assignment())
+    node.wait_until(lambda: member.poll(0.1) is None and member.assignment())
     refused = node.call("DELETE", OFFSETS)
     assert (refused.status_code, "connect-old has members" in refused.text) == (400, True)
     member.close()
@@ -62,7 +62,7 @@ def test_a_forgotten_offset_is_not_taken_from_the_copy(node: RunningNode, topics
     node.put("old", topic, connector_class=TABULAR)
     node.running("old", tasks=1)
     node.call("PUT", "/connectors/old/stop")
-    node.until(lambda: node.has_stopped("old"))
+    node.wait_until(lambda: node.has_stopped("old"))
     admin.alter_offsets("cg-control-old", {first: 6, third: 3})
     admin.alter_offsets("connect-old", {first: 4, second: 2})
     partition = {"kafka_topic": topic, "kafka_partition": 0}

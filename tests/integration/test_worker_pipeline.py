@@ -131,7 +131,7 @@ class Sink:
         return list(self.catalog.load(table.split(".")).scan().to_arrow().to_pylist())
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for it."""
     deadline = time.monotonic() + 150
     while not condition():
@@ -163,15 +163,15 @@ def test_records_become_rows_once(sink: Sink, tmp_path: Path) -> None:
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed(*({"id": i, "name": f"n{i}", "at": "2026-01-02T03:04:05Z"} for i in range(100)))
     with sink.running():
-        until(lambda: any(r.ranges for r in sink.rounds))
+        wait_until(lambda: any(r.ranges for r in sink.rounds))
         sink.feed(*({"id": i} for i in range(100, 150)))
-        until(lambda: sum(r.records_written for e in sink.rounds for r in e.ranges) == 150)
+        wait_until(lambda: sum(r.records_written for e in sink.rounds for r in e.ranges) == 150)
     assert not sink.failures
     assert sorted(row["id"] for row in sink.rows()) == list(range(150))
     assert {row["name"] for row in sink.rows()} == {f"n{i}" for i in range(100)} | {None}
     sink.feed({"id": 150})
     with sink.running():
-        until(lambda: len(sink.rows()) == 151)
+        wait_until(lambda: len(sink.rows()) == 151)
     snapshot = sink.catalog.load(("db", "orders")).current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -186,7 +186,7 @@ def test_missing_table_is_made_from_the_first_record(sink: Sink) -> None:
     sink.keys["iceberg.tables.auto-create-enabled"] = "true"
     sink.feed({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
     with sink.running():
-        until(lambda: any(r.ranges for r in sink.rounds))
+        wait_until(lambda: any(r.ranges for r in sink.rounds))
     assert not sink.failures
     assert sorted((r["id"], r["name"]) for r in sink.rows()) == [(1, "a"), (2, "b")]
 
@@ -197,9 +197,9 @@ def test_new_fields_become_columns(sink: Sink) -> None:
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1})
     with sink.running():
-        until(lambda: any(r.ranges for r in sink.rounds))
+        wait_until(lambda: any(r.ranges for r in sink.rounds))
         sink.feed({"id": 2, "city": "Basel"})
-        until(lambda: sum(r.records_written for e in sink.rounds for r in e.ranges) == 2)
+        wait_until(lambda: sum(r.records_written for e in sink.rounds for r in e.ranges) == 2)
     assert not sink.failures
     assert sorted((r["id"], r["city"]) for r in sink.rows()) == [(1, None), (2, "Basel")]
 
@@ -209,7 +209,7 @@ def test_refused_record_ends_the_task(sink: Sink) -> None:
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, b"{nonsense", {"id": 3})
     with sink.running():
-        until(lambda: bool(sink.failures))
+        wait_until(lambda: bool(sink.failures))
     (error,) = sink.failures
     assert isinstance(error, RecordError)
     assert error.coordinates["offset"] == 1
@@ -231,7 +231,7 @@ def test_refused_record_becomes_a_dead_letter(
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, b"{nonsense", {"id": 3})
     with sink.running():
-        until(lambda: any(r.ranges for r in sink.rounds))
+        wait_until(lambda: any(r.ranges for r in sink.rounds))
     assert not sink.failures
     assert sorted(row["id"] for row in sink.rows()) == [1, 3]
     (letter,) = committed_records(kafka_properties, TopicPartition(dead, 0))
@@ -249,7 +249,7 @@ def test_refused_record_becomes_a_dead_letter(
 def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:
     """A configured table that is missing and must not be created stops the task."""
     with sink.running():
-        until(lambda: bool(sink.failures))
+        wait_until(lambda: bool(sink.failures))
     (error,) = sink.failures
     assert isinstance(error, CommitRefused)
     assert error.code == "table_missing"
@@ -261,7 +261,7 @@ def test_group_offsets_are_those_of_the_java_sink(sink: Sink) -> None:
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, {"id": 2})
     with sink.running():
-        until(lambda: any(r.ranges for r in sink.rounds))
+        wait_until(lambda: any(r.ranges for r in sink.rounds))
     admin = KafkaAdmin(sink.kafka)
     tp = TopicPartition(sink.topic, 0)
     assert admin.committed(f"connect-c-{sink.topic}", [tp]) == {tp: 2}

@@ -73,7 +73,7 @@ class Worker:
             last = reports[-1] if reports else []
             return [n for m, labels, n in last if (m, labels.get("connector")) == (name, connector)]
 
-        until(lambda: bool(found()))
+        wait_until(lambda: bool(found()))
         return found()[0]
 
     def children(self) -> list[psutil.Process]:
@@ -88,8 +88,8 @@ class Worker:
         return status
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition is true."""
     deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline
@@ -97,8 +97,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @dataclass
-class Bench:
-    """A broker's topics, a catalog and the config topic, for workers to be started on."""
+class WorkerHarness:
+    """Starts worker processes on a broker, a catalog and a config topic."""
 
     folder: Path
     kafka: dict[str, str]
@@ -160,12 +160,14 @@ class Bench:
                 },
             }
         )
-        until(lambda: any(e["event"] == "ready" for e in worker.events) or bool(process.poll()))
+        wait_until(
+            lambda: any(e["event"] == "ready" for e in worker.events) or bool(process.poll())
+        )
         assert process.poll() is None, log.read_text()
         return worker
 
     def connector(self, name: str, topic: str, number: int = 1) -> dict[str, Any]:
-        """The command that starts the only task of a connector; its layout is in the log."""
+        """Store the layout of a connector; return the command that starts its only task."""
         config = {
             "name": name,
             "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -195,26 +197,26 @@ class Bench:
         gateway.create(("db", name), schema)
         gateway.close()
 
-    def feed(self, topic: str, count: int) -> None:
+    def produce(self, topic: str, count: int) -> None:
         """Produce records."""
         for i in range(count):
             self.producer.produce(topic, json.dumps({"id": i}))
         self.producer.flush(30)
 
-    def ask(self, name: str) -> UUID:
-        """A StartCommit for a connector; its id."""
+    def start_commit(self, name: str) -> UUID:
+        """Send a StartCommit for a connector; return its id."""
         commit_id = uuid4()
         event = Event(uuid4(), 0, f"connect-{name}", StartCommit(commit_id))
         self.producer.produce(self.control, encode(event))
         self.producer.flush(30)
         return commit_id
 
-    def ask_until(self, name: str, topic: str, offset: int) -> None:
-        """StartCommits once a second, as a coordinator sends them, until this is committed."""
+    def start_commits_until(self, name: str, topic: str, offset: int) -> None:
+        """Send a StartCommit each second, as a coordinator does, until the offset is committed."""
         deadline = time.monotonic() + 150
         while self.offset(name, topic) != offset:
             assert time.monotonic() < deadline
-            self.ask(name)
+            self.start_commit(name)
             time.sleep(1)
 
     def reported(self, name: str) -> list[Payload]:
@@ -245,14 +247,14 @@ class Bench:
 
 
 @pytest.fixture
-def bench(
+def harness(
     tmp_path: Path,
     kafka_properties: dict[str, str],
     topics: Topics,
     sql_catalog_properties: dict[str, str],
-) -> Iterator[Bench]:
-    """Topics of its own; workers still alive at the end are killed."""
-    made = Bench(
+) -> Iterator[WorkerHarness]:
+    """Workers on topics of this test; those still alive at the end are killed."""
+    made = WorkerHarness(
         tmp_path,
         kafka_properties,
         sql_catalog_properties,
@@ -271,7 +273,7 @@ def bench(
 
 def trace_of(worker: Worker, connector: str) -> Mapping[str, Any]:
     """The FAILED state of a connector."""
-    until(lambda: "FAILED" in worker.states(connector))
+    wait_until(lambda: "FAILED" in worker.states(connector))
     return next(e for e in worker.events if e["event"] == "state" and e["state"] == "FAILED")
 
 
@@ -286,23 +288,23 @@ def jvm_heap(worker: Worker) -> float:
     return found[0] if found else 0.0
 
 
-def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
+def test_life_of_a_worker(harness: WorkerHarness, topics: Topics) -> None:
     """Two connectors, one of them broken; SIGTERM announces what is pending and ends with 0.
 
     No secret is among the arguments of any process of it, and none of them is left.
     """
     good, bad = topics.create("good"), topics.create("bad")
-    bench.table("good")
-    bench.feed(good, 7)
-    worker = bench.start()
-    worker.channel.send(bench.connector("good", good))
-    worker.channel.send(bench.connector("bad", bad))
+    harness.table("good")
+    harness.produce(good, 7)
+    worker = harness.start()
+    worker.channel.send(harness.connector("good", good))
+    worker.channel.send(harness.connector("bad", bad))
     failed = trace_of(worker, "bad")
     assert (failed["code"], failed["task"], failed["layout"]) == ("table_missing", 0, 1)
     assert failed["trace"].splitlines()[0].endswith("[connector=bad, table=db.bad]")
-    until(lambda: "RUNNING" in worker.states("good"))
-    bench.ask_until("good", good, 7)
-    assert bench.written("good") == 7
+    wait_until(lambda: "RUNNING" in worker.states("good"))
+    harness.start_commits_until("good", good, 7)
+    assert harness.written("good") == 7
     samples = lambda: {  # noqa: E731 - read again each time
         name: value
         for e in worker.events
@@ -310,8 +312,8 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
         for name, labels, value in e["samples"]
         if labels == {"connector": "good", "task": "0"}
     }
-    until(lambda: samples().get("records_read") == 7)
-    until(lambda: jvm_heap(worker) > 0)
+    wait_until(lambda: samples().get("records_read") == 7)
+    wait_until(lambda: jvm_heap(worker) > 0)
     assert worker.figure("batch_duration_seconds", "good") > 0
 
     family = [psutil.Process(worker.process.pid), *worker.children()]
@@ -327,10 +329,10 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     assert any(line["event"] == "Spark session is ready" for line in logged)
     (started,) = (line for line in logged if line["event"] == "task started")
     assert (started["connector"], started["positions"]) == ("good", {f"{good}-0": 0})
-    assert not list((bench.folder / "state").glob("icefloe-worker-*"))
+    assert not list((harness.folder / "state").glob("icefloe-worker-*"))
 
 
-def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
+def test_what_a_killed_worker_left_is_removed_by_the_next(harness: WorkerHarness) -> None:
     """Its folder, and the one of what the JVM and Spark write where nothing else says."""
 
     def folders(worker: Worker) -> set[Path]:
@@ -338,15 +340,15 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
         reported = [o for o in arguments(java) if o.startswith("-Djava.io.tmpdir=")]
         scratch = Path(reported[-1].partition("=")[2])
         assert list(scratch.glob("spark-*"))
-        return {scratch.parent, *(bench.folder / "state").glob("icefloe-worker-*")}
+        return {scratch.parent, *(harness.folder / "state").glob("icefloe-worker-*")}
 
-    first = bench.start()
+    first = harness.start()
     left, family = folders(first), first.children()
     os.killpg(first.process.pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
     psutil.wait_procs(family, timeout=150)
     assert all(folder.exists() for folder in left)
-    second = bench.start()
+    second = harness.start()
     own = folders(second)
     assert len(own) == len(left)
     assert not any(folder.exists() for folder in left)
@@ -355,63 +357,65 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
     assert not any(folder.exists() for folder in own)
 
 
-def test_end_of_the_node_ends_the_worker(bench: Bench) -> None:
+def test_end_of_the_node_ends_the_worker(harness: WorkerHarness) -> None:
     """End of stream on the pipe: the worker drains and ends with 0."""
-    worker = bench.start()
+    worker = harness.start()
     worker.channel.close()
     assert worker.process.wait(150) == 0
 
 
-def test_newer_layout_keeps_a_task_from_starting(bench: Bench, topics: Topics) -> None:
+def test_newer_layout_keeps_a_task_from_starting(harness: WorkerHarness, topics: Topics) -> None:
     """A task whose layout is not the newest in the config topic ends without reading."""
     topic = topics.create("old")
-    bench.table("old")
-    worker = bench.start()
-    command = bench.connector("old", topic, 1)
-    bench.connector("old", topic, 2)
+    harness.table("old")
+    worker = harness.start()
+    command = harness.connector("old", topic, 1)
+    harness.connector("old", topic, 2)
     worker.channel.send(command)
     assert trace_of(worker, "old")["code"] == "layout_superseded"
-    assert bench.offset("old", topic) is None
+    assert harness.offset("old", topic) is None
 
 
 @pytest.mark.parametrize("point", ["W2=crash", "W3=crash", "W4=crash", "W8=crash", "W10=crash"])
-def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, point: str) -> None:
+def test_killed_worker_is_taken_over_without_loss(
+    harness: WorkerHarness, topics: Topics, point: str
+) -> None:
     """Each record is announced once, by the killed worker or by its successor."""
     topic = topics.create("killed")
-    bench.table("killed")
-    bench.feed(topic, 5)
-    first = bench.start(ICEFLOE_FAILPOINTS=point)
-    command = bench.connector("killed", topic)
+    harness.table("killed")
+    harness.produce(topic, 5)
+    first = harness.start(ICEFLOE_FAILPOINTS=point)
+    command = harness.connector("killed", topic)
     first.channel.send(command)
-    until(lambda: "RUNNING" in first.states("killed"))
+    wait_until(lambda: "RUNNING" in first.states("killed"))
     family = first.children()
-    bench.ask("killed")
+    harness.start_commit("killed")
     assert first.end() == -signal.SIGKILL
     _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive, "Spark's JVM outlived its driver"
-    second = bench.start()
+    second = harness.start()
     second.channel.send(command)
-    until(lambda: "RUNNING" in second.states("killed"))
-    bench.ask_until("killed", topic, 5)
-    last = bench.ask("killed")
-    until(lambda: bench.has_answered("killed", last))
-    assert bench.written("killed") == 5
+    wait_until(lambda: "RUNNING" in second.states("killed"))
+    harness.start_commits_until("killed", topic, 5)
+    last = harness.start_commit("killed")
+    wait_until(lambda: harness.has_answered("killed", last))
+    assert harness.written("killed") == 5
     second.channel.send({"op": "shutdown", "grace_ms": 30_000})
     assert second.end() == 0
 
 
-def test_killed_python_worker_is_replaced(bench: Bench, topics: Topics) -> None:
+def test_killed_python_worker_is_replaced(harness: WorkerHarness, topics: Topics) -> None:
     """A Python worker killed in a batch: Spark tries again, and the task does not start over."""
     topic = topics.create("forked")
-    bench.table("forked")
-    worker = bench.start(ICEFLOE_FAILPOINTS="W14=crash@2")
-    worker.channel.send(bench.connector("forked", topic))
-    until(lambda: "RUNNING" in worker.states("forked"))
+    harness.table("forked")
+    worker = harness.start(ICEFLOE_FAILPOINTS="W14=crash@2")
+    worker.channel.send(harness.connector("forked", topic))
+    wait_until(lambda: "RUNNING" in worker.states("forked"))
     for number in range(1, ROUNDS + 1):
-        bench.feed(topic, 5)
-        bench.ask_until("forked", topic, 5 * number)
-    assert bench.written("forked") == 5 * ROUNDS
-    until(lambda: worker.figure("batches", "forked") >= ROUNDS)
+        harness.produce(topic, 5)
+        harness.start_commits_until("forked", topic, 5 * number)
+    assert harness.written("forked") == 5 * ROUNDS
+    wait_until(lambda: worker.figure("batches", "forked") >= ROUNDS)
     assert worker.figure("task_retries", "forked") == 0
     worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
     assert worker.end() == 0

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.reader_rig import Seen, never, produce, take, whole
+from tests.support.source_reads import BatchCollector, never, produce, read_by, whole_topic
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
@@ -58,7 +58,7 @@ def test_large_records_reach_python_a_few_at_a_time(
     )
     found: list[dict[str, int]] = []
     weigh = weighing(found)
-    large.read_batch(whole(admin, topic), weigh)
+    large.read_batch(whole_topic(admin, topic), weigh)
     assert sum(each["rows"] for each in found) == 30
     assert max(each["size"] for each in found) < 18 * 2**20
     assert {each["nulls"] for each in found} == {0}
@@ -90,11 +90,11 @@ def test_small_records_reach_python_in_batches_of_rows(
     columns = ("key", "value", "headers")
     if how == "batch":
         SourceReader(reader.session, options, columns, "test", small()).read_batch(
-            whole(admin, topic), weigh
+            whole_topic(admin, topic), weigh
         )
     else:
         ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
-        ordered.run_query(whole(admin, topic).starts, weigh, is_stopping=never)
+        ordered.run_query(whole_topic(admin, topic).starts, weigh, is_stopping=never)
     assert [each["rows"] for each in found] == [900]
     assert found[0]["size"] > 16 * 2**20
 
@@ -124,10 +124,10 @@ def test_a_record_that_is_not_small_is_reported_and_can_be_read(
     reads = SourceReader(reader.session, options, columns, "test", small())
     for how in ("batch", "backlog"):
         with pytest.raises(RetriableError) as e:
-            take(how, reads, whole(admin, topic), Seen())
+            read_by(how, reads, whole_topic(admin, topic), BatchCollector())
         assert e.value.code == LARGE_RECORD
     assert reads.sizes.adapt_to(LARGE_RECORD, 100)
     for how in ("batch", "backlog"):
-        seen = Seen()
-        take(how, reads, whole(admin, topic), seen)
+        seen = BatchCollector()
+        read_by(how, reads, whole_topic(admin, topic), seen)
         assert sorted(seen.rows) == [(0, n) for n in range(100)]

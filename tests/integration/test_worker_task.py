@@ -23,7 +23,7 @@ from control_schemas.events import (
 )
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
-from tests.support.task_rig import TABLE, Rig, paths, until
+from tests.support.task_harness import TABLE, TaskHarness, paths, wait_until
 from worker.spark.session import Session
 
 pytestmark = [
@@ -36,11 +36,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics) -> Iterator[Rig]:
+def harness(
+    spark_session: Session, kafka_properties: dict[str, str], topics: Topics
+) -> Iterator[TaskHarness]:
     """Two partitions; commits far apart unless a test asks."""
     with contextlib.suppress(Exception):
         KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
-    made = Rig(
+    made = TaskHarness(
         spark_session,
         kafka_properties,
         topics.create("source", partitions=2),
@@ -53,25 +55,25 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
     made.admin.close()
 
 
-def test_batches_know_the_last_valid_through_time(rig: Rig) -> None:
+def test_batches_know_the_last_valid_through_time(harness: TaskHarness) -> None:
     """A round's VTTS reaches the batches that follow it; a round without one changes nothing."""
-    with rig.running():
+    with harness.running():
         for claimed_us in (None, 1_700_000_000_000_999, None):
-            rig.feed(1)
-            commit_id, _ = rig.round()
-            rig.send(CommitComplete(commit_id, claimed_us))
-        rig.feed(1)
-        rig.round()
-    seen = rig.runner.valid_through_ms
+            harness.produce(1)
+            commit_id, _ = harness.round()
+            harness.send(CommitComplete(commit_id, claimed_us))
+        harness.produce(1)
+        harness.round()
+    seen = harness.runner.valid_through_ms
     assert (seen[0], seen[-1]) == (None, 1_700_000_000_000)
 
 
-def test_round_announces_files_ranges_and_offsets_together(rig: Rig) -> None:
+def test_round_announces_files_ranges_and_offsets_together(harness: TaskHarness) -> None:
     """StartCommit is answered with the files up to the log's end, and the offsets move with it."""
-    rig.feed(10)
-    rig.feed(4, partition=1)
-    with rig.running() as task:
-        commit_id, answer = rig.round()
+    harness.produce(10)
+    harness.produce(4, partition=1)
+    with harness.running() as task:
+        commit_id, answer = harness.round()
         assert paths(answer) == ["0:0-9", "1:0-3"]
         complete, headers = answer[-1]
         assert isinstance(complete, DataComplete)
@@ -87,152 +89,160 @@ def test_round_announces_files_ranges_and_offsets_together(rig: Rig) -> None:
         assert isinstance(written, DataWritten)
         assert written.table == TABLE
         assert (batch_headers.layout, batch_headers.batch) == (3, 0)
-        assert rig.committed() == {0: 10, 1: 4}
+        assert harness.committed() == {0: 10, 1: 4}
 
-        rig.feed(2)
-        _, answer = rig.round()
+        harness.produce(2)
+        _, answer = harness.round()
         assert paths(answer) == ["0:10-11"]
         assert [(r.start_offset, r.end_offset) for r in answer[-1][1].ranges or ()] == [(10, 12)]
         assert task.metrics.batch.records_read == 16
-    assert rig.states == [("RUNNING", None)]
-    assert rig.ended == [None]
+    assert harness.states == [("RUNNING", None)]
+    assert harness.ended == [None]
 
 
-def test_idle_task_answers_with_its_partitions(rig: Rig) -> None:
+def test_idle_task_answers_with_its_partitions(harness: TaskHarness) -> None:
     """Nothing new: only DataComplete comes, without ranges, with offsets and timestamps."""
-    with rig.running():
+    with harness.running():
         before_us = int(time.time() * 1e6)
-        _, answer = rig.round()
+        _, answer = harness.round()
         ((complete, headers),) = answer
         assert isinstance(complete, DataComplete)
         assert headers.ranges == ()
         stamps = [a.timestamp_us for a in complete.assignments or ()]
         assert all(s is not None and s >= before_us - 10_001_000 for s in stamps)
-        assert rig.committed() == {0: 0, 1: 0}
+        assert harness.committed() == {0: 0, 1: 0}
 
 
-def test_open_transaction_holds_the_timestamp(rig: Rig) -> None:
+def test_open_transaction_holds_the_timestamp(harness: TaskHarness) -> None:
     """A partition with an open transaction is not idle: the task reports no poll time for it."""
-    writer = Producer({**rig.kafka, "transactional.id": f"open-{rig.topic}", "log_level": 0})
+    writer = Producer(
+        {**harness.kafka, "transactional.id": f"open-{harness.topic}", "log_level": 0}
+    )
     writer.init_transactions(30)
     writer.begin_transaction()
-    writer.produce(rig.topic, b"{}", partition=1)
+    writer.produce(harness.topic, b"{}", partition=1)
     writer.flush(30)
-    with rig.running():
-        _, ((complete, _),) = rig.round()
+    with harness.running():
+        _, ((complete, _),) = harness.round()
         assert isinstance(complete, DataComplete)
         idle, held = complete.assignments or ()
         assert idle.timestamp_us
         assert held.timestamp_us is None
         writer.commit_transaction(30)
-        place = [TopicPartition(rig.topic, 1)]
-        until(lambda: rig.admin.ends(place) == rig.admin.high_watermarks(place))  # its marker
-        _, answer = rig.round()
+        place = [TopicPartition(harness.topic, 1)]
+        wait_until(
+            lambda: harness.admin.ends(place) == harness.admin.high_watermarks(place)
+        )  # its marker
+        _, answer = harness.round()
         assert paths(answer) == ["1:0-0"]
         complete = answer[-1][0]
         assert isinstance(complete, DataComplete)
         assert all(a.timestamp_us for a in complete.assignments or ())
 
 
-def test_restart_goes_on_at_the_committed_offsets(rig: Rig) -> None:
+def test_restart_goes_on_at_the_committed_offsets(harness: TaskHarness) -> None:
     """A task that is stopped with nothing pending leaves its successor exactly the rest."""
-    rig.feed(5)
-    with rig.running():
-        rig.round()
-    rig.feed(3)
-    with rig.running():
-        _, answer = rig.round()
+    harness.produce(5)
+    with harness.running():
+        harness.round()
+    harness.produce(3)
+    with harness.running():
+        _, answer = harness.round()
         assert paths(answer) == ["0:5-7"]
 
 
-def test_enough_unread_records_are_read_before_the_round(rig: Rig) -> None:
+def test_enough_unread_records_are_read_before_the_round(harness: TaskHarness) -> None:
     """A full drain begins without a StartCommit; the round then finds the batch pending."""
-    rig.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
-    with rig.running() as task:
-        rig.feed(60)
-        until(lambda: task.metrics.batch.records_read == 60)
-        assert rig.committed() == {0: 0, 1: 0}
-        rig.feed(1, partition=1)
-        _, answer = rig.round()
+    harness.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
+    with harness.running() as task:
+        harness.produce(60)
+        wait_until(lambda: task.metrics.batch.records_read == 60)
+        assert harness.committed() == {0: 0, 1: 0}
+        harness.produce(1, partition=1)
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-59", "1:0-0"]
         assert [h.batch for _, h in answer[:-1]] == [0, 1]
 
 
-def test_stop_announces_what_is_pending(rig: Rig) -> None:
+def test_stop_announces_what_is_pending(harness: TaskHarness) -> None:
     """Batches read but not yet asked for go out at the stop, under an id that no round has."""
-    rig.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
-    with rig.running() as task:
-        rig.feed(60)
-        until(lambda: task.metrics.batch.records_read == 60)
-    assert paths(rig.answer(None)) == ["0:0-59"]
-    assert rig.committed()[0] == 60
+    harness.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
+    with harness.running() as task:
+        harness.produce(60)
+        wait_until(lambda: task.metrics.batch.records_read == 60)
+    assert paths(harness.answer(None)) == ["0:0-59"]
+    assert harness.committed()[0] == 60
 
 
-def test_backlog_is_answered_at_the_end_of_a_batch(rig: Rig) -> None:
+def test_backlog_is_answered_at_the_end_of_a_batch(harness: TaskHarness) -> None:
     """In a backlog the answer contains the current batch; the drain then continues."""
-    rig.sizes = {"small_records": 100, "batch_records": 1_000}
-    rig.overrides["iceberg.control.commit.interval-ms"] = "10"  # any batch left is far from the end
-    rig.feed(3_000)
-    with rig.running() as task:
-        _, answer = rig.round()
+    harness.sizes = {"small_records": 100, "batch_records": 1_000}
+    harness.overrides["iceberg.control.commit.interval-ms"] = (
+        "10"  # any batch left is far from the end
+    )
+    harness.produce(3_000)
+    with harness.running() as task:
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-999"]
-        assert rig.committed()[0] == 1000
-        until(lambda: task.metrics.batch.records_read == 3_000)
-        _, answer = rig.round()
+        assert harness.committed()[0] == 1000
+        wait_until(lambda: task.metrics.batch.records_read == 3_000)
+        _, answer = harness.round()
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
 
-def test_answer_waits_for_the_end_of_a_drain_that_is_near(rig: Rig) -> None:
+def test_answer_waits_for_the_end_of_a_drain_that_is_near(harness: TaskHarness) -> None:
     """What is left of a drain does not wait for another interval when it takes but a moment."""
-    rig.sizes = {"small_records": 100, "batch_records": 1_000}
-    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
-    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
-    rig.feed(3_000)
-    with rig.running():
-        _, answer = rig.round()
+    harness.sizes = {"small_records": 100, "batch_records": 1_000}
+    harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    harness.overrides["iceberg.control.commit.timeout-ms"] = "600000"
+    harness.produce(3_000)
+    with harness.running():
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-999", "0:1000-1999", "0:2000-2999"]
 
 
-def test_first_batch_of_a_runner_that_knows_no_tables_is_small(rig: Rig) -> None:
+def test_first_batch_of_a_runner_that_knows_no_tables_is_small(harness: TaskHarness) -> None:
     """A batch that may have to be run twice holds few records; the rest follows at once."""
-    rig.runner.is_primed = False
-    rig.feed(12_000)
-    with rig.running():
-        _, answer = rig.round()
+    harness.runner.is_primed = False
+    harness.produce(12_000)
+    with harness.running():
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-9999", "0:10000-11999"]
 
 
-def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(rig: Rig) -> None:
+def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(
+    harness: TaskHarness,
+) -> None:
     """Rows are announced before the first large batch is read; the drain then continues."""
-    rig.runner.is_primed = False
-    rig.sizes = {"small_records": 100, "batch_records": 1_000}
-    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
-    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
-    rig.feed(3_000)
-    with rig.running():
-        _, answer = rig.round()
+    harness.runner.is_primed = False
+    harness.sizes = {"small_records": 100, "batch_records": 1_000}
+    harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    harness.overrides["iceberg.control.commit.timeout-ms"] = "600000"
+    harness.produce(3_000)
+    with harness.running():
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-999"]
-        _, answer = rig.round()
+        _, answer = harness.round()
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
 
-def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
+def test_no_commit_complete_stops_the_reading(harness: TaskHarness) -> None:
     """After too many announced rounds nothing is read until one is committed."""
-    rig.overrides["iceberg.worker.max-uncommitted-rounds"] = "2"
-    with rig.running() as task:
+    harness.overrides["iceberg.worker.max-uncommitted-rounds"] = "2"
+    with harness.running() as task:
         first = None
         for _ in range(3):
-            rig.feed(1)
-            commit_id, answer = rig.round()
+            harness.produce(1)
+            commit_id, answer = harness.round()
             first = first or commit_id
             assert len(paths(answer)) == 1
-        rig.feed(1)
-        _, answer = rig.round()
+        harness.produce(1)
+        _, answer = harness.round()
         assert paths(answer) == []
         assert task.metrics.source.is_held_back
         assert first is not None
-        rig.send(CommitComplete(first, None))
-        _, answer = rig.round()
+        harness.send(CommitComplete(first, None))
+        _, answer = harness.round()
         assert len(paths(answer)) == 1
 
 
@@ -240,167 +250,171 @@ POINTS = ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13"]
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) -> None:
+def test_failure_at_any_point_loses_and_repeats_nothing(harness: TaskHarness, point: str) -> None:
     """A restarted task announces each record once, after a failure at any point.
 
     At W10 and W11 the first answer is committed, although the task may not know.
     """
-    rig.feed(10)
-    rig.runner.dead_letters = 1
+    harness.produce(10)
+    harness.runner.dead_letters = 1
     failpoints.configure(f"{point}=raise@1")
-    with rig.running() as task:
+    with harness.running() as task:
         first, second = uuid4(), uuid4()
-        rig.send(StartCommit(first))
+        harness.send(StartCommit(first))
         if point != "W13":
-            until(lambda: len(rig.states) == 2)
+            wait_until(lambda: len(harness.states) == 2)
         assert task.metrics.retries == 1
-        rig.send(StartCommit(second))
-        found = rig.answer(None)
+        harness.send(StartCommit(second))
+        found = harness.answer(None)
         if found[-1][0].commit_id == first:
             assert point in {"W10", "W11"}
-            found += rig.answer(second)
+            found += harness.answer(second)
     assert paths(found) == ["0:0-9"]
-    assert rig.committed()[0] == 10
-    assert rig.ended == [None]
+    assert harness.committed()[0] == 10
+    assert harness.ended == [None]
 
 
-def test_second_owner_of_the_id_fences_the_first(rig: Rig) -> None:
+def test_second_owner_of_the_id_fences_the_first(harness: TaskHarness) -> None:
     """A task whose transactional id was taken over ends as fenced and moves nothing."""
-    rig.feed(3)
-    with rig.running() as task:
-        rig.round()
-        other = TransactionalProducer(rig.kafka, task.transactional_id)
+    harness.produce(3)
+    with harness.running() as task:
+        harness.round()
+        other = TransactionalProducer(harness.kafka, task.transactional_id)
         other.init()
-        rig.feed(3)
-        rig.send(StartCommit(uuid4()))
-        until(lambda: bool(rig.ended))
+        harness.produce(3)
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
         other.close()
-    assert isinstance(rig.ended[0], Fenced)
-    assert rig.committed()[0] == 3
+    assert isinstance(harness.ended[0], Fenced)
+    assert harness.committed()[0] == 3
 
 
-def test_record_error_ends_the_task_with_its_coordinates(rig: Rig) -> None:
+def test_record_error_ends_the_task_with_its_coordinates(harness: TaskHarness) -> None:
     """A record that nothing tolerates is final, and nothing of its batch is announced."""
-    rig.runner.error = RecordError("not JSON", topic=rig.topic, partition=0, offset=2)
-    rig.feed(3)
-    with rig.running():
-        rig.send(StartCommit(uuid4()))
-        until(lambda: bool(rig.ended))
-    assert isinstance(rig.ended[0], RecordError)
-    assert "offset=2" in str(rig.ended[0])
-    assert rig.committed()[0] == 0
+    harness.runner.error = RecordError("not JSON", topic=harness.topic, partition=0, offset=2)
+    harness.produce(3)
+    with harness.running():
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
+    assert isinstance(harness.ended[0], RecordError)
+    assert "offset=2" in str(harness.ended[0])
+    assert harness.committed()[0] == 0
 
 
-def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
+def test_repeated_failures_are_reported_and_gone_over(harness: TaskHarness) -> None:
     """A retriable error starts the task over; when the cause has gone, so has the error."""
-    rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
-    rig.feed(3)
-    with rig.running() as task:
-        rig.send(StartCommit(uuid4()))
-        until(lambda: [s for s, _ in rig.states] == ["RUNNING", "RUNNING"])
-        _, answer = rig.round()
+    harness.runner.error = RetriableError("the store is away", code="storage_unavailable")
+    harness.produce(3)
+    with harness.running() as task:
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: [s for s, _ in harness.states] == ["RUNNING", "RUNNING"])
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-2"]
         assert task.metrics.retries == 1
 
 
-def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_gone_over_soon_is_shown(
+    harness: TaskHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task that fails for longer than ``FAILING_MS_MAX`` reports why, then continues."""
     monkeypatch.setattr("worker.task.task.FAILING_MS_MAX", 0)
-    rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
-    rig.feed(3)
-    with rig.running():
-        rig.send(StartCommit(uuid4()))
-        until(lambda: [s for s, _ in rig.states] == ["RUNNING", "FAILED", "RUNNING"])
-        assert paths(rig.round()[1]) == ["0:0-2"]
+    harness.runner.error = RetriableError("the store is away", code="storage_unavailable")
+    harness.produce(3)
+    with harness.running():
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: [s for s, _ in harness.states] == ["RUNNING", "FAILED", "RUNNING"])
+        assert paths(harness.round()[1]) == ["0:0-2"]
 
 
-def test_a_partition_that_lost_its_offset_stops_and_a_new_one_starts(rig: Rig) -> None:
+def test_a_partition_that_lost_its_offset_stops_and_a_new_one_starts(harness: TaskHarness) -> None:
     """An announced partition never starts from the reset policy; one never read does."""
-    rig.feed(3)
-    rig.feed(4, partition=1)
-    first, second = (TopicPartition(rig.topic, p) for p in range(2))
-    with rig.running():
-        rig.round()
+    harness.produce(3)
+    harness.produce(4, partition=1)
+    first, second = (TopicPartition(harness.topic, p) for p in range(2))
+    with harness.running():
+        harness.round()
     # the broker forgot one partition only; the other one and the control offsets are there
-    rig.admin.delete_group(rig.group)
-    rig.admin.alter_offsets(rig.group, {first: 3})
-    rig.admin.alter_offsets(f"{rig.group}-coord", {TopicPartition(rig.control, 0): 1})
-    rig.feed(2, partition=1)
-    with rig.running():
-        until(lambda: bool(rig.ended))
-    (error,) = rig.ended
+    harness.admin.delete_group(harness.group)
+    harness.admin.alter_offsets(harness.group, {first: 3})
+    harness.admin.alter_offsets(f"{harness.group}-coord", {TopicPartition(harness.control, 0): 1})
+    harness.produce(2, partition=1)
+    with harness.running():
+        wait_until(lambda: bool(harness.ended))
+    (error,) = harness.ended
     assert isinstance(error, DataLost)
     assert error.code == "offsets_lost"
-    assert f"{rig.topic}-1 4 (its log holds 0..5)" in error.message
-    assert f"{rig.topic}-0" not in error.message
-    assert rig.committed() == {0: 3, 1: None}
-    rig.admin.alter_offsets(rig.group, {second: 4})
-    with rig.running():
-        assert paths(rig.round()[1]) == ["1:4-5"]
+    assert f"{harness.topic}-1 4 (its log holds 0..5)" in error.message
+    assert f"{harness.topic}-0" not in error.message
+    assert harness.committed() == {0: 3, 1: None}
+    harness.admin.alter_offsets(harness.group, {second: 4})
+    with harness.running():
+        assert paths(harness.round()[1]) == ["1:4-5"]
 
 
-def test_lost_records_are_named(rig: Rig) -> None:
+def test_lost_records_are_named(harness: TaskHarness) -> None:
     """Committed offsets below the log's start end the task with the range."""
     from confluent_kafka import TopicPartition as ClientPartition
     from confluent_kafka.admin import AdminClient
 
-    rig.feed(5)
-    with rig.running():
-        rig.round()
-    rig.feed(10)
-    client = AdminClient(rig.kafka)
-    for future in client.delete_records([ClientPartition(rig.topic, 0, 12)]).values():
+    harness.produce(5)
+    with harness.running():
+        harness.round()
+    harness.produce(10)
+    client = AdminClient(harness.kafka)
+    for future in client.delete_records([ClientPartition(harness.topic, 0, 12)]).values():
         future.result(30)
-    rig.ended.clear()
-    with rig.running():
-        until(lambda: bool(rig.ended))
-    error = rig.ended[0]
+    harness.ended.clear()
+    with harness.running():
+        wait_until(lambda: bool(harness.ended))
+    error = harness.ended[0]
     assert isinstance(error, DataLost)
     assert error.code == "source_data_lost"
     assert "[5, 12)" in str(error)
 
 
 @pytest.mark.parametrize("is_there_again", [True, False])
-def test_a_topic_that_is_another_is_not_announced(rig: Rig, *, is_there_again: bool) -> None:
+def test_a_topic_that_is_another_is_not_announced(
+    harness: TaskHarness, *, is_there_again: bool
+) -> None:
     """If the topic is deleted or recreated, the task stops, and stops again at its start."""
-    rig.topic_ids = rig.admin.topic_ids([rig.topic])
-    rig.feed(5)
-    with rig.running():
-        rig.round()
-        rig.admin.delete_topic(rig.topic)
-        until(lambda: rig.topic not in rig.admin.topics())
+    harness.topic_ids = harness.admin.topic_ids([harness.topic])
+    harness.produce(5)
+    with harness.running():
+        harness.round()
+        harness.admin.delete_topic(harness.topic)
+        wait_until(lambda: harness.topic not in harness.admin.topics())
         if is_there_again:
-            rig.admin.ensure_topic(rig.topic, 2, replication_factor=1)
-            rig.feed(9)
-        rig.send(StartCommit(uuid4()))
-        until(lambda: bool(rig.ended))
+            harness.admin.ensure_topic(harness.topic, 2, replication_factor=1)
+            harness.produce(9)
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
     code = "source_topic_recreated" if is_there_again else "source_topic_deleted"
-    error = rig.ended[0]
+    error = harness.ended[0]
     assert isinstance(error, DataLost)
     assert error.code == code
-    assert rig.topic in str(error)
-    rig.ended.clear()
-    with rig.running():
-        until(lambda: bool(rig.ended))
-    assert isinstance(rig.ended[0], DataLost)
-    assert rig.ended[0].code == code
+    assert harness.topic in str(error)
+    harness.ended.clear()
+    with harness.running():
+        wait_until(lambda: bool(harness.ended))
+    assert isinstance(harness.ended[0], DataLost)
+    assert harness.ended[0].code == code
 
 
-def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
+def test_dead_letters_travel_with_the_answer(harness: TaskHarness) -> None:
     """Dead letters are in the answer's transaction and in its counts."""
-    rig.runner.dead_letters = 2
-    rig.feed(6)
+    harness.runner.dead_letters = 2
+    harness.produce(6)
     dead = TopicPartition("dead", 0)
-    before = rig.admin.high_watermarks([dead])[dead]
-    with rig.running():
-        _, answer = rig.round()
+    before = harness.admin.high_watermarks([dead])[dead]
+    with harness.running():
+        _, answer = harness.round()
     (source_range,) = answer[-1][1].ranges or ()
     assert (
         source_range.records_read,
         source_range.records_dead_lettered,
         source_range.records_written,
     ) == (6, 2, 4)
-    dead_letters = committed_records(rig.kafka, dead, first=before)
+    dead_letters = committed_records(harness.kafka, dead, first=before)
     assert [letter.value for letter in dead_letters] == [b"0", b"1"]
 
 
@@ -416,23 +430,23 @@ def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
     ids=["share", "run"],
 )
 def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
-    rig: Rig, limits: dict[str, str]
+    harness: TaskHarness, limits: dict[str, str]
 ) -> None:
     """The batch is not announced; after the fix, the task reads it again and writes every row."""
-    rig.overrides.update(limits)
-    rig.feed(1_000)
-    rig.runner.dead_letters = 501
-    with rig.running():
-        rig.send(StartCommit(uuid4()))
-        until(lambda: bool(rig.ended))
-    error = rig.ended[0]
+    harness.overrides.update(limits)
+    harness.produce(1_000)
+    harness.runner.dead_letters = 501
+    with harness.running():
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
+    error = harness.ended[0]
     assert isinstance(error, RecordError)
     assert error.code == "too_many_dead_letters"
-    assert rig.committed() == {0: 0, 1: 0}
-    rig.runner.dead_letters = 500
-    rig.ended.clear()
-    with rig.running():
-        _, answer = rig.round()
+    assert harness.committed() == {0: 0, 1: 0}
+    harness.runner.dead_letters = 500
+    harness.ended.clear()
+    with harness.running():
+        _, answer = harness.round()
     (source_range,) = answer[-1][1].ranges or ()
     assert (source_range.start_offset, source_range.end_offset) == (0, 1_000)
     assert (source_range.records_dead_lettered, source_range.records_written) == (500, 500)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import open_catalog
-from tests.support.sql_rig import Rig, counts
+from tests.support.sql_harness import SqlHarness, counts
 from worker.spark.session import open_session
 
 
@@ -19,12 +19,12 @@ def main(folder: Path, condition: str, text: str) -> str:
     session = open_session({}, folder=folder)
     uri = f"sqlite:///{folder}/catalog.db"
     catalog = open_catalog("c", {"type": "sql", "uri": uri, "warehouse": str(folder)})
-    rig = Rig(session, folder, catalog)
+    sql = SqlHarness(session, folder, catalog)
     try:
-        query = rig.query(f"SELECT id FROM records WHERE {condition}")
+        query = sql.query(f"SELECT id FROM records WHERE {condition}")
     except ConfigError:
         return "the query is refused"
-    found = counts(rig.run(query, [{"id": 1, "device": text}]))
+    found = counts(sql.run(query, [{"id": 1, "device": text}]))
     session.close()
     return f"dead-lettered {found.dead_lettered}, dropped {found.dropped}, written {found.written}"
 

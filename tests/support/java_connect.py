@@ -129,7 +129,7 @@ class JavaConnect:
             assert answer.status_code == 201 or answer.status_code >= 409, answer.text
             return answer.status_code == 201  # 409 and 5xx while it has only just come up
 
-        self.until(is_created, lambda: f"{name} to be created")
+        self.wait_until(is_created, lambda: f"{name} to be created")
         self.wait_running(name)
 
     def wait_running(self, name: str) -> None:
@@ -139,7 +139,7 @@ class JavaConnect:
             tasks = self.status(name).get("tasks") or [{"state": "none"}]
             return {task["state"] for task in tasks} == {"RUNNING"}
 
-        self.until(is_running, lambda: f"{name} to run: {self.status(name)}")
+        self.wait_until(is_running, lambda: f"{name} to run: {self.status(name)}")
 
     def stop_connector(self, name: str) -> None:
         """``PUT /stop``, and wait until no task is left."""
@@ -149,7 +149,7 @@ class JavaConnect:
             status = self.status(name)
             return status["connector"]["state"] == "STOPPED" and not status["tasks"]
 
-        self.until(is_stopped, lambda: f"{name} to stop: {self.status(name)}")
+        self.wait_until(is_stopped, lambda: f"{name} to stop: {self.status(name)}")
 
     def resume(self, name: str) -> None:
         """Resume a stopped connector."""
@@ -165,7 +165,7 @@ class JavaConnect:
         body: dict[str, Any] = self.api.get(f"/connectors/{name}/status").json()
         return body
 
-    def until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
+    def wait_until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
         """Wait for something that the worker does."""
         deadline = time.monotonic() + WAIT_S
         while not is_so():

@@ -80,7 +80,7 @@ def rows(catalog: Catalog, table: str) -> list[Row]:
 
 def wait_rows(running: RunningStack, catalog: Catalog, table: str, source: Source) -> None:
     """Wait until everything that was written is in the table; then exactly that must be."""
-    running.until(
+    running.wait_until(
         lambda: len(rows(catalog, table)) >= len(source.written),
         lambda: f"{len(source.written)} rows, now {len(rows(catalog, table))}",
     )

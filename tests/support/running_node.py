@@ -55,7 +55,7 @@ class RunningNode:
     def start(self, *dies: str) -> None:
         """Launch it and wait until it is healthy."""
         self.launch(*dies)
-        self.until(lambda: (answer := self.health()) is not None and answer.status_code == 200)
+        self.wait_until(lambda: (answer := self.health()) is not None and answer.status_code == 200)
 
     def health(self) -> httpx.Response | None:
         """Its answer; None while there is none."""
@@ -68,7 +68,7 @@ class RunningNode:
         except httpx.TransportError:
             return None
 
-    def until(self, is_so: Callable[[], Any]) -> Any:
+    def wait_until(self, is_so: Callable[[], Any]) -> Any:
         """Wait for it."""
         deadline = time.monotonic() + TIMEOUT_S
         while not (found := is_so()):
@@ -112,8 +112,8 @@ class RunningNode:
 
         What is about to be handed over is shown as running already.
         """
-        self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
-        self.until(lambda: self._is_handed_over(name))
+        self.wait_until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
+        self.wait_until(lambda: self._is_handed_over(name))
 
     def _is_handed_over(self, name: str) -> bool:
         layout, _ = self.layouts(name)

@@ -70,7 +70,7 @@ class RunningStack:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=1, config=settings)
         self._admin.create_topics([new])[name].result(60)
-        self.until(
+        self.wait_until(
             lambda: (
                 len(self._admin.list_topics(name, timeout=60).topics[name].partitions) == partitions
             ),
@@ -160,7 +160,7 @@ class RunningStack:
             layout, ready = read_layouts(cluster, CONFIG_TOPIC, name)
             return layout is not None and layout.tasks == () and ready == layout.number
 
-        self.until(has_ended, lambda: f"the end of {name}")
+        self.wait_until(has_ended, lambda: f"the end of {name}")
 
     def reconfigure(self, name: str, config: Mapping[str, str]) -> None:
         """Give a connector another configuration: no record from now on is read under the old one.
@@ -179,7 +179,7 @@ class RunningStack:
             "offset": None if offset is None else {"kafka_offset": offset},
         }
         change, body = f"/connectors/{name}/offsets", {"offsets": [item]}
-        self.until(lambda: self.api.patch(change, json=body).is_success, lambda: "the offsets")
+        self.wait_until(lambda: self.api.patch(change, json=body).is_success, lambda: "the offsets")
 
     def icefloe(self, *arguments: str) -> tuple[int, str]:
         """A command against the node: its exit status and everything it said."""
@@ -200,7 +200,7 @@ class RunningStack:
             failed = [p for p in parts if p["state"] == "FAILED" and p.get("trace")]
             return str(failed[0]["trace"]) if failed else None
 
-        return self.until(inspect, lambda: f"{name} to fail: {self.status(name)}")
+        return self.wait_until(inspect, lambda: f"{name} to fail: {self.status(name)}")
 
     def counts(self, connector: str) -> Counter[str]:
         """Totals of the node's metrics of a connector, by the metric's name."""
@@ -237,7 +237,7 @@ class RunningStack:
             summary = snapshot.summary if snapshot else None
             return summary is not None and int(summary["total-records"] or 0) >= count
 
-        self.until(inspect, lambda: f"{count} rows of {name}: {self.status(connector)}")
+        self.wait_until(inspect, lambda: f"{count} rows of {name}: {self.status(connector)}")
         found: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
         assert len(found) == count
         return found
@@ -266,7 +266,7 @@ class RunningStack:
         files = [*self.stack.state_dir.glob("*.log"), *self.stack.state_dir.glob("*/*.log*")]
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
-    def until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
+    def wait_until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
         """Ask until the answer is true; it."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:

@@ -18,10 +18,10 @@ def test_a_node_that_ended_by_itself_is_named_at_once(tmp_path: Path) -> None:
     code = "import sys; print('an assertion failed'); sys.exit(3)"
     stack._node = ChildProcess("node", [sys.executable, "-c", code], log_file=stack.node_log_file)
     with pytest.raises(AssertionError, match=r"node ended with status 3(.|\n)*assertion failed"):
-        Field(stack).until(lambda: None, "a node to kill", wait_s=3_600)
+        Field(stack).wait_until(lambda: None, "a node to kill", wait_s=3_600)
 
 
 def test_what_was_waited_for_in_vain_is_named(tmp_path: Path) -> None:
     """After the time, with the ends of all logs."""
     with pytest.raises(AssertionError, match=r"waited 0 s in vain for a first commit\n"):
-        Field(Stack(tmp_path)).until(lambda: None, "a first commit", wait_s=0)
+        Field(Stack(tmp_path)).wait_until(lambda: None, "a first commit", wait_s=0)

@@ -90,7 +90,7 @@ class Rig:
         found = self.runs.view("c")["results"]
         return [(r["work"], r["state"], r.get("code")) for r in found]
 
-    def until(self, is_so: Callable[[], Any]) -> None:
+    def wait_until(self, is_so: Callable[[], Any]) -> None:
         """Wait for it."""
         for _ in range(6_000):
             if is_so():
@@ -126,14 +126,14 @@ def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 def test_the_process_lives_as_long_as_its_work(rig: Callable[..., Rig]) -> None:
     """It gets the jobs with the age of orphan files, reports, and is ended; once for all work."""
     found = rig()
-    found.until(lambda: ("orphan-files", "DONE", None) in found.results())
-    found.until(found.has_ended)
+    found.wait_until(lambda: ("orphan-files", "DONE", None) in found.results())
+    found.wait_until(found.has_ended)
     assert len(found.children) == 1
     assert '"older_than_ms":1' in found.log.read_text()
     assert "configure" not in found.log.read_text()
     found.run.maintenance.reported("db.a", {"small-files": 3})
-    found.until(lambda: ("small-files", "DONE", None) in found.results())
-    found.until(found.has_ended)
+    found.wait_until(lambda: ("small-files", "DONE", None) in found.results())
+    found.wait_until(found.has_ended)
     assert len(found.children) == 2
     assert found.runs.view("c")["bytes_last_hour"] == 14
 
@@ -141,8 +141,8 @@ def test_the_process_lives_as_long_as_its_work(rig: Callable[..., Rig]) -> None:
 def test_a_process_that_dies_has_failed(rig: Callable[..., Rig]) -> None:
     """It is not started again at once: the work rests for its interval."""
     found = rig("die")
-    found.until(lambda: ("orphan-files", "FAILED", "maintenance_died") in found.results())
-    found.until(found.has_ended)
+    found.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_died") in found.results())
+    found.wait_until(found.has_ended)
     assert len(found.children) == 1
 
 
@@ -150,15 +150,15 @@ def test_a_process_that_dies_has_failed(rig: Callable[..., Rig]) -> None:
 def test_it_ends_with_the_coordinator_or_by_request(rig: Callable[..., Rig], how: str) -> None:
     """A pause, a new configuration, or an operator's stop end the process with its work."""
     found = rig("hang")
-    found.until(lambda: ("orphan-files", "RUNNING", None) in found.results())
+    found.wait_until(lambda: ("orphan-files", "RUNNING", None) in found.results())
     if how == "pause":
         found.thread.post(lambda: found.run.rest(is_paused=True))
     elif how == "change":
         found.run.target = TargetUnits(config={"name": "c", "tasks.max": "2"})
     else:
         found.thread.post(lambda: found.runs.request("c", is_run=False))
-    found.until(lambda: ("orphan-files", "FAILED", "maintenance_stopped") in found.results())
-    found.until(found.has_ended)
+    found.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_stopped") in found.results())
+    found.wait_until(found.has_ended)
     if how == "operator":
         assert found.runs.view("c")["state"] == "STOPPED"
 
@@ -166,5 +166,5 @@ def test_it_ends_with_the_coordinator_or_by_request(rig: Callable[..., Rig], how
 def test_a_node_may_forbid_it(rig: Callable[..., Rig]) -> None:
     """No process is started, and the view says so."""
     found = rig(is_allowed=False)
-    found.until(lambda: found.runs.view("c")["state"] == "NOT_ALLOWED")
+    found.wait_until(lambda: found.runs.view("c")["state"] == "NOT_ALLOWED")
     assert not found.children

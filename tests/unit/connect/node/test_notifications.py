@@ -41,7 +41,7 @@ class SteppedClock(SystemClock):
         return self.now
 
 
-class Bench:
+class NotifierHarness:
     """A notifier with statuses and metrics that a test sets."""
 
     def __init__(self, server: WebhookServer) -> None:
@@ -68,9 +68,9 @@ def server() -> Iterator[WebhookServer]:
 
 
 @pytest.fixture
-def bench(server: WebhookServer) -> Bench:
+def harness(server: WebhookServer) -> NotifierHarness:
     """A notifier for it."""
-    return Bench(server)
+    return NotifierHarness(server)
 
 
 def failed(trace: str | None = None, worker_id: str = "w:1") -> ReportedStatus:
@@ -82,14 +82,14 @@ RUNNING = ReportedStatus("c", "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1")
 
 
 def test_an_incident_is_sent_once_and_once_when_it_is_gone(
-    server: WebhookServer, bench: Bench
+    server: WebhookServer, harness: NotifierHarness
 ) -> None:
     """With key, reason and times; secrets are masked; the authorization is sent."""
     KNOWN.add("incident-secret-1")
-    bench.statuses = [failed("DataLost: incident-secret-1 is gone\nstack")]
-    bench.turns(5)
+    harness.statuses = [failed("DataLost: incident-secret-1 is gone\nstack")]
+    harness.turns(5)
     assert server.messages == []
-    bench.turns(300)
+    harness.turns(300)
     (firing,) = server.messages
     assert firing == {
         "status": "firing",
@@ -103,8 +103,8 @@ def test_an_incident_is_sent_once_and_once_when_it_is_gone(
         "cluster": "g",
         "node": "w:1",
     }
-    bench.statuses = [RUNNING]
-    bench.turns(300)
+    harness.statuses = [RUNNING]
+    harness.turns(300)
     resolved = server.messages[1]
     assert (resolved["status"], resolved["key"]) == ("resolved", firing["key"])
     assert resolved["text"] == "Resolved: Task 0 of connector c is FAILED"
@@ -112,19 +112,23 @@ def test_an_incident_is_sent_once_and_once_when_it_is_gone(
     assert set(server.authorizations) == {"Bearer hook-secret-78"}
 
 
-def test_states_that_change_quickly_are_one_incident(server: WebhookServer, bench: Bench) -> None:
+def test_states_that_change_quickly_are_one_incident(
+    server: WebhookServer, harness: NotifierHarness
+) -> None:
     """A task that fails and starts again every few seconds neither hides nor repeats it."""
     for _ in range(20):
-        bench.statuses = [failed()]
-        bench.turns(5)
-        bench.statuses = [RUNNING]
-        bench.turns(5)
+        harness.statuses = [failed()]
+        harness.turns(5)
+        harness.statuses = [RUNNING]
+        harness.turns(5)
     assert [m["status"] for m in server.messages] == ["firing"]
 
 
-def test_each_metric_beyond_its_limit_is_an_incident(server: WebhookServer, bench: Bench) -> None:
+def test_each_metric_beyond_its_limit_is_an_incident(
+    server: WebhookServer, harness: NotifierHarness
+) -> None:
     """Valid-through timestamp, dead letters, retention and tables; below the limits none is."""
-    bench.statuses = [RUNNING]
+    harness.statuses = [RUNNING]
     connector = {"connector": "c"}
 
     def samples(age_s: float, left_s: float, tables: float, letters: float) -> list[Sample]:
@@ -136,12 +140,12 @@ def test_each_metric_beyond_its_limit_is_an_incident(server: WebhookServer, benc
         ]
 
     for _ in range(30):
-        bench.samples = samples(3_600, -1, 0, 7_000)
-        bench.turns(5)
+        harness.samples = samples(3_600, -1, 0, 7_000)
+        harness.turns(5)
     assert server.messages == []
     for number in range(30):
-        bench.samples = samples(7_200, 3_600, 2, 7_000 + number)
-        bench.turns(5)
+        harness.samples = samples(7_200, 3_600, 2, 7_000 + number)
+        harness.turns(5)
     assert {m["kind"]: m["text"] for m in server.messages} == {
         "valid_through_old": "Tables of connector c are complete only up to 120 minutes ago",
         "retention_at_risk": "The control topic of connector c deletes events of uncommitted "
@@ -150,48 +154,50 @@ def test_each_metric_beyond_its_limit_is_an_incident(server: WebhookServer, benc
         "dead_letters": "Connector c rejected 8 records in a minute",
     }
     assert len(server.messages) == 4
-    bench.samples = samples(0, -1, 0, 7_029)
-    bench.turns(120)
+    harness.samples = samples(0, -1, 0, 7_029)
+    harness.turns(120)
     assert [m["status"] for m in server.messages[4:]] == ["resolved"] * 4
 
 
-def test_units_of_other_nodes_are_theirs_to_notify(server: WebhookServer, bench: Bench) -> None:
+def test_units_of_other_nodes_are_theirs_to_notify(
+    server: WebhookServer, harness: NotifierHarness
+) -> None:
     """Otherwise every node of a cluster would send the same message."""
-    bench.statuses = [failed(worker_id="w:2")]
-    bench.turns(60)
+    harness.statuses = [failed(worker_id="w:2")]
+    harness.turns(60)
     assert server.messages == []
 
 
 def test_a_message_is_repeated_until_the_server_takes_it(
-    server: WebhookServer, bench: Bench
+    server: WebhookServer, harness: NotifierHarness
 ) -> None:
     """A server that is overloaded gets it later, with pauses; what is over by then is not sent."""
     server.status = 503
-    bench.statuses = [failed()]
-    bench.turns(120)
+    harness.statuses = [failed()]
+    harness.turns(120)
     attempts = len(server.authorizations)
     assert 3 <= attempts <= 7
     server.status = 204
-    bench.turns(600)
+    harness.turns(600)
     assert [m["kind"] for m in server.messages] == ["task_failed"]
-    bench.statuses = [RUNNING]
+    harness.statuses = [RUNNING]
     server.status = 503
-    bench.turns(60)
-    bench.statuses = [failed()]
-    bench.turns(60)
+    harness.turns(60)
+    harness.statuses = [failed()]
+    harness.turns(60)
     server.status = 204
-    bench.turns(600)
+    harness.turns(600)
     assert [m["status"] for m in server.messages] == ["firing"]
 
 
 @pytest.mark.parametrize("status", [400, 403, 302])
 def test_a_message_that_is_refused_is_given_up(
-    server: WebhookServer, bench: Bench, status: int
+    server: WebhookServer, harness: NotifierHarness, status: int
 ) -> None:
     """Neither repeated nor sent to the address of a redirect."""
     server.status = status
-    bench.statuses = [failed()]
-    bench.turns(300)
+    harness.statuses = [failed()]
+    harness.turns(300)
     assert len(server.authorizations) == 1
     assert server.messages == []
 

@@ -39,7 +39,7 @@ TIMEOUT_MS = 30
 PARTITIONS_MAX = 4
 
 
-class Rig:
+class ConnectorModel:
     """Tasks, a coordinator, a source, one clock."""
 
     def __init__(self) -> None:
@@ -178,27 +178,27 @@ ACTS = st.one_of(
 )
 
 
-def act(rig: Rig, name: str, a: int, b: int) -> None:
+def act(model: ConnectorModel, name: str, a: int, b: int) -> None:
     """One thing that happens."""
     match name:
         case "produce":
-            rig.produce(a, late_ms=b)
+            model.produce(a, late_ms=b)
         case "wait":
-            rig.wait(a)
+            model.wait(a)
         case "read":
-            rig.read(a, b)
+            model.read(a, b)
         case "answer":
-            rig.answer(a, b)
+            model.answer(a, b)
         case "everyone answers":
-            rig.wait(10)
-            for number in range(len(rig.tasks)):
-                rig.answer(number, b)
+            model.wait(10)
+            for number in range(len(model.tasks)):
+                model.answer(number, b)
         case "restart task":
-            rig.restart_task(a)
+            model.restart_task(a)
         case "change layout":
-            rig.change_layout(a, grows=bool(b))
+            model.change_layout(a, grows=bool(b))
         case "restart coordinator":
-            rig.restart_coordinator()
+            model.restart_coordinator()
 
 
 @given(st.lists(ACTS, max_size=60))
@@ -214,24 +214,24 @@ def act(rig: Rig, name: str, a: int, b: int) -> None:
 )
 def test_vtts_is_sound_and_never_goes_back(acts: list[tuple[str, int, int]]) -> None:
     """Out of order, idle, late, restarted, dealt again: no record is promised and unannounced."""
-    rig = Rig()
+    model = ConnectorModel()
     for name, a, b in acts:
-        act(rig, name, a, b)
+        act(model, name, a, b)
 
 
 @given(st.lists(ACTS, max_size=25))
 def test_vtts_catches_up_when_everybody_answers(acts: list[tuple[str, int, int]]) -> None:
     """Once all read to the end, every round claims, no further back than idle lag and disorder."""
-    rig = Rig()
+    model = ConnectorModel()
     for name, a, b in acts:
-        act(rig, name, a, b)
-    rig.wait(2 * TIMEOUT_MS)  # every open round is over
-    before = len(rig.claims)
+        act(model, name, a, b)
+    model.wait(2 * TIMEOUT_MS)  # every open round is over
+    before = len(model.claims)
     for _ in range(3):
-        polled_at_ms = rig.now_ms + 10
-        act(rig, "everyone answers", 0, 1_000)
-    assert len(rig.claims) >= before + 2
-    assert rig.claims[-1] >= (polled_at_ms - DISORDER_MS) * 1000
+        polled_at_ms = model.now_ms + 10
+        act(model, "everyone answers", 0, 1_000)
+    assert len(model.claims) >= before + 2
+    assert model.claims[-1] >= (polled_at_ms - DISORDER_MS) * 1000
 
 
 MICROSECONDS = st.integers(0, 10**16)

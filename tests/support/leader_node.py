@@ -1,4 +1,4 @@
-"""A leader without its node: the config topic, a deployer, and changes of offsets."""
+"""The leader part of a node: the config topic, a deployer, and changes of offsets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ NAME = "c"
 
 
 @dataclass
-class Leader:
-    """One node that leads; a second one of the same config topic takes over from it.
+class LeaderNode:
+    """A leading node; a second one with the same config topic takes over from it.
 
     Args:
         kafka: client properties.
@@ -102,7 +102,7 @@ class Leader:
         }
 
     def create(self) -> None:
-        """Store the connector and lay it out."""
+        """Store the connector and create its layout."""
         self.store.put_connector(NAME, self.config)
         self.converge()
 
@@ -112,7 +112,7 @@ class Leader:
         self.converge()
 
     def converge(self) -> None:
-        """What the herder's job does; nothing runs that had to be stopped."""
+        """Converge as the herder does; no unit runs that would have to be stopped."""
         self.deployer.converge(NAME, lambda **_: None)
 
     def task(self, number: int) -> TransactionalProducer:
@@ -141,6 +141,6 @@ class Leader:
         return {tp.partition: at for tp, at in found.items()}
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Close the clients."""
         self.store.close()
         self.admin.close()

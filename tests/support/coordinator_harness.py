@@ -1,4 +1,4 @@
-"""A coordinator, its broker and catalog, and a hand that plays its tasks."""
+"""A coordinator on a real broker and catalog; the test acts as its tasks."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 WAIT_S = 120
 
 
-class Bench:
-    """One connector: its control topic, a table, and a hand that plays the tasks."""
+class CoordinatorHarness:
+    """One connector: its control topic, a table, and a producer that acts as its tasks."""
 
     def __init__(
         self, kafka: dict[str, str], control: str, source: str, properties: dict[str, str]
@@ -66,8 +66,8 @@ class Bench:
         self.rounds: list[RoundEnded] = []
         self.events: list[str] = []
         self.reported: dict[str, Any] = {}
-        self.hand = TransactionalProducer(kafka, f"hand-{control}")
-        self.hand.init()
+        self.task_producer = TransactionalProducer(kafka, f"tasks-{control}")
+        self.task_producer.init()
         self.reader = LogReader(kafka)
         self.reader.assign({TopicPartition(control, 0): 0})
         self.seen: list[Event] = []
@@ -76,8 +76,8 @@ class Bench:
         self.poll_ms = 60_000
         self.age_ms: int | None = None
 
-    def be_patient(self) -> None:
-        """Let no round end by its timeout, however late an answer comes."""
+    def set_long_timeout(self) -> None:
+        """Set a commit timeout that no round reaches."""
         self.config = dataclasses.replace(self.config, commit_timeout_ms=1000 * WAIT_S)
 
     def coordinator(self) -> ConnectorCoordinator:
@@ -96,12 +96,12 @@ class Bench:
         self.reported[kind] = where
 
     def read(self) -> list[Event]:
-        """Everything on the control topic so far."""
+        """Return all events of the control topic so far."""
         self.seen += [decode(r.value or b"") for r in self.reader.poll(100)]
         return self.seen
 
     def start_commit(self) -> UUID:
-        """The next StartCommit that was not answered yet."""
+        """Wait for the next StartCommit that is not answered yet; return its commit id."""
 
         def found() -> UUID | None:
             for event in self.read():
@@ -110,7 +110,7 @@ class Bench:
                     return payload.commit_id
             return None
 
-        commit_id = until(found)
+        commit_id = wait_until(found)
         self.answered.add(commit_id)
         return commit_id
 
@@ -125,25 +125,25 @@ class Bench:
         ]
 
     def _time_us(self) -> int:
-        """When events are made: at no time, unless a test says how long ago."""
+        """Timestamp of events: 0, or ``age_ms`` ago if the test sets that."""
         age_ms = self.age_ms
         return 0 if age_ms is None else (SystemClock().now_ms() - age_ms) * 1000
 
     def answer_as(self, topic: str) -> None:
-        """Play the task of another source topic, which has nothing, in the round that is open."""
+        """Answer the open round as the task of another source topic that has no records."""
         stand = TopicPartitionOffset(topic, 0, 0, None)
         asked = [e.payload for e in self.read() if isinstance(e.payload, StartCommit)]
-        self.hand.transact(self.messages(DataComplete(asked[-1].commit_id, (stand,))))
+        self.task_producer.transact(self.messages(DataComplete(asked[-1].commit_id, (stand,))))
 
     def answer(self, commit_id: UUID, *ids: int) -> None:
-        """Play the task: a file with these ids, and that everything is announced."""
+        """Answer as the task: a file with these ids, then DataComplete."""
         payloads: list[Payload] = []
         if ids:
             file = written_file(self.table, [{"id": i} for i in ids])
             payloads.append(DataWritten(commit_id, reference(self.table), (file,), ()))
         self.position += len(ids)
         stand = TopicPartitionOffset(self.partition.topic, 0, self.position, 1_767_225_600_000_000)
-        self.hand.transact(
+        self.task_producer.transact(
             self.messages(*payloads, DataComplete(commit_id, (stand,))),
             group_id=self.config.connect_group_id,
             offsets={self.partition: self.position},
@@ -158,8 +158,8 @@ class Bench:
         return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
-def until(found: Callable[[], Any]) -> Any:
-    """Poll until there is something."""
+def wait_until(found: Callable[[], Any]) -> Any:
+    """Poll until the value is true; return it."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         value = found()
@@ -169,8 +169,8 @@ def until(found: Callable[[], Any]) -> Any:
     raise TimeoutError
 
 
-class Running:
-    """A coordinator in a thread."""
+class RunningCoordinator:
+    """Runs a coordinator in a thread while the block runs."""
 
     def __init__(self, coordinator: ConnectorCoordinator) -> None:
         self.coordinator = coordinator

@@ -11,7 +11,7 @@ import pytest
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.support.stack import Topics
-from tests.support.task_rig import Rig, paths
+from tests.support.task_harness import TaskHarness, paths
 from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
 from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
 from worker.spark.session import Session
@@ -28,53 +28,61 @@ pytestmark = [
 
 
 @pytest.fixture
-def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics) -> Iterator[Rig]:
+def harness(
+    spark_session: Session, kafka_properties: dict[str, str], topics: Topics
+) -> Iterator[TaskHarness]:
     """One partition."""
     source, control = topics.create("source"), topics.create("control")
-    made = Rig(spark_session, kafka_properties, source, control, 1)
+    made = TaskHarness(spark_session, kafka_properties, source, control, 1)
     KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
     yield made
     made.reader.close()
     made.admin.close()
 
 
-def answer_once(rig: Rig) -> None:
+def answer_once(harness: TaskHarness) -> None:
     """However long a batch takes, the answer to a round waits for all of them."""
-    rig.overrides["iceberg.control.commit.interval-ms"] = "36000000"
-    rig.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
+    harness.overrides["iceberg.control.commit.interval-ms"] = "36000000"
+    harness.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
 
 
-def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
+def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(harness: TaskHarness) -> None:
     """Its dead letters do not fit into memory; the task continues without a restart."""
-    rig.runner.error = RetriableError("more than can be kept", code=DEAD_LETTERS_FULL)
-    answer_once(rig)
-    rig.feed(800)
-    with rig.running() as task:
-        _, answer = rig.round()
+    harness.runner.error = RetriableError("more than can be kept", code=DEAD_LETTERS_FULL)
+    answer_once(harness)
+    harness.produce(800)
+    with harness.running() as task:
+        _, answer = harness.round()
         # an eighth, then a query in steps of a quarter
         ends = [0, 100, 300, 500, 700, 800]
         assert paths(answer) == [f"0:{a}-{b - 1}" for a, b in itertools.pairwise(ends)]
         assert task.metrics.retries == 0
 
 
-def test_a_record_larger_than_thought_is_read_again_in_another_way(rig: Rig) -> None:
+def test_a_record_larger_than_thought_is_read_again_in_another_way(harness: TaskHarness) -> None:
     """The same range, without starting over."""
-    rig.runner.error = RetriableError("large", code=LARGE_RECORD)
-    rig.feed(3)
-    with rig.running() as task:
-        _, answer = rig.round()
+    harness.runner.error = RetriableError("large", code=LARGE_RECORD)
+    harness.produce(3)
+    with harness.running() as task:
+        _, answer = harness.round()
         assert paths(answer) == ["0:0-2"]
         assert task.metrics.retries == 0
 
 
-def test_partitions_with_one_huge_letter_each_take_turns(rig: Rig, topics: Topics) -> None:
+def test_partitions_with_one_huge_dead_letter_each_take_turns(
+    harness: TaskHarness, topics: Topics
+) -> None:
     """No batch of one record per partition is small enough: some are read, then others."""
-    answer_once(rig)
-    rig.topic, rig.partitions, rig.runner.records_max = topics.create("many", partitions=3), 3, 1
+    answer_once(harness)
+    harness.topic, harness.partitions, harness.runner.records_max = (
+        topics.create("many", partitions=3),
+        3,
+        1,
+    )
     for partition in range(3):
-        rig.feed(2, partition)
-    with rig.running() as task:
-        _, answer = rig.round()
+        harness.produce(2, partition)
+    with harness.running() as task:
+        _, answer = harness.round()
         found = sorted(paths(answer))
         assert found == [f"{p}:{n}-{n}" for p in range(3) for n in range(2)]
         assert task.metrics.retries == 0
@@ -99,15 +107,15 @@ def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
     assert error.code == DEAD_LETTERS_FULL
 
 
-def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(rig: Rig) -> None:
+def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(harness: TaskHarness) -> None:
     """They go out under an id that no round has; the next round is answered as usual."""
-    rig.overrides["icefloe.drain.records"] = "2"
-    rig.runner.dead_letters, rig.runner.letter = 2, b"x" * 2**25
-    with rig.running():
-        rig.feed(2)
-        assert paths(rig.answer(None)) == ["0:0-1"]
-        assert rig.committed()[0] == 2
-        rig.runner.dead_letters = 0
-        rig.feed(1)
-        _, answer = rig.round()
+    harness.overrides["icefloe.drain.records"] = "2"
+    harness.runner.dead_letters, harness.runner.dead_letter_value = 2, b"x" * 2**25
+    with harness.running():
+        harness.produce(2)
+        assert paths(harness.answer(None)) == ["0:0-1"]
+        assert harness.committed()[0] == 2
+        harness.runner.dead_letters = 0
+        harness.produce(1)
+        _, answer = harness.round()
         assert paths(answer) == ["0:2-2"]

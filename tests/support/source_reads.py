@@ -1,4 +1,4 @@
-"""Reads of exact source ranges, and what tests see of them."""
+"""Produces to a source topic and reads exact source ranges of it with Spark."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _ids = itertools.count()
 
 
 def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a pipeline would see, as it is."""
+    """Return the batches unchanged."""
     yield from batches
 
 
-def reader_of(session: Session, kafka: Mapping[str, str]) -> SourceReader:
-    """Reads under a task name of their own."""
+def source_reader(session: Session, kafka: Mapping[str, str]) -> SourceReader:
+    """Return a reader with a task name of its own."""
     options = source_options(kafka, {}, task=f"test-{next(_ids)}", has_headers=False)
     return SourceReader(session, options, COLUMNS, pool="test")
 
 
-class Seen:
-    """Collects what each micro-batch held; values by partition and offset."""
+class BatchCollector:
+    """Collects the offset ranges and the (partition, offset) pairs of each micro-batch."""
 
     def __init__(self, on_batch: Callable[[], None] = lambda: None) -> None:
         self.parts: list[OffsetRanges] = []
@@ -62,7 +62,7 @@ def produce(
 ) -> None:
     """Produce ``count`` records, in a transaction that is committed or aborted if one is named.
 
-    They hold their number, or all of them ``value``.
+    The value of a record is its number, or ``value`` if that is given.
     """
     own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
     producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
@@ -80,8 +80,8 @@ def produce(
         producer.abort_transaction(30)
 
 
-def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:
-    """Everything of a topic."""
+def whole_topic(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:
+    """Return the ranges of all records of a topic."""
     marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
     return OffsetRanges(
         {tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()}
@@ -93,8 +93,8 @@ def never() -> bool:
     return False
 
 
-def take(how: str, reader: SourceReader, part: OffsetRanges, seen: Seen) -> None:
-    """Read by one of the two ways."""
+def read_by(how: str, reader: SourceReader, part: OffsetRanges, seen: BatchCollector) -> None:
+    """Read with a batch read or with a streaming query."""
     if how == "batch":
         reader.read_batch(part, seen)
     else:

@@ -1,4 +1,4 @@
-"""A task with a hand-made coordinator and a batch runner that writes no files."""
+"""Runs a task with a batch runner that writes no files; the test acts as the coordinator."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 
 
 @dataclass
-class Records:
+class FakeBatchRunner:
     """A batch runner that writes no file but names the offsets it saw in a file's path."""
 
     columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
     error: Exception | None = None
     dead_letters: int = 0
-    letter: bytes = b""
-    records_max: int | None = None  # of a batch whose letters can be kept
+    dead_letter_value: bytes = b""
+    records_max: int | None = None  # of a batch whose dead letters can be kept
     is_primed: bool = True
     may_enlarge: bool = False
     batches: list[OffsetRanges] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Records:
     def run(
         self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
     ) -> WrittenBatch:
-        """Count what is there."""
+        """Count the records of the batch."""
         self.valid_through_ms.append(valid_through_ms)
         if self.error is not None:
             error, self.error = self.error, None
@@ -88,15 +88,16 @@ class Records:
         )
         dead_letters = tuple(
             DeadLetter(
-                KafkaRecord(topic, 0, n, 5, 0, None, self.letter), RecordError("bad", code="bad")
+                KafkaRecord(topic, 0, n, 5, 0, None, self.dead_letter_value),
+                RecordError("bad", code="bad"),
             )
             for n in range(self.dead_letters)
         )
         return WrittenBatch(ranges, progress, (((TABLE, files),),), dead_letters)
 
-    def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
+    def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return a message with only the offset of the record as its value."""
-        return ProducerMessage("dead", None, str(letter.record.offset).encode())
+        return ProducerMessage("dead", None, str(dead_letter.record.offset).encode())
 
     def refresh(self) -> None:
         """There are no tables."""
@@ -106,15 +107,15 @@ class Records:
 
 
 @dataclass
-class Rig:
-    """One connector with one task, and a hand-made coordinator."""
+class TaskHarness:
+    """One connector with one task; the test acts as the coordinator."""
 
     session: Session
     kafka: dict[str, str]
     topic: str
     control: str
     partitions: int
-    runner: Records = field(default_factory=Records)
+    runner: FakeBatchRunner = field(default_factory=FakeBatchRunner)
     overrides: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -165,14 +166,14 @@ class Rig:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ConnectorTask]:
-        """The task in a thread of its own, stopped at the end."""
+        """Run the task in a thread; stop it after the block."""
         task = self.task()
         self.states.clear()
         self.ended.clear()
         thread = threading.Thread(target=self._run, args=(task,))
         thread.start()
         try:
-            until(lambda: bool(self.states or self.ended))
+            wait_until(lambda: bool(self.states or self.ended))
             yield task
         finally:
             task.stop()
@@ -187,20 +188,20 @@ class Rig:
         else:
             self.ended.append(None)
 
-    def feed(self, count: int, partition: int = 0) -> None:
+    def produce(self, count: int, partition: int = 0) -> None:
         """Produce records."""
         for i in range(count):
             self._producer.produce(self.topic, b'{"i":%d}' % i, partition=partition)
         self._producer.flush(30)
 
     def send(self, payload: Payload) -> None:
-        """An event of the coordinator."""
+        """Send a control event as the coordinator."""
         event = Event(uuid4(), 0, self.group, payload)
         self._producer.produce(self.control, encode(event), key=self.group)
         self._producer.flush(30)
 
     def round(self) -> tuple[UUID, list[tuple[Payload, EventHeaders]]]:
-        """Ask the task to announce; its answer up to and with DataComplete."""
+        """Send a StartCommit; return its id and the answer of the task up to DataComplete."""
         commit_id = uuid4()
         self.send(StartCommit(commit_id))
         return commit_id, self.answer(commit_id)
@@ -221,7 +222,7 @@ class Rig:
                 return found
         raise AssertionError(f"no answer, only {found}")
 
-    def store(self, offsets: dict[int, int]) -> None:
+    def store_offsets(self, offsets: dict[int, int]) -> None:
         """Set source offsets of the group."""
         tps = {TopicPartition(self.topic, p): at for p, at in offsets.items()}
         self.admin.alter_offsets(self.group, tps)
@@ -232,8 +233,8 @@ class Rig:
         return {tp.partition: at for tp, at in self.admin.committed(self.group, tps).items()}
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for it."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition is true."""
     deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A catalog with a static table, and queries of ``Sql`` over records, in Spark."""
+"""Runs queries of the ``Sql`` transformation in Spark, over records and a static table."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ TABLE = Schema(
 COLUMNS = "id BIGINT, device STRING, n STRING"
 
 
-class Late(SystemClock):
-    """A clock that a test moves."""
+class SteppedWallClock(SystemClock):
+    """A clock whose monotonic time the test sets."""
 
     ms = 0
 
@@ -45,7 +45,7 @@ class Late(SystemClock):
         return self.ms
 
 
-class Rig:
+class SqlHarness:
     """A catalog with a static table, and queries over it.
 
     Args:
@@ -57,7 +57,7 @@ class Rig:
     def __init__(self, session: Session, folder: Path, catalog: CatalogGateway) -> None:
         self.session = session
         self.folder = folder
-        self.clock = Late()
+        self.clock = SteppedWallClock()
         self.places = self.static("geo.places", PLACES, catalog)
         self.catalog = catalog
 
