@@ -10,10 +10,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 from connect.processes.ipc import Channel
+from connect.processes.start_modules import start_module
 from worker.spark.opening import Opening
 
 
@@ -21,7 +21,7 @@ def main() -> int:
     """Serve the node until its stop command, its end, or SIGTERM."""
     channel = Channel.from_node()
     opening = None if channel is None else Opening.of(channel.first())
-    serving = importlib.import_module("worker.serving")
+    serving = start_module("worker.serving")
     status: int = serving.serve(channel, opening)
     return status
 

@@ -13,7 +13,6 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import signal
 import socket
@@ -34,6 +33,7 @@ from connect.node.given_connectors import GivenConnector, are_completed
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.signals import on_signals
+from connect.processes.start_modules import start_module
 from connect.processes.supervisor import ChildSpec, SupervisedChild
 
 COMMANDS: Mapping[str, Sequence[str]] = {
@@ -202,7 +202,7 @@ def run_node(properties: Path | None) -> int:
     started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
-        node = importlib.import_module("connect.node.node").Node(started)
+        node = start_module("connect.node.node").Node(started)
     status: int = node.run()
     return status
 
@@ -227,8 +227,8 @@ def run_standalone(
     started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
-        job_class = importlib.import_module("connect.node.standalone").StandaloneJob
-        node = importlib.import_module("connect.node.node").Node(started)
+        job_class = start_module("connect.node.standalone").StandaloneJob
+        node = start_module("connect.node.node").Node(started)
     status: int = job_class(node, connectors, is_new_run=is_new_run).run()
     return status
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from connect.jvm.jars import resolve
 from worker.spark.class_archive import archive_dir, find_archive, keep
+from worker.spark.opening import start_daemon
 from worker.spark.session import Session, open_session
 from worker.spark.warm_up import warm_up
 
@@ -37,6 +38,7 @@ def make_archive(cache: Path | None = None) -> Path:
         made = Path(scratch) / "spark.jsa"
         options = [f"-XX:ArchiveClassesAtExit={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         session = open_session({}, folder=Path(scratch), java_options=options)
+        start_daemon(session.spark.sparkContext)
         warm_up(session.spark)
         warm_up(session.of_rows)
         _stream(session, Path(scratch) / "checkpoint")

@@ -27,7 +27,7 @@ import pyspark
 from connect.jvm.jars import cache_dir, pyspark_jars_dir, read_lock
 from connect.jvm.java import find_java
 
-_CONTENT = "2"  # increased when the archive must contain other classes
+_CONTENT = "3"  # increased when the archive must contain other classes
 
 
 def archive_dir(cache: Path | None = None) -> Path:

@@ -7,10 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import structlog
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
 from connect.config.placeholders import has_placeholder
 from worker.spark.session import Session, open_session
 
 STATE_DIR = "icefloe.state.dir"
+
+log = structlog.get_logger("worker")
 
 
 class Opening:
@@ -40,7 +47,19 @@ class Opening:
 
     def _run(self) -> Session:
         self._folder.mkdir(parents=True, exist_ok=True)
-        return open_session(self._spark, folder=self._folder)
+        return open_session(self._spark, folder=self._folder, on_context=start_daemon)
+
+
+def start_daemon(context: SparkContext) -> None:
+    """Start Spark's Python daemon, which imports the modules of tasks.
+
+    This job needs no class of Spark SQL. So the daemon imports while the session opens, not during
+    the first batch.
+    """
+    try:
+        context.parallelize([0], 1).foreach(bool)
+    except (PySparkException, Py4JError) as e:  # also when the process is stopped meanwhile
+        log.warning("Python daemon not started, the first batch will take longer", error=str(e))
 
 
 def session_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Path] | None:

@@ -1,9 +1,9 @@
-"""Warms up a session before its first records: Python daemon, JVM classes, Kafka source.
+"""Warms up a session before its first records: JVM classes, Kafka source, a Python worker.
 
 Rules of this file:
 - It reads no topic, writes no file and needs no broker.
-- It runs while the tasks start. Without it the first batch waits until the Python daemon has
-  imported its modules and the JVM has loaded its classes.
+- It runs while the tasks start. Without it the first batch waits until the JVM has loaded its
+  classes. The Python daemon starts earlier, see ``worker.spark.opening``.
 - The class archive is made from a warm-up, so it contains the classes that the warm-up loads.
 """
 
@@ -19,7 +19,7 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run one row through the plan of a small read, which starts the Python daemon."""
+    """Run one row through the plan of a small read."""
     load_source(spark)
     rows = spark.range(1).select(*_columns()).coalesce(1)
     rows.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()

@@ -19,7 +19,7 @@ HEAVY = (
     "sqlalchemy",
 )
 OF_OTHERS = {
-    "coordinator.__main__": ("fastapi", "py4j", "pyspark", "uvicorn", "worker"),
+    "coordinator.serving": ("fastapi", "py4j", "pyspark", "uvicorn", "worker"),
     "worker.serving": ("coordinator", "fastapi", "uvicorn"),
     "connect.node.node": ("coordinator", "py4j", "pyspark", "worker"),
 }

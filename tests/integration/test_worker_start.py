@@ -1,0 +1,40 @@
+"""The start of a worker's Spark session: its Python daemon starts with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import contextlib, sys, time
+from pathlib import Path
+import psutil
+from worker.spark.opening import Opening
+from worker.spark.warm_up import warm_up
+
+def daemons():
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if "worker.spark.daemon" in process.cmdline():
+                found[process.pid] = process.ppid()
+    return {pid for pid, parent in found.items() if parent not in found}  # the others are forks
+
+session = Opening({"spark.master": "local[2]"}, Path(sys.argv[1])).result()
+deadline = time.monotonic() + 60
+while not daemons() and time.monotonic() < deadline:
+    time.sleep(0.1)
+first = daemons()
+warm_up(session.of_rows)
+print(len(first), daemons() == first)
+session.close()
+"""
+
+
+def test_the_daemon_of_the_start_serves_the_first_batch(tmp_path: Path) -> None:
+    """It starts without a query, and Spark starts no second one for a query."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("1 True\n", 0), done.stderr
