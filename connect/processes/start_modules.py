@@ -1,7 +1,7 @@
 """Imports the modules of a starting process.
 
 Rules of this file:
-- Nothing but the standard library is imported here: a process imports it before its slow modules.
+- It imports the standard library only: a process imports it before its slow modules.
 """
 
 from __future__ import annotations

@@ -59,6 +59,12 @@ _NO_FILE_SYSTEM = "closed.by.icefloe"
 _CLASS_PATH = "spark.driver.extraClassPath"
 # a node cannot change these: queries of connectors must not read variables or files
 _OF_QUERIES = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
+_PYTHON = {
+    "spark.python.daemon.module": "worker.spark.daemon",
+    # Spark SQL sets it. With it, a job without SQL uses the same daemon
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -221,10 +227,7 @@ def settings(
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
-        "spark.python.daemon.module": "worker.spark.daemon",
-        # Spark SQL sets it; a job without SQL must, to have the same Python daemon
-        "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
-        "spark.python.unix.domain.socket.enabled": "true",
+        **_PYTHON,
         **{f"spark.hadoop.fs.{scheme}.impl": _NO_FILE_SYSTEM for scheme in _CLOSED_SCHEMES},
     }
     overrides = {k: v for k, v in node.items() if k.startswith("spark.")}
