@@ -4,8 +4,8 @@ Many tests wait for brokers, nodes and tables, and leave a core idle on which ot
 ``suite`` is the default suite; ``unit`` the unit tests alone, in two halves.
 
 Rules of this file:
-- A lane of the suite is whole folders: what a session shares belongs to one lane, and nothing is
-  shared between lanes but the machine.
+- A lane of the suite is whole folders, or half of a long one. What a session shares is started by
+  each lane, and nothing is shared between lanes but the machine.
 - No more than ``AT_A_TIME`` lanes run at the same time. The others wait for a place, in their
   order: those that wait for brokers and nodes come first.
 - A folder that no lane names is in the lane of those that only compute: none is forgotten.
@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-WAITING = {"whole": {"attack", "e2e"}, "parts": {"integration"}, "contract": {"contract"}}
+WAITING = {"whole": {"attack", "e2e"}, "contract": {"contract"}}
+HALVED = ("integration",)  # one lane of it would be the longest
 REST = "rest"
 AT_A_TIME = 3  # more of them on two cores, and waits within a test become long
 LEFTOVERS = 5  # niceness
@@ -95,20 +96,22 @@ def lanes(arguments: Sequence[str]) -> list[Lane]:
     lane_of = {folder: name for name, folders in WAITING.items() for folder in folders}
     parts: dict[str, list[str]] = {name: [] for name in (*WAITING, REST)}
     for folder in every:
-        parts[lane_of.get(folder, REST)].append(f"{TESTS.name}/{folder}")
-    return [
+        if folder not in HALVED:
+            parts[lane_of.get(folder, REST)].append(f"{TESTS.name}/{folder}")
+    whole, *others = [
         Lane(name, folders, arguments, LEFTOVERS if name == REST else 0)
         for name, folders in parts.items()
     ]
+    return [whole, *(lane for name in HALVED for lane in halves(name, arguments)), *others]
 
 
-def halves(arguments: Sequence[str]) -> list[Lane]:
-    """The unit tests in two lanes, as even as their files are long."""
-    files = sorted((TESTS / "unit").rglob("test_*.py"), key=lambda file: -file.stat().st_size)
+def halves(folder: str, arguments: Sequence[str]) -> list[Lane]:
+    """The tests of a folder in two lanes, as even as their files are long."""
+    files = sorted((TESTS / folder).rglob("test_*.py"), key=lambda file: -file.stat().st_size)
     turns = (files[0::4] + files[3::4], files[1::4] + files[2::4])
     return [
         Lane(
-            f"unit-{number}",
+            f"{folder}-{number}",
             sorted(f"{TESTS.name}/{f.relative_to(TESTS).as_posix()}" for f in turn),
             arguments,
         )
@@ -151,4 +154,4 @@ def run(wanted: Sequence[Lane]) -> int:
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
-    sys.exit(run({"suite": lanes, "unit": halves}[what](rest)))
+    sys.exit(run(lanes(rest) if what == "suite" else halves(what, rest)))
