@@ -9,15 +9,20 @@ import pytest
 from tests.lanes import AT_A_TIME, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
 
 
-def test_every_folder_with_tests_is_in_one_lane() -> None:
+def test_every_test_file_is_in_one_lane() -> None:
     """A new folder is run without being named anywhere."""
-    found = [folder for lane in lanes([]) for folder in lane.folders]
-    assert sorted(found) == sorted({f"tests/{f.parent.name}" for f in TESTS.glob("*/test_*.py")})
+    found = [
+        file
+        for lane in lanes([])
+        for given in map(Path, lane.folders)
+        for file in (given.glob("**/test_*.py") if given.is_dir() else [given])
+    ]
+    assert sorted(found) == sorted(TESTS.relative_to(Path.cwd()).glob("*/**/test_*.py"))
 
 
 def test_every_unit_test_is_in_one_half() -> None:
     """The halves together are the folder."""
-    found = [file for lane in halves([]) for file in lane.folders]
+    found = [file for lane in halves("unit", []) for file in lane.folders]
     assert sorted(found) == sorted(
         f"tests/{f.relative_to(TESTS).as_posix()}" for f in TESTS.glob("unit/**/test_*.py")
     )
