@@ -15,7 +15,7 @@ from connect.jvm import jars
 from connect.redaction.secret_values import KNOWN
 from tests.support.stack import RestCatalog, S3Server, Topics, postgres_server
 
-# how long an example takes says something of the machine, nothing of the code
+# the time of an example depends on the machine, not on the code
 settings.register_profile("icefloe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("icefloe")
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
 
 
 def pytest_collection_finish() -> None:
-    """Exclude modules and tests from garbage collection, and collect the rest seldom.
+    """Exclude modules and tests from garbage collection, and collect other objects rarely.
 
-    Walking over them again and again was a tenth of the processor time of the unit tests.
+    Collecting them took a tenth of the processor time of the unit tests.
     """
     gc.collect()
     gc.freeze()
@@ -42,20 +42,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker of one test's own, which may stop and start it."""
+    """A broker for one test, which may stop and start it."""
     with Broker(tmp_path_factory.mktemp("own-broker")) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def kafka_properties(broker: Broker) -> dict[str, str]:
-    """Client properties of the session's broker, in Kafka's Java names."""
+    """Client properties of the session broker, in the names of Kafka's Java clients."""
     return {"bootstrap.servers": broker.bootstrap_servers}
 
 
 @pytest.fixture(scope="session")
 def topics(broker: Broker) -> Topics:
-    """Makes topics with names of their own: ``topics.create("orders", partitions=4)``."""
+    """Creates topics with unique names: ``topics.create("orders", partitions=4)``."""
     return Topics(broker)
 
 
@@ -79,14 +79,14 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """SQLAlchemy URI of a PostgreSQL server of the session's own."""
+    """SQLAlchemy URI of a PostgreSQL server of this session."""
     with postgres_server() as uri:
         yield uri
 
 
 @pytest.fixture
 def sql_catalog_properties(tmp_path: Path) -> dict[str, str]:
-    """Properties of a fresh SQL catalog on SQLite, as they follow ``iceberg.catalog.``."""
+    """Properties of a new SQL catalog on SQLite, as they follow ``iceberg.catalog.``."""
     warehouse = tmp_path / "warehouse"
     warehouse.mkdir()
     return {
@@ -119,7 +119,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]
 
 @pytest.fixture(autouse=True)
 def _no_known_secrets() -> Iterator[None]:
-    """What one test has resolved is not masked in the texts of the next."""
+    """Forget secrets after each test, so that the next test does not mask them."""
     yield
     KNOWN._displayed.clear()
     KNOWN._ordered = []

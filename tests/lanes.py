@@ -1,17 +1,17 @@
 """Parallel runs of pytest: ``python -m tests.lanes (suite|unit) [ARGUMENTS]``.
 
-Many tests wait for brokers, nodes and tables, and leave a core idle on which others can compute.
-``suite`` is the default suite; ``unit`` the unit tests alone, in two halves.
+Many tests wait for brokers, nodes and tables. A core is then idle, and other tests can use it.
+``suite`` is the default suite; ``unit`` is the unit tests in two halves.
 
 Rules of this file:
-- A lane of the suite is whole folders, or half of a long one. What a session shares is started by
-  each lane, and nothing is shared between lanes but the machine.
-- No more than ``AT_A_TIME`` lanes run at the same time. The others wait for a place, in their
-  order: those that wait for brokers and nodes come first.
-- A folder that no lane names is in the lane of those that only compute: none is forgotten.
-  That lane takes what processor time the others leave, and slows none of them down.
-- What a lane printed is shown when it ends, a failed lane's last: the end of the output is a
-  summary of pytest's, a failure's if there is one.
+- A lane is one run of pytest over whole folders, or over half of a long one. Each lane has its own
+  session fixtures; lanes share only the machine.
+- At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends; lanes
+  that wait for brokers and nodes come first.
+- Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait;
+  it runs with low priority.
+- The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
+  with the summary of a failure, if there is one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TESTS = Path(__file__).parent
 WAITING = {"whole": {"attack", "e2e"}, "contract": {"contract"}}
 HALVED = ("integration",)  # one lane of it would be the longest
 REST = "rest"
-AT_A_TIME = 3  # more of them on two cores, and waits within a test become long
-LEFTOVERS = 5  # niceness
+LANES_MAX = 3  # with more on two cores, waits within a test become long
+REST_NICENESS = 5
 REPORTS = Path("build")
 REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
@@ -43,9 +43,9 @@ class Lane:
 
     Attributes:
         name: of the lane.
-        folders: what it runs, or single files.
-        arguments: for pytest, behind the folders.
-        niceness: how far it stands back behind others.
+        folders: folders or files to run.
+        arguments: of pytest, after the folders.
+        niceness: added to the niceness of this process.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Lane:
     arguments: Sequence[str]
     niceness: int = 0
     process: subprocess.Popen[bytes] = field(init=False)
-    began_s: float = field(init=False)
+    started_s: float = field(init=False)
 
     def start(self) -> None:
-        """Start it; what it prints goes to a file."""
-        self.began_s = time.monotonic()
+        """Start the run; its output goes to a file."""
+        self.started_s = time.monotonic()
         REPORTS.mkdir(exist_ok=True)
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
@@ -69,29 +69,29 @@ class Lane:
 
     @property
     def report(self) -> Path:
-        """What it has printed."""
+        """The file with its output."""
         return REPORTS / f"tests-{self.name}.txt"
 
     @property
     def is_good(self) -> bool:
-        """Whether no test failed; of a lane that has ended."""
+        """Whether no test failed; only for a lane that has ended."""
         return self.process.returncode in {0, NOTHING_SELECTED}
 
     def progress(self) -> str:
-        """How far it is."""
+        """Return the percentage of its tests that have run."""
         found = _PERCENT.findall(self.report.read_bytes())
         return f"{self.name} {int(found[-1]) if found else 0} %"
 
     def show(self) -> None:
-        """Print its report."""
-        took_s = time.monotonic() - self.began_s
+        """Print its output."""
+        took_s = time.monotonic() - self.started_s
         print(f"\n{self.name} lane: {took_s:.0f} s", flush=True)
         sys.stdout.buffer.write(self.report.read_bytes())
         sys.stdout.flush()
 
 
 def lanes(arguments: Sequence[str]) -> list[Lane]:
-    """All of them, with every folder that has tests in one."""
+    """Return the lanes of the suite; together they contain every folder with tests."""
     every = sorted({file.parent.name for file in TESTS.glob("*/test_*.py")})
     lane_of = {folder: name for name, folders in WAITING.items() for folder in folders}
     parts: dict[str, list[str]] = {name: [] for name in (*WAITING, REST)}
@@ -99,14 +99,14 @@ def lanes(arguments: Sequence[str]) -> list[Lane]:
         if folder not in HALVED:
             parts[lane_of.get(folder, REST)].append(f"{TESTS.name}/{folder}")
     whole, *others = [
-        Lane(name, folders, arguments, LEFTOVERS if name == REST else 0)
+        Lane(name, folders, arguments, REST_NICENESS if name == REST else 0)
         for name, folders in parts.items()
     ]
     return [whole, *(lane for name in HALVED for lane in halves(name, arguments)), *others]
 
 
 def halves(folder: str, arguments: Sequence[str]) -> list[Lane]:
-    """The tests of a folder in two lanes, as even as their files are long."""
+    """Return the tests of a folder in two lanes of similar file sizes."""
     files = sorted((TESTS / folder).rglob("test_*.py"), key=lambda file: -file.stat().st_size)
     turns = (files[0::4] + files[3::4], files[1::4] + files[2::4])
     return [
@@ -120,29 +120,29 @@ def halves(folder: str, arguments: Sequence[str]) -> list[Lane]:
 
 
 def run(wanted: Sequence[Lane]) -> int:
-    """Run lanes in parallel; return the exit status, pytest's own of a lane that failed."""
-    to_start = list(wanted)
-    left: list[Lane] = []
+    """Run lanes in parallel; return the exit status, that of a failed lane if one failed."""
+    waiting = list(wanted)
+    running: list[Lane] = []
     failed: list[Lane] = []
     reported_s = time.monotonic()
     try:
-        while to_start or left:
-            while to_start and len(left) < AT_A_TIME:
-                lane = to_start.pop(0)
+        while waiting or running:
+            while waiting and len(running) < LANES_MAX:
+                lane = waiting.pop(0)
                 lane.start()
-                left.append(lane)
+                running.append(lane)
             time.sleep(0.2)
-            for lane in [lane for lane in left if lane.process.poll() is not None]:
-                left.remove(lane)
+            for lane in [lane for lane in running if lane.process.poll() is not None]:
+                running.remove(lane)
                 if lane.is_good:
                     lane.show()
                 else:
                     failed.append(lane)
-            if left and time.monotonic() - reported_s > REPORT_EVERY_S:
+            if running and time.monotonic() - reported_s > REPORT_EVERY_S:
                 reported_s = time.monotonic()
-                print(", ".join(lane.progress() for lane in left), flush=True)
+                print(", ".join(lane.progress() for lane in running), flush=True)
     finally:
-        for lane in left:
+        for lane in running:
             lane.process.terminate()
             lane.process.wait()
     for lane in failed:

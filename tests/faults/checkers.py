@@ -1,4 +1,4 @@
-"""What must be true of the tables after any run: pure checks of what was read back.
+"""Checks what must be true of the tables after any run; pure functions of what was read back.
 
 Rules of this file:
 - No I/O. Each check returns its findings as text. ``tests/unit/harness/test_checkers.py`` tests
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
-Place = TypeVar("Place")
+Partition = TypeVar("Partition")
 EXAMPLES = 3
 NEVER = np.iinfo(np.int64).max
 _SEQUENCE_BITS = 40
@@ -27,14 +27,14 @@ _SEQUENCE_BITS = 40
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The source topic, record by record; arrays of one length.
+    """All records of the source topic; arrays of equal length.
 
     Attributes:
         partitions: of each record.
         sequences: the record's own number within its partition.
         timestamps_ms: Kafka's timestamp, never decreasing within a partition.
-        tables: index of the table that the record belongs to; numbers past the last table are
-            other fates: dead letter, dropped.
+        tables: index of the table that the record belongs to; higher numbers are
+            other destinations: dead letter, dropped.
     """
 
     partitions: Numbers
@@ -55,7 +55,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one table; ``added_at`` is the sequence number of the snapshot that brought them."""
+    """Rows of one table; ``added_at`` is the sequence number of the snapshot that added them."""
 
     partitions: Numbers
     sequences: Numbers
@@ -63,8 +63,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotSeen:
-    """One snapshot: its place in the history and what its summary says.
+class ObservedSnapshot:
+    """One snapshot: its sequence number and its summary.
 
     ``manifest_numbers``: sequence numbers of the manifests that it added.
     """
@@ -77,8 +77,8 @@ class SnapshotSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSeen:
-    """One live manifest entry; ``stored_bytes`` is None when the file is not there."""
+class ObservedFile:
+    """One live manifest entry; ``stored_bytes`` is None if the file does not exist."""
 
     path: str
     size_bytes: int
@@ -86,8 +86,8 @@ class FileSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeSeen:
-    """What one committed announcement says of a source partition: ``start`` to ``end``."""
+class ObservedRange:
+    """One announced range of a source partition, ``start`` to ``end``, with its counts."""
 
     start: int
     end: int
@@ -98,17 +98,17 @@ class RangeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSeen:
-    """One table as an independent reader finds it; snapshots are its ancestry, oldest first."""
+class ObservedTable:
+    """One table as an independent reader reads it; snapshots are its ancestry, oldest first."""
 
     name: str
-    snapshots: tuple[SnapshotSeen, ...]
-    files: tuple[FileSeen, ...]
+    snapshots: tuple[ObservedSnapshot, ...]
+    files: tuple[ObservedFile, ...]
     rows: Rows
 
 
-def findings(log: Log, tables: Sequence[TableSeen]) -> list[str]:
-    """Everything that is wrong; ``tables`` in the order that ``log.tables`` counts in."""
+def findings(log: Log, tables: Sequence[ObservedTable]) -> list[str]:
+    """Return all findings; ``tables`` are in the order of the indices in ``log.tables``."""
     out = []
     for index, table in enumerate(tables):
         expected = log.of(index)
@@ -125,11 +125,11 @@ def findings(log: Log, tables: Sequence[TableSeen]) -> list[str]:
 
 
 def check_rows(log: Log, rows: Rows) -> list[str]:
-    """Each record is a row as often as it is in the log: none missing, none twice, none else."""
+    """Each record is a row as often as it is in the log; there are no other rows."""
     wanted, wanted_counts = np.unique(_keys(log.partitions, log.sequences), return_counts=True)
     found, found_counts = np.unique(_keys(rows.partitions, rows.sequences), return_counts=True)
     keys = np.union1d(wanted, found)
-    excess = _spread(keys, found, found_counts) - _spread(keys, wanted, wanted_counts)
+    excess = _aligned(keys, found, found_counts) - _aligned(keys, wanted, wanted_counts)
     is_known = np.isin(keys, wanted)
     kinds = (
         ("missing", (excess < 0) & is_known),
@@ -143,8 +143,8 @@ def check_rows(log: Log, rows: Rows) -> list[str]:
     ]
 
 
-def check_files(files: Sequence[FileSeen]) -> list[str]:
-    """Each path is in one live entry at most, and the file is there with its size."""
+def check_files(files: Sequence[ObservedFile]) -> list[str]:
+    """Each path is in at most one live entry, and the file exists with its size."""
     counts = Counter(file.path for file in files)
     twice = sorted(path for path, count in counts.items() if count > 1)
     absent = sorted(file.path for file in files if file.stored_bytes is None)
@@ -155,23 +155,23 @@ def check_files(files: Sequence[FileSeen]) -> list[str]:
     return [f"{len(p)} files {kind}, first {p[:EXAMPLES]}" for kind, p in kinds if p]
 
 
-def check_commits(snapshots: Sequence[SnapshotSeen]) -> list[str]:
-    """A round leaves one snapshot at most."""
+def check_commits(snapshots: Sequence[ObservedSnapshot]) -> list[str]:
+    """A round adds at most one snapshot to a table."""
     counts = Counter(s.commit_id for s in snapshots if s.commit_id is not None)
     twice = sorted(commit for commit, count in counts.items() if count > 1)
     return [f"{len(twice)} rounds with two snapshots, first {twice[:EXAMPLES]}"] if twice else []
 
 
-def check_sequence_numbers(snapshots: Sequence[SnapshotSeen]) -> list[str]:
-    """A new manifest has the number of its snapshot; with a lower one, older deletes reach it."""
+def check_sequence_numbers(snapshots: Sequence[ObservedSnapshot]) -> list[str]:
+    """A new manifest has its snapshot's number; with a lower one, older deletes apply to it."""
     wrong = [s.sequence_number for s in snapshots if {*s.manifest_numbers} - {s.sequence_number}]
     return (
         [f"{len(wrong)} snapshots with stale manifests, first {wrong[:EXAMPLES]}"] if wrong else []
     )
 
 
-def check_control_offsets(snapshots: Sequence[SnapshotSeen]) -> list[str]:
-    """Along the ancestry no control partition's offset goes back or disappears."""
+def check_control_offsets(snapshots: Sequence[ObservedSnapshot]) -> list[str]:
+    """Along the ancestry no offset of a control partition decreases or disappears."""
     out, last = [], dict[int, int]()
     for snapshot in snapshots:
         if snapshot.control_offsets is None:
@@ -187,8 +187,8 @@ def check_control_offsets(snapshots: Sequence[SnapshotSeen]) -> list[str]:
     return out[:EXAMPLES]
 
 
-def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen]) -> list[str]:
-    """VTTS never decreases, and its snapshot has every record that is older than it.
+def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[ObservedSnapshot]) -> list[str]:
+    """The VTTS never decreases, and its snapshot contains every older record.
 
     A record with the very millisecond of the VTTS may come later: the log gives one timestamp to
     many records, and reading may stop between two of them.
@@ -216,43 +216,43 @@ def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen])
 
 
 def check_source_offsets(
-    committed: Mapping[Place, int | None], ends: Mapping[Place, int]
+    committed: Mapping[Partition, int | None], ends: Mapping[Partition, int]
 ) -> list[str]:
     """The group has committed exactly the end of each partition of the log."""
     return [
-        f"the group stands at {committed.get(place)} of partition {place}, which ends at {end}"
-        for place, end in ends.items()
-        if committed.get(place) != end
+        f"partition {partition} ends at {end}, but the group committed {committed.get(partition)}"
+        for partition, end in ends.items()
+        if committed.get(partition) != end
     ]
 
 
 def check_ranges(
-    ranges: Mapping[Place, Sequence[RangeSeen]], ends: Mapping[Place, int]
+    ranges: Mapping[Partition, Sequence[ObservedRange]], ends: Mapping[Partition, int]
 ) -> list[str]:
-    """Announced ranges, in their order, lie end to end from 0 to the end of each partition."""
+    """Announced ranges are contiguous, in order, from 0 to the end of each partition."""
     out = []
-    for place, end in ends.items():
+    for partition, end in ends.items():
         at = 0
-        for seen in ranges.get(place, ()):
+        for seen in ranges.get(partition, ()):
             if seen.start != at or seen.end < seen.start:
-                out.append(f"partition {place}: [{seen.start}, {seen.end}) announced at {at}")
+                out.append(f"partition {partition}: [{seen.start}, {seen.end}) announced at {at}")
             at = max(at, seen.end)
         if at != end:
-            out.append(f"partition {place}: announced to {at}, which ends at {end}")
+            out.append(f"partition {partition}: announced to {at}, which ends at {end}")
     return out[:EXAMPLES]
 
 
-def check_accounts(
-    ranges: Iterable[RangeSeen], *, records: int, rows: int, dead_letters: int, dropped: int
+def check_record_counts(
+    ranges: Iterable[ObservedRange], *, records: int, rows: int, dead_letters: int, dropped: int
 ) -> list[str]:
-    """Source = tables + dead letters + dropped, in our counts and in the announced counts.
+    """Source = tables + dead letters + dropped, in the records read and in the announced counts.
 
     Args:
         ranges: every committed announcement.
         records: of the source.
         rows: of all tables.
         dead_letters: on the dead letter topic.
-        dropped: records of the source that belong nowhere.
+        dropped: records of the source that belong to no table.
     """
     seen = list(ranges)
     counts = (
@@ -273,21 +273,21 @@ def check_accounts(
     return out
 
 
-def check_progress(heals: Sequence[tuple[str, int, int]]) -> list[str]:
+def check_progress(recoveries: Sequence[tuple[str, int, int]]) -> list[str]:
     """After each fault the tables received more rows.
 
     Args:
-        heals: what happened, rows in the tables when it was over, and some time later.
+        recoveries: name of the fault, rows when it ended, and rows some time later.
     """
     return [
         f"no progress after {what}: {before} rows, later {after}"
-        for what, before, after in heals
+        for what, before, after in recoveries
         if after <= before
     ]
 
 
 def check_secrets(texts: Mapping[str, bytes], canaries: Sequence[str]) -> list[str]:
-    """No canary is in any text, as it is or as JSON would escape it; the canary is not repeated."""
+    """No text contains a canary; a finding does not repeat the canary."""
     return [
         f"secret {number} is in {where}"
         for where, text in texts.items()
@@ -296,10 +296,10 @@ def check_secrets(texts: Mapping[str, bytes], canaries: Sequence[str]) -> list[s
     ][:EXAMPLES]
 
 
-def check_level(what: str, values: Sequence[float], *, slack: float) -> list[str]:
-    """A series that may swing by ``slack`` but must not grow: medians of its two halves.
+def check_no_growth(what: str, values: Sequence[float], *, slack: float) -> list[str]:
+    """A series may vary by ``slack`` but must not grow: compares the medians of its halves.
 
-    The first quarter is warm-up. Fewer than eight values say nothing, which is a finding too.
+    The first quarter is warm-up. Fewer than eight values are a finding too.
     """
     if len(values) < 8:
         return [f"{what}: {len(values)} values are too few"]
@@ -308,8 +308,8 @@ def check_level(what: str, values: Sequence[float], *, slack: float) -> list[str
     return [f"{what} grows from {early:.0f} to {late:.0f}"] if late > early + slack else []
 
 
-def check_alive(wanted: Mapping[str, int], happened: Mapping[str, int]) -> list[str]:
-    """Enough happened: each thing at least as often as wanted."""
+def check_counts_at_least(wanted: Mapping[str, int], happened: Mapping[str, int]) -> list[str]:
+    """Each event happened at least as often as wanted."""
     return [
         f"{what} happened {happened.get(what, 0)} times of {least}"
         for what, least in wanted.items()
@@ -326,15 +326,15 @@ def _displayed(keys: Numbers) -> list[str]:
     return [f"{key >> _SEQUENCE_BITS}:{key & mask}" for key in keys[:EXAMPLES].tolist()]
 
 
-def _spread(keys: Numbers, some: Numbers, values: Numbers) -> Numbers:
-    """``values`` of ``some`` at their places among ``keys``, which hold them all; else 0."""
+def _aligned(keys: Numbers, some: Numbers, values: Numbers) -> Numbers:
+    """Return ``values`` of ``some`` at their positions in ``keys``; 0 for other keys."""
     out = np.zeros(len(keys), np.int64)
     out[np.searchsorted(keys, some)] = values
     return out
 
 
 def _added_at(log: Log, rows: Rows) -> Numbers:
-    """When each record of the log became readable first; ``NEVER`` when it did not."""
+    """Return the snapshot that first contained each record; ``NEVER`` if there is none."""
     row_keys = _keys(rows.partitions, rows.sequences)
     order = np.lexsort((rows.added_at, row_keys))
     row_keys, added_at = row_keys[order], rows.added_at[order]

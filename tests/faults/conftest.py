@@ -1,4 +1,4 @@
-"""One stack for the faults that leave it standing."""
+"""One stack for all fault tests that leave it running."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from connect.embedded.stack import Stack
-from tests.faults.arena import (
+from tests.faults.payments_stack import PaymentsStack, connector
+from tests.faults.shared_stack import (
     INTERVAL_MS,
     NODE_PROPERTIES,
     RECORDS,
     RECORDS_PER_S,
     WAREHOUSE_MB,
-    Arena,
+    SharedStack,
 )
-from tests.faults.chaos import Field, connector
 
 
 @pytest.fixture(scope="session")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    """A stack whose connector follows a regex, with two tasks and some records committed."""
-    folder, armed = tmp_path_factory.mktemp("arena"), tmp_path_factory.mktemp("armed")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedStack]:
+    """A stack whose connector reads topics by a regex: two tasks, some records committed."""
+    folder, armed = tmp_path_factory.mktemp("stack"), tmp_path_factory.mktemp("armed")
     config = connector(**{"iceberg.control.commit.interval-ms": str(INTERVAL_MS)})
     del config["topics"]
     config["topics.regex"] = "payments(-day-.*)?"
@@ -33,13 +33,13 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-            run = Field(Stack(folder, node_properties=NODE_PROPERTIES))
+            run = PaymentsStack(Stack(folder, node_properties=NODE_PROPERTIES))
             try:
                 run.start(config)
-                made = Arena(run, run.production(RECORDS_PER_S), config, armed, is_small)
-                made.production.start(RECORDS, RECORDS)
-                made.production.finish()
-                run.wait_until_committed(made.production.rows)
+                made = SharedStack(run, run.producer(RECORDS_PER_S), config, armed, is_small)
+                made.producer.start(RECORDS, RECORDS)
+                made.producer.finish()
+                run.wait_until_committed(made.producer.rows)
                 yield made
             finally:
                 run.close()
@@ -49,7 +49,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 def _mount(folder: Path) -> bool:
-    """Whether the folder has become a small file system; only root may do that."""
+    """Mount a small file system on the folder; return whether that was permitted (root)."""
     options = f"size={WAREHOUSE_MB}m"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""Reads log and tables back with clients of their own, in the checkers' form."""
+"""Reads log and tables with separate clients, in the form that the checkers take."""
 
 from __future__ import annotations
 
@@ -24,8 +24,15 @@ from pyiceberg.table import Table
 from connect.model.layout import TopicPartition
 from control_schemas.events import SourceRange
 from control_schemas.headers import decode_headers
-from tests.faults.checkers import FileSeen, Log, RangeSeen, Rows, SnapshotSeen, TableSeen
-from tests.faults.production import fates
+from tests.faults.checkers import (
+    Log,
+    ObservedFile,
+    ObservedRange,
+    ObservedSnapshot,
+    ObservedTable,
+    Rows,
+)
+from tests.faults.payments_producer import destinations
 
 OFFSETS_PREFIX = "kafka.connect.offsets."
 COMMIT_ID = "kafka.connect.commit-id"
@@ -33,13 +40,13 @@ VALID_THROUGH = "kafka.connect.valid-through-ts"
 READ_TIMEOUT_S = 60.0
 POLL_S = 0.2
 _COLUMNS = ("partition", "sequence")
-_LANE = b'{"partition":'
+_PARTITION = b'{"partition":'
 _SEQUENCE = b'"sequence":'
 Ends: TypeAlias = dict[TopicPartition, int]
 
 
-class AnnouncedSeen(NamedTuple):
-    """When records of these partitions were announced, by a task of which layout."""
+class ObservedAnnouncement(NamedTuple):
+    """Time and layout of an announcement, and the partitions of its records."""
 
     at_ms: int
     layout: int
@@ -50,19 +57,19 @@ Taken = TypeVar("Taken")
 
 
 def read_log(bootstrap_servers: str, topics: Iterable[str]) -> tuple[Log, Ends]:
-    """Every record of topics of payments, and where their partitions end."""
+    """Return every record of the topics, and the ends of their partitions."""
     found, ends = _read(bootstrap_servers, topics, _identity)
     records = np.array(found, dtype=np.int64).reshape(-1, 3)
-    lanes, sequences, timestamps_ms = records[:, 0], records[:, 1], records[:, 2]
+    partitions, sequences, timestamps_ms = records[:, 0], records[:, 1], records[:, 2]
     tables = np.zeros(len(records), np.int64)
-    for lane in np.unique(lanes).tolist():
-        chosen = lanes == lane
-        tables[chosen] = fates(lane, sequences[chosen])
-    return Log(lanes, sequences, timestamps_ms, tables), ends
+    for number in np.unique(partitions).tolist():
+        chosen = partitions == number
+        tables[chosen] = destinations(number, sequences[chosen])
+    return Log(partitions, sequences, timestamps_ms, tables), ends
 
 
 def join_logs(logs: Sequence[Log]) -> Log:
-    """Several logs as one; none gives an empty one."""
+    """Return the records of several logs as one log."""
     return Log(
         *(
             np.concatenate([np.zeros(0, np.int64), *(getattr(log, name) for log in logs)])
@@ -71,8 +78,8 @@ def join_logs(logs: Sequence[Log]) -> Log:
     )
 
 
-def read_letters(bootstrap_servers: str, topic: str) -> Rows:
-    """The dead letters: which records they are."""
+def read_dead_letters(bootstrap_servers: str, topic: str) -> Rows:
+    """Return which records are dead letters."""
     found, _ = _read(bootstrap_servers, [topic], _identity)
     dead_letters = np.array(found, dtype=np.int64).reshape(-1, 3)
     return Rows(dead_letters[:, 0], dead_letters[:, 1], np.zeros(len(dead_letters), np.int64))
@@ -80,16 +87,16 @@ def read_letters(bootstrap_servers: str, topic: str) -> Rows:
 
 def read_ranges(
     bootstrap_servers: str, control_topic: str
-) -> tuple[dict[TopicPartition, list[RangeSeen]], bytes]:
-    """What committed announcements say of source partitions, in their order; all bytes of it."""
+) -> tuple[dict[TopicPartition, list[ObservedRange]], bytes]:
+    """Return the announced source ranges in their order, and the bytes of all events."""
 
     def ranges(message: Message) -> tuple[bytes, tuple[SourceRange, ...]]:
         return message.value(), decode_headers(message.headers()).ranges or ()
 
     found, _ = _read(bootstrap_servers, [control_topic], ranges)
-    out: dict[TopicPartition, list[RangeSeen]] = {}
+    out: dict[TopicPartition, list[ObservedRange]] = {}
     for r in (r for _, reported in found for r in reported):
-        seen = RangeSeen(
+        seen = ObservedRange(
             r.start_offset,
             r.end_offset,
             r.records_read,
@@ -101,26 +108,26 @@ def read_ranges(
     return out, b"\n".join(value for value, _ in found)
 
 
-def read_announced(bootstrap_servers: str, control_topic: str) -> list[AnnouncedSeen]:
-    """Which partitions' records were announced when, and under which layout, in their order."""
+def read_announced(bootstrap_servers: str, control_topic: str) -> list[ObservedAnnouncement]:
+    """Return time, layout and partitions of all announcements with records, in order."""
 
-    def announced(message: Message) -> AnnouncedSeen:
+    def announced(message: Message) -> ObservedAnnouncement:
         headers = decode_headers(message.headers())
         places = (
             TopicPartition(r.topic, r.partition) for r in headers.ranges or () if r.records_read
         )
-        return AnnouncedSeen(message.timestamp()[1], headers.layout or 0, tuple(places))
+        return ObservedAnnouncement(message.timestamp()[1], headers.layout or 0, tuple(places))
 
     found, _ = _read(bootstrap_servers, [control_topic], announced)
     return [seen for seen in found if seen.places]
 
 
 def _identity(message: Message) -> tuple[int, int, int]:
-    """Lane, number in it and timestamp of a payment, also of one that is cut off."""
+    """Return partition, number in it and timestamp of a payment, also of a truncated one."""
     value = message.value()
     start = value.index(_SEQUENCE) + len(_SEQUENCE)
-    lane = int(value[len(_LANE) : start - len(_SEQUENCE) - 1])
-    return lane, int(value[start : value.index(b",", start)]), message.timestamp()[1]
+    partition = int(value[len(_PARTITION) : start - len(_SEQUENCE) - 1])
+    return partition, int(value[start : value.index(b",", start)]), message.timestamp()[1]
 
 
 def _read(
@@ -155,7 +162,7 @@ def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -
     left = {tp for tp, end in ends.items() if end}
     moved_s = time.monotonic()
     while left:
-        messages = consumer.consume(10_000, POLL_S)  # it waits for so many, or that long
+        messages = consumer.consume(10_000, POLL_S)  # returns after so many messages, or this time
         moved_s = time.monotonic() if messages else moved_s
         is_late = time.monotonic() - moved_s > READ_TIMEOUT_S
         assert not is_late, f"nothing more was read, partitions end at {ends}"
@@ -172,8 +179,8 @@ def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -
 
 def read_tables(
     catalog_name: str, properties: Mapping[str, str], names: Sequence[str], *, rows: bool = True
-) -> list[TableSeen]:
-    """These tables with PyIceberg, whole or without rows; an absent one has nothing in it."""
+) -> list[ObservedTable]:
+    """Read tables with PyIceberg, with or without rows; a missing table is empty."""
     catalog = load_catalog(catalog_name, **properties)
     try:
         return [_read_table(catalog, name, rows=rows) for name in names]
@@ -181,11 +188,11 @@ def read_tables(
         catalog.close()
 
 
-def _read_table(catalog: Any, name: str, *, rows: bool) -> TableSeen:
+def _read_table(catalog: Any, name: str, *, rows: bool) -> ObservedTable:
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
-        return TableSeen(name, (), (), _rows([]))
+        return ObservedTable(name, (), (), _rows([]))
     by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
     chain, head = [], table.current_snapshot()
     while head is not None:
@@ -195,11 +202,11 @@ def _read_table(catalog: Any, name: str, *, rows: bool) -> TableSeen:
     for manifest in chain[0].manifests(table.io) if chain else ():
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             path, size_bytes = entry.data_file.file_path, entry.data_file.file_size_in_bytes
-            files.append(FileSeen(path, size_bytes, _stored_bytes(path)))
+            files.append(ObservedFile(path, size_bytes, _stored_bytes(path)))
             added_at[path] = by_id[entry.snapshot_id].sequence_number
     snapshots = tuple(_snapshot(s, table) for s in reversed(chain))
     found = _scan(table, added_at) if rows else _rows([])
-    return TableSeen(name, snapshots, tuple(files), found)
+    return ObservedTable(name, snapshots, tuple(files), found)
 
 
 def _stored_bytes(path: str) -> int | None:
@@ -209,11 +216,11 @@ def _stored_bytes(path: str) -> int | None:
         return None
 
 
-def _snapshot(snapshot: Any, table: Table) -> SnapshotSeen:
+def _snapshot(snapshot: Any, table: Table) -> ObservedSnapshot:
     summary = snapshot.summary.additional_properties
     offsets = [json.loads(v) for k, v in summary.items() if k.startswith(OFFSETS_PREFIX)]
     given = summary.get(VALID_THROUGH)
-    return SnapshotSeen(
+    return ObservedSnapshot(
         snapshot.sequence_number,
         summary.get(COMMIT_ID),
         {int(p): offset for p, offset in offsets[0].items()} if offsets else None,
@@ -227,7 +234,7 @@ def _snapshot(snapshot: Any, table: Table) -> SnapshotSeen:
 
 
 def _scan(table: Table, added_at: Mapping[str, int]) -> Rows:
-    """The rows as PyIceberg's scan gives them, file by file."""
+    """Return the rows of PyIceberg's scan, file by file."""
     scan = table.scan(selected_fields=_COLUMNS)
     reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
     return _rows(

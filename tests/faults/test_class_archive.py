@@ -31,8 +31,8 @@ session.close()
 READ_MAX = 1_000  # of 17,500; 420 were measured, most of them of a compiler in an old format
 
 
-def test_a_session_maps_the_archive_that_was_made(tmp_path: Path) -> None:
-    """The JVM takes it, and hardly a class is read from a jar."""
+def test_a_session_loads_its_classes_from_the_archive(tmp_path: Path) -> None:
+    """The JVM maps the archive and reads few classes from jars."""
     cache = tmp_path / "cache"
     cache.mkdir()
     (cache / "jars").symlink_to(cache_dir() / "jars")

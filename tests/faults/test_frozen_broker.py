@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connect.embedded.stack import Stack
-from tests.faults.chaos import NODE
+from tests.faults.payments_stack import NODE
 from tests.support.running_stack import RunningStack, numbered
 
 pytestmark = [
@@ -23,7 +23,7 @@ pytestmark = [
 CONNECTORS = 4
 BATCH = 50
 # longer than the first attempt to take over a transactional id, shorter than the second: the unit
-# has reported that it fails, and tries again by itself; a worker needs longer until it tries first
+# has reported a failure and retries; a worker needs longer until its first attempt
 FROZEN_S = {
     "coordinator": float(os.environ.get("FAULT_FROZEN_S", "50")),
     "worker": float(os.environ.get("FAULT_FROZEN_WORKER_S", "70")),
@@ -32,7 +32,7 @@ FROZEN_S = {
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningStack]:
-    """A stack of its own: its broker is frozen."""
+    """A stack for this module only, because its broker is frozen."""
     stack = Stack(tmp_path / "stack", node_properties=NODE)
     made: RunningStack | None = None
     try:
@@ -48,10 +48,10 @@ def running(tmp_path: Path) -> Iterator[RunningStack]:
 
 
 @pytest.mark.parametrize("victim", FROZEN_S)
-def test_every_connector_moves_again_after_the_broker_froze(
+def test_every_connector_continues_after_the_broker_was_frozen(
     running: RunningStack, victim: str
 ) -> None:
-    """No unit runs twice or not at all while its connector is RUNNING; no operator is needed."""
+    """No unit runs twice, and none is missing, while its connector is RUNNING."""
     topics = {f"frozen{n}": running.topic("frozen") for n in range(CONNECTORS)}
     for name, topic in topics.items():
         running.table(f"db.{name}")
@@ -70,7 +70,7 @@ def test_every_connector_moves_again_after_the_broker_froze(
 
 
 def config(running: RunningStack, name: str, topic: str) -> dict[str, str]:
-    """One table, fast rounds."""
+    """Return a configuration with one table and a short commit interval."""
     catalog = running.stack.catalog_properties
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",

@@ -1,4 +1,4 @@
-"""SIGKILL to worker, coordinator, node and broker at random moments while records move.
+"""SIGKILL to worker, coordinator, node and broker at random moments while records are produced.
 
 ``FAULT_RECORDS``, ``FAULT_SEEDS`` (how many) and ``FAULT_FIRST_SEED`` set the size of a run.
 """
@@ -13,72 +13,72 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.chaos import SEEDS, Field, connector, field
-from tests.faults.production import Production
+from tests.faults.payments_producer import PaymentsProducer
+from tests.faults.payments_stack import SEEDS, PaymentsStack, connector, payments_stack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 
 RECORDS = int(os.environ.get("FAULT_RECORDS", "2000000"))
 VICTIMS = ("worker", "coordinator", "node", "broker")
-BLOWS_EACH = 2
+KILLS_EACH = 2
 RECORDS_PER_S = 40_000
-# most blows hit a stack that has recovered; the rest hit one that is about to
+# most kills hit a stack that has recovered, the others one that recovers
 RECOVERED_SHARE = 0.6
 
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_record_is_there_once_after_kills(
+def test_kills_lose_and_duplicate_no_record(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """0 lost, 0 twice, offsets and VTTS never back, no process left, no manual step."""
-    chance = random.Random(seed)
+    """Offsets and VTTS never decrease, no process is left, and no manual step is needed."""
+    rng = random.Random(seed)
     began_s = time.monotonic()
-    with field(tmp_path / "state", connector()) as run:
-        production = run.production(RECORDS_PER_S)
+    with payments_stack(tmp_path / "state", connector()) as run:
+        producer = run.producer(RECORDS_PER_S)
         try:
-            strike_all(run, production, chance)
+            kill_all(run, producer, rng)
             last_s = time.monotonic()
-            production.finish()
-            first_s = run.wait_until_committed(production.rows)
+            producer.finish()
+            first_s = run.wait_until_committed(producer.rows)
         finally:
-            production.stop()
+            producer.request_stop()
         done_s = time.monotonic()
-        left = run.left_processes()
-        verdict = run.verdict()
-    assert not verdict.wrong
-    assert verdict.records >= RECORDS
+        left = run.orphan_processes()
+        result = run.check_result()
+    assert not result.findings
+    assert result.records >= RECORDS
     assert not left
-    assert_alive(run)
+    assert_kills_hit_running_work(run)
     with capsys.disabled():
         print(
-            f"\nkills: seed {seed}, {dict(Counter(blow.victim for blow in run.blows))} in "
+            f"\nkills: seed {seed}, {dict(Counter(kill.victim for kill in run.kills))} in "
             f"{last_s - began_s:.0f} s; after the last moving again in {first_s - last_s:.0f} s, "
-            f"all committed in {done_s - last_s:.0f} s; {verdict}; "
+            f"all committed in {done_s - last_s:.0f} s; {result}; "
             f"{time.monotonic() - began_s:.0f} s in all"
         )
 
 
-def strike_all(run: Field, production: Production, chance: random.Random) -> None:
-    """Kill each victim as often as it is due, in random order, at random moments."""
-    victims = list(VICTIMS) * BLOWS_EACH
-    chance.shuffle(victims)
+def kill_all(run: PaymentsStack, producer: PaymentsProducer, rng: random.Random) -> None:
+    """Kill each victim ``KILLS_EACH`` times, in random order, at random moments."""
+    victims = list(VICTIMS) * KILLS_EACH
+    rng.shuffle(victims)
     share = RECORDS // (len(victims) + 1)
-    production.start(RECORDS, share)
+    producer.start(RECORDS, share)
     run.wait_until(run.committed, "the first commit")
     for number, victim in enumerate(victims, start=2):
-        if chance.random() < RECOVERED_SHARE:
+        if rng.random() < RECOVERED_SHARE:
             before = run.committed()
             run.wait_until(lambda before=before: run.committed() > before, "progress after a kill")
-        time.sleep(chance.uniform(0, 4))
-        run.strike(victim, production.sent)
-        production.allow(share * number)
+        time.sleep(rng.uniform(0, 4))
+        run.kill(victim, producer.sent)
+        producer.allow(share * number)
 
 
-def assert_alive(run: Field) -> None:
-    """The chaos was real: every kind of kill often enough, all of them while records moved."""
-    counts = Counter(blow.victim for blow in run.blows)
-    assert all(counts[victim] >= BLOWS_EACH for victim in VICTIMS)
-    assert all(0 < blow.sent < RECORDS for blow in run.blows)
-    assert all(blow.committed < RECORDS for blow in run.blows)
-    assert run.blows[-1].committed > run.blows[0].committed > 0
+def assert_kills_hit_running_work(run: PaymentsStack) -> None:
+    """Each process was killed often enough, and always while records were produced."""
+    counts = Counter(kill.victim for kill in run.kills)
+    assert all(counts[victim] >= KILLS_EACH for victim in VICTIMS)
+    assert all(0 < kill.sent < RECORDS for kill in run.kills)
+    assert all(kill.committed < RECORDS for kill in run.kills)
+    assert run.kills[-1].committed > run.kills[0].committed > 0

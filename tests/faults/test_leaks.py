@@ -1,4 +1,4 @@
-"""Hundreds of reads in one worker's session: threads, handles and memory stay level.
+"""Hundreds of reads in one worker's session: threads, handles and memory do not grow.
 
 ``FAULT_READS`` sets the number of reads: thousands for a nightly run, at least 160. Spark's pools
 start a thread per use until they are full, so the first quarter of the samples does not count.
@@ -15,7 +15,7 @@ import pytest
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.faults.checkers import check_level
+from tests.faults.checkers import check_no_growth
 from tests.support.processes import arguments
 from tests.support.stack import Topics
 from worker.spark.session import Session
@@ -39,13 +39,13 @@ JVM_SLACK_MB = 64  # the heap swings by collections
 
 
 @pytest.mark.timeout(READS * 5 + 300)
-def test_reads_leave_nothing_behind(
+def test_reads_leak_no_threads_handles_or_memory(
     spark_session: Session,
     topics: Topics,
     kafka_properties: dict[str, str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each read is a streaming query with callbacks from the JVM; what it takes it gives back."""
+    """Each read is a streaming query with callbacks from the JVM, and releases what it used."""
     topic = topics.create("leaks")
     admin = KafkaAdmin(kafka_properties)
     python, jvm = (
@@ -58,7 +58,7 @@ def test_reads_leave_nothing_behind(
         ("partition", "offset", "value"),
         pool="leaks",
     )
-    feed(kafka_properties, topic)
+    produce(kafka_properties, topic)
     start = {TopicPartition(topic, 0): 0}
     counted: list[int] = []
     series: dict[str, list[float]] = {name: [] for name in SLACK}
@@ -73,10 +73,12 @@ def test_reads_leave_nothing_behind(
             series["handles of the JVM"].append(jvm.num_fds())
             series["threads of the JVM"].append(jvm.num_threads())
             series["Python MB"].append(python.memory_info().rss / MEGABYTE)
-            series["connections"].append(connections())
+            series["connections"].append(connection_count())
             series["heap MB of the JVM"].append(heap_mb(spark_session))
     admin.close()
-    wrong = [w for name, seen in series.items() for w in check_level(name, seen, slack=SLACK[name])]
+    wrong = [
+        w for name, seen in series.items() for w in check_no_growth(name, seen, slack=SLACK[name])
+    ]
     assert not wrong
     assert counted == [3] * READS
     assert not list(spark_session.folder.glob("query-*"))
@@ -97,8 +99,8 @@ SLACK = {
 }
 
 
-def feed(kafka_properties: dict[str, str], topic: str) -> None:
-    """Three records."""
+def produce(kafka_properties: dict[str, str], topic: str) -> None:
+    """Produce three records."""
     from confluent_kafka import Producer
 
     producer = Producer({**kafka_properties, "log_level": 0})
@@ -108,17 +110,17 @@ def feed(kafka_properties: dict[str, str], topic: str) -> None:
 
 
 def is_spark(process: psutil.Process) -> bool:
-    """Whether it is the JVM of the session, and not the broker."""
+    """Return whether this is the JVM of the session and not the broker."""
     return any("spark" in argument for argument in arguments(process))
 
 
-def connections() -> int:
-    """Connections between py4j's two sides, those from the JVM into Python included."""
+def connection_count() -> int:
+    """Return the number of TCP connections, with those from the JVM into Python."""
     return len(psutil.Process().net_connections("tcp"))
 
 
 def heap_mb(session: Session) -> float:
-    """Heap in use after a collection."""
+    """Return the used heap after a garbage collection, in MB."""
     runtime = session.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
     runtime.gc()
     return float(runtime.totalMemory() - runtime.freeMemory()) / MEGABYTE

@@ -1,3 +1,5 @@
+"""A node whose broker is stopped or restarted."""
+
 import threading
 from collections.abc import Iterator
 
@@ -19,8 +21,8 @@ def node(tmp_path_factory: pytest.TempPathFactory, own_broker: Broker) -> Iterat
     made.close()
 
 
-def test_a_node_waits_for_its_broker_and_says_so(own_broker: Broker, node: RunningNode) -> None:
-    """503 with a JSON body while starting, healthy once the broker is there."""
+def test_a_node_reports_that_it_waits_for_its_broker(own_broker: Broker, node: RunningNode) -> None:
+    """503 with a JSON body while starting; healthy once the broker runs."""
     own_broker.stop()
     node.launch()
     (starting,) = node.wait_until(lambda: (answer := node.health()) is not None and [answer])
@@ -32,17 +34,17 @@ def test_a_node_waits_for_its_broker_and_says_so(own_broker: Broker, node: Runni
     assert node.call("GET", "/connectors").json() == []
 
 
-def test_a_node_that_waits_for_its_broker_can_be_ended(
+def test_a_node_that_waits_for_its_broker_ends_on_sigterm(
     own_broker: Broker, node: RunningNode
 ) -> None:
-    """SIGTERM while starting: status 0, within the grace."""
+    """It ends with status 0 within the grace period."""
     own_broker.stop()
     node.launch()
     node.wait_until(lambda: (answer := node.health()) is not None and [answer])
     assert node.end() == 0
 
 
-def test_changes_and_connectors_outlive_a_broker_restart(
+def test_changes_and_connectors_survive_a_broker_restart(
     own_broker: Broker, node: RunningNode
 ) -> None:
     """A change sent while the broker is down is answered after its start; tasks keep running."""

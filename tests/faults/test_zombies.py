@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.faults.arena import Arena
-from tests.faults.chaos import NAME, TABLES, TOPIC
+from tests.faults.duplicate_processes import DuplicateProcess, duplicate_process
+from tests.faults.payments_stack import NAME, TABLES, TOPIC
 from tests.faults.readback import read_tables
-from tests.faults.rivals import Rival, rival
+from tests.faults.shared_stack import SharedStack
 
 pytestmark = [
     pytest.mark.kafka,
@@ -39,7 +39,7 @@ BALLAST_STEP = 1024 * 1024
 
 @contextmanager
 def frozen(pid: int | None) -> Iterator[None]:
-    """The process and all that it started do nothing while the block runs."""
+    """Freeze the process and its descendants while the block runs."""
     assert pid is not None
     stopped = freeze(pid)
     try:
@@ -61,9 +61,9 @@ def freeze(pid: int) -> list[psutil.Process]:
     return every
 
 
-def metric(arena: Arena, name: str, **labels: str) -> float:
+def metric(shared: SharedStack, name: str, **labels: str) -> float:
     """Sum of a metric of the node over the series with these labels."""
-    text = httpx.get(f"{arena.run.stack.rest_url}/metrics", timeout=60).text
+    text = httpx.get(f"{shared.run.stack.rest_url}/metrics", timeout=60).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)
@@ -72,148 +72,168 @@ def metric(arena: Arena, name: str, **labels: str) -> float:
     )
 
 
-def fenced(arena: Arena) -> float:
-    """How often something of the node's was fenced."""
-    return metric(arena, "task_failures_total", connector=NAME, code="fenced")
+def fenced_count(shared: SharedStack) -> float:
+    """Return how often a unit of the node was fenced."""
+    return metric(shared, "task_failures_total", connector=NAME, code="fenced")
 
 
-def snapshots(arena: Arena) -> int:
-    """Snapshots of the first table."""
-    (table,) = read_tables("demo", arena.run.stack.catalog_properties, TABLES[:1], rows=False)
+def snapshot_count(shared: SharedStack) -> int:
+    """Return the number of snapshots of the first table."""
+    (table,) = read_tables("demo", shared.run.stack.catalog_properties, TABLES[:1], rows=False)
     return len(table.snapshots)
 
 
-def test_a_coordinator_frozen_in_a_commit_comes_back_as_a_zombie(
-    arena: Arena, tmp_path: Path
+def test_a_coordinator_frozen_in_a_commit_is_fenced_when_it_continues(
+    shared: SharedStack, tmp_path: Path
 ) -> None:
-    """Another one commits many rounds meanwhile: the commit that was prepared is rejected."""
-    run = arena.run
-    with arena.fault("a frozen coordinator"), rival(run, "coordinator", tmp_path) as other:
-        before = fenced(arena)
-        arena.arm("C9", f"delay:{HOLD_MS}")
-        arena.wait_until_hit("C9")
+    """Another coordinator commits many rounds meanwhile; the prepared commit is rejected."""
+    run = shared.run
+    with (
+        shared.fault("a frozen coordinator"),
+        duplicate_process(run, "coordinator", tmp_path) as other,
+    ):
+        before = fenced_count(shared)
+        shared.arm("C9", f"delay:{HOLD_MS}")
+        shared.wait_until_hit("C9")
         with frozen(run.pid("coordinator")):
-            other.begin(arena.config)
-            was = snapshots(arena)
-            run.wait_until(lambda: snapshots(arena) >= was + ROUNDS_FROZEN, "rounds of the other")
-        run.wait_until(lambda: fenced(arena) > before, "the zombie's fencing")
+            other.start_unit(shared.config)
+            was = snapshot_count(shared)
+            run.wait_until(
+                lambda: snapshot_count(shared) >= was + ROUNDS_FROZEN, "rounds of the other"
+            )
+        run.wait_until(lambda: fenced_count(shared) > before, "the zombie's fencing")
         other.wait_until("state", state="FAILED", code="fenced")
 
 
-def test_a_worker_frozen_in_a_transaction_comes_back_as_a_zombie(
-    arena: Arena, tmp_path: Path
+def test_a_worker_frozen_in_a_transaction_is_fenced_when_it_continues(
+    shared: SharedStack, tmp_path: Path
 ) -> None:
-    """Another one runs its tasks meanwhile: it is fenced, nothing of its transaction is seen."""
-    run = arena.run
-    with arena.fault("a frozen worker"), rival(run, "worker", tmp_path) as other:
-        before, count = fenced(arena), len(other.layout().tasks)
-        arena.arm("W8", f"delay:{HOLD_MS}")
-        arena.wait_until_hit("W8")
+    """Another worker runs its tasks meanwhile; no part of the transaction becomes visible."""
+    run = shared.run
+    with shared.fault("a frozen worker"), duplicate_process(run, "worker", tmp_path) as other:
+        before, count = fenced_count(shared), len(other.layout().tasks)
+        shared.arm("W8", f"delay:{HOLD_MS}")
+        shared.wait_until_hit("W8")
         with frozen(run.pid("worker")):
-            begin_tasks(arena, other)
-            was = snapshots(arena)
+            start_tasks(shared, other)
+            was = snapshot_count(shared)
             run.wait_until(
-                lambda: snapshots(arena) >= was + ROUNDS_OF_THE_OTHER, "rounds of the other"
+                lambda: snapshot_count(shared) >= was + ROUNDS_OF_THE_OTHER, "rounds of the other"
             )
         run.wait_until(
-            lambda: fenced(arena) >= before + count, "fencing of every task of the zombie"
+            lambda: fenced_count(shared) >= before + count, "fencing of every task of the zombie"
         )
         other.wait_until_fenced(range(count))
 
 
-def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
-    """The node kills a worker and its children after a long silence and starts another."""
-    run = arena.run
-    with silence_limit(arena, SILENCE_MS), arena.fault("a worker that stays frozen"):
+def test_a_worker_that_stays_frozen_is_killed_and_replaced(shared: SharedStack) -> None:
+    """After a long silence the node kills the worker with its children, and starts another one."""
+    run = shared.run
+    with silence_limit(shared, SILENCE_MS), shared.fault("a worker that stays frozen"):
         old = run.wait_until(lambda: run.pid("worker"), "a worker")
-        arena.arm("W8", f"delay:{HOLD_MS}")
-        arena.wait_until_hit("W8")
+        shared.arm("W8", f"delay:{HOLD_MS}")
+        shared.wait_until_hit("W8")
         stopped = freeze(old)
         run.wait_until(lambda: not psutil.pid_exists(old), "its death")
         run.wait_until(lambda: run.pid("worker") not in {None, old}, "a worker in its place")
         assert not psutil.wait_procs(stopped, timeout=60)[1]
 
 
-def test_a_layout_changes_while_the_old_one_runs_twice(arena: Arena, tmp_path: Path) -> None:
-    """No task of the old layout writes, neither in a second worker nor after a freeze."""
-    run = arena.run
-    with arena.fault("an old layout run twice"), rival(run, "worker", tmp_path) as other:
+def test_no_task_of_an_old_layout_writes_after_a_layout_change(
+    shared: SharedStack, tmp_path: Path
+) -> None:
+    """Neither tasks in a second worker nor tasks that were frozen."""
+    run = shared.run
+    with (
+        shared.fault("an old layout run twice"),
+        duplicate_process(run, "worker", tmp_path) as other,
+    ):
         with frozen(run.pid("worker")):
-            count = begin_tasks(arena, other)
-            was = snapshots(arena)
-            run.wait_until(lambda: snapshots(arena) > was, "a round of the other")
-            with tasks_max(arena, "1"):
+            count = start_tasks(shared, other)
+            was = snapshot_count(shared)
+            run.wait_until(lambda: snapshot_count(shared) > was, "a round of the other")
+            with tasks_max(shared, "1"):
                 other.wait_until_fenced(range(count))
         run.wait_until(
-            lambda: states(arena) == ["RUNNING"] * count, "the tasks of the newest layout"
+            lambda: states(shared) == ["RUNNING"] * count, "the tasks of the newest layout"
         )
 
 
-def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
-    """The worker that starts later fences the other; both write, and no record is duplicated."""
-    with arena.fault("two workers of one task"), rival(arena.run, "worker", tmp_path) as other:
+def test_of_two_workers_with_one_task_the_later_one_fences_the_other(
+    shared: SharedStack, tmp_path: Path
+) -> None:
+    """Both write, and no record is duplicated."""
+    with (
+        shared.fault("two workers of one task"),
+        duplicate_process(shared.run, "worker", tmp_path) as other,
+    ):
         for _ in range(LAPS):
-            before = fenced(arena)
-            other.begin(arena.config, 0)
-            arena.run.wait_until(
-                lambda before=before: fenced(arena) > before, "fencing of the first"
+            before = fenced_count(shared)
+            other.start_unit(shared.config, 0)
+            shared.run.wait_until(
+                lambda before=before: fenced_count(shared) > before, "fencing of the first"
             )
             other.wait_until_fenced([0])
 
 
-def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> None:
-    """It takes the id from its owner, fails because its layout is old, and reads no offset."""
-    run = arena.run
-    with arena.fault("a task of an old layout"), rival(run, "worker", tmp_path) as other:
+def test_a_worker_with_an_old_layout_reads_no_record(shared: SharedStack, tmp_path: Path) -> None:
+    """It takes the transactional id from its owner, then fails because its layout is old."""
+    run = shared.run
+    with (
+        shared.fault("a task of an old layout"),
+        duplicate_process(run, "worker", tmp_path) as other,
+    ):
         old = other.layout()
-        with tasks_max(arena, "1"):
+        with tasks_max(shared, "1"):
             run.wait_until(lambda: other.layout().number > old.number, "the new layout")
-            run.wait_until(lambda: states(arena) == ["RUNNING"], "its task")
+            run.wait_until(lambda: states(shared) == ["RUNNING"], "its task")
             for task in range(len(old.tasks)):
-                before = fenced(arena)
-                other.begin(arena.config, task, old)
+                before = fenced_count(shared)
+                other.start_unit(shared.config, task, old)
                 other.wait_until("state", state="FAILED", code="layout_superseded", task=task)
-                if task == 0:  # the one that the new layout has too
-                    run.wait_until(lambda before=before: fenced(arena) > before, "its fencing")
+                if task == 0:  # the new layout has this task too
+                    run.wait_until(
+                        lambda before=before: fenced_count(shared) > before, "its fencing"
+                    )
 
 
-def test_a_paused_broker(arena: Arena) -> None:
-    """After twenty seconds without an answer the stack recovers without an operator."""
-    with arena.fault("a paused broker"):
-        broker = arena.run.stack.broker
+def test_the_stack_recovers_after_the_broker_was_paused(shared: SharedStack) -> None:
+    """No operator is needed after twenty seconds without an answer."""
+    with shared.fault("a paused broker"):
+        broker = shared.run.stack.broker
         assert broker is not None
         with frozen(broker.pid):
             time.sleep(BROKER_PAUSE_S)
 
 
-def test_sigterm_in_the_middle(arena: Arena) -> None:
-    """The node drains within its grace and ends with 0; a new one continues."""
-    run = arena.run
-    with arena.fault("SIGTERM"):
+def test_a_node_drains_on_sigterm_and_the_next_one_continues(shared: SharedStack) -> None:
+    """It ends with status 0 within its grace period."""
+    run = shared.run
+    with shared.fault("SIGTERM"):
         node = run.stack._node
         assert node is not None
         node.signal(signal.SIGTERM)
         deadline_s = time.monotonic() + TERM_WAIT_S
         while node.is_running:
-            assert time.monotonic() < deadline_s, run.reported()
+            assert time.monotonic() < deadline_s, run.diagnostics()
             time.sleep(0.05)
         assert node.returncode == 0
         run.stack.start_node()
         run.stack.wait_for_node()
 
 
-def test_a_full_disk(arena: Arena) -> None:
-    """No file can be written: tried again, said so, and over when there is room again."""
-    if not arena.is_small:
-        pytest.skip("the warehouse is no file system of its own: mount is not permitted")
-    run = arena.run
+def test_tasks_retry_while_the_disk_is_full(shared: SharedStack) -> None:
+    """No file can be written; the metric counts retries; writing continues when space is free."""
+    if not shared.is_small:
+        pytest.skip("the warehouse has no separate file system: mount is not permitted")
+    run = shared.run
     ballast = run.stack.state_dir / "warehouse" / "ballast"
-    with arena.fault("a full disk"):
-        before = metric(arena, "task_retries_total", connector=NAME)
+    with shared.fault("a full disk"):
+        before = metric(shared, "task_retries_total", connector=NAME)
         try:
-            fill(ballast)
+            fill_file_system(ballast)
             run.wait_until(
-                lambda: metric(arena, "task_retries_total", connector=NAME) > before,
+                lambda: metric(shared, "task_retries_total", connector=NAME) > before,
                 "a task that tries again",
             )
             rows = run.committed()
@@ -223,9 +243,9 @@ def test_a_full_disk(arena: Arena) -> None:
             ballast.unlink(missing_ok=True)
 
 
-def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
-    """The stalled partition is reported; after the transaction every record is there once."""
-    run = arena.run
+def test_a_hanging_transaction_of_another_producer_is_reported(shared: SharedStack) -> None:
+    """The metric reports the stalled partition; after the transaction no record is missing."""
+    run = shared.run
     foreign = Producer(
         {
             "bootstrap.servers": run.stack.bootstrap_servers,
@@ -234,79 +254,79 @@ def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
             "log_level": 0,
         }
     )
-    run.put({**arena.config, "icefloe.lso.stalled.ms": STALL_MS})
+    run.put({**shared.config, "icefloe.lso.stalled.ms": STALL_MS})
     try:
-        with arena.fault("a hanging transaction"):
-            assert metric(arena, "lso_stalled", connector=NAME) == 0
+        with shared.fault("a hanging transaction"):
+            assert metric(shared, "lso_stalled", connector=NAME) == 0
             foreign.init_transactions(60)
             foreign.begin_transaction()
-            foreign.produce(TOPIC, b"nothing that anybody may read", partition=0)
+            foreign.produce(TOPIC, b"uncommitted", partition=0)
             assert foreign.flush(60) == 0
             try:
                 run.wait_until(
-                    lambda: metric(arena, "lso_stalled", connector=NAME) == 1,
+                    lambda: metric(shared, "lso_stalled", connector=NAME) == 1,
                     "the alarm",
                 )
             finally:
                 foreign.abort_transaction(60)
             run.wait_until(
-                lambda: metric(arena, "lso_stalled", connector=NAME) == 0,
+                lambda: metric(shared, "lso_stalled", connector=NAME) == 0,
                 "the end of the alarm",
             )
     finally:
-        run.put(arena.config)
+        run.put(shared.config)
 
 
-def states(arena: Arena) -> list[str]:
+def states(shared: SharedStack) -> list[str]:
     """Return the states of the tasks in the REST status."""
-    return [task["state"] for task in arena.run.status()["tasks"]]
+    return [task["state"] for task in shared.run.status()["tasks"]]
 
 
-def begin_tasks(arena: Arena, other: Rival) -> int:
-    """Let the other worker run every task; how many there are."""
+def start_tasks(shared: SharedStack, other: DuplicateProcess) -> int:
+    """Start every task in the other worker; return their number."""
     count = len(other.layout().tasks)
     for task in range(count):
-        other.begin(arena.config, task)
+        other.start_unit(shared.config, task)
         other.wait_until("state", state="RUNNING", task=task)
     return count
 
 
 @contextmanager
-def tasks_max(arena: Arena, count: str) -> Iterator[None]:
-    """Another number of tasks while the block runs."""
-    arena.run.put({**arena.config, "tasks.max": count})
+def tasks_max(shared: SharedStack, count: str) -> Iterator[None]:
+    """Set ``tasks.max`` while the block runs."""
+    shared.run.put({**shared.config, "tasks.max": count})
     try:
         yield
     finally:
-        arena.run.put(arena.config)
+        shared.run.put(shared.config)
 
 
 @contextmanager
-def silence_limit(arena: Arena, limit_ms: str) -> Iterator[None]:
-    """A node that waits only so long for a sign of life, while the block runs."""
-    properties = arena.run.stack._node_properties
+def silence_limit(shared: SharedStack, limit_ms: str) -> Iterator[None]:
+    """Run a node with this silence limit for its children while the block runs."""
+    properties = shared.run.stack._node_properties
     name = "icefloe.child.silence.max.ms"
     before = properties[name]
     try:
         properties[name] = limit_ms
-        restart_node(arena)
+        restart_node(shared)
         yield
     finally:
         properties[name] = before
-        restart_node(arena)
+        restart_node(shared)
 
 
-def restart_node(arena: Arena) -> None:
-    """End the node in order and start one with the properties as they are now."""
-    stack = arena.run.stack
+def restart_node(shared: SharedStack) -> None:
+    """Stop the node and start one with the present properties."""
+    stack = shared.run.stack
     assert stack._node is not None
     stack._node.stop(timeout_ms=int(TERM_WAIT_S * 1000))
     stack.start_node()
     stack.wait_for_node()
 
 
-def fill(file: Path) -> None:
-    """Leave no byte on the file system that the file is on."""
+def fill_file_system(file: Path) -> None:
+    """Fill the file system of the file."""
     with file.open("wb", buffering=0) as out:
         for step in (BALLAST_STEP, 4096, 1):
             try:

@@ -1,4 +1,4 @@
-"""The default suite in lanes: nothing forgotten, and a failure is what is read last."""
+"""Lanes of the default suite: every test is in one, and a failure is printed last."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import AT_A_TIME, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
+from tests.lanes import LANES_MAX, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
 
 
 def test_every_test_file_is_in_one_lane() -> None:
-    """A new folder is run without being named anywhere."""
+    """A new folder needs no configuration to be run."""
     found = [
         file
         for lane in lanes([])
@@ -35,7 +35,7 @@ def test_a_failure_is_reported_last(
     capfdbinary: pytest.CaptureFixture[bytes],
     is_first_wrong: bool,
 ) -> None:
-    """The end of the output is the summary of the run that failed, whichever that is."""
+    """The output ends with the summary of the failed run."""
     _in_bare_folder(tmp_path, monkeypatch)
     (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
     (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
@@ -48,10 +48,10 @@ def test_a_failure_is_reported_last(
     assert "1 failed in" in displayed.splitlines()[-1]
 
 
-def test_a_lane_without_chosen_tests_is_no_failure(
+def test_a_lane_without_selected_tests_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A choice by name may leave one lane empty, but not all of them."""
+    """A selection by name may leave one lane empty, but not all lanes."""
     _in_bare_folder(tmp_path, monkeypatch)
     (tmp_path / "test_good.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
     chosen = [Lane(name, ["test_good.py"], ["-k", name]) for name in ("test_a", "nothing")]
@@ -59,10 +59,10 @@ def test_a_lane_without_chosen_tests_is_no_failure(
     assert run(chosen[1:]) == NOTHING_SELECTED
 
 
-def test_no_more_lanes_than_places_run_at_once(
+def test_the_number_of_lanes_that_run_at_once_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others wait for a place; each is run, and a failure of the last one counts."""
+    """The other lanes wait; each one runs, and a failure of the last one counts."""
     _in_bare_folder(tmp_path, monkeypatch)
     running: set[str] = set()
     most = 0
@@ -80,9 +80,9 @@ def test_no_more_lanes_than_places_run_at_once(
 
     (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
     (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
-    good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(AT_A_TIME + 1)]
+    good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(LANES_MAX + 1)]
     assert run([*good, Counted("wrong", ["test_wrong.py"], [])]) == 1
-    assert most == AT_A_TIME
+    assert most == LANES_MAX
     assert not running
 
 

@@ -1,4 +1,4 @@
-"""Second workers and coordinators with the ids of the node's processes."""
+"""Second workers and coordinators that use the ids of the node's own processes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from connect.model.layout import Layout
 from connect.node.node_start import COMMANDS
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, SupervisedChild
-from tests.faults.chaos import NAME, Field
+from tests.faults.payments_stack import NAME, PaymentsStack
 
 GRACE_MS = 20_000
 WAIT_S = 120.0
 
 
-class Rival:
+class DuplicateProcess:
     """A worker or coordinator process with the ids of the node's own.
 
     Args:
-        run: the stack, whose node knows nothing of this process.
+        run: the stack; its node does not know this process.
         name: ``worker`` or ``coordinator``.
-        folder: for its log and what may be lost.
+        folder: for its log and its state.
     """
 
-    def __init__(self, run: Field, name: str, folder: Path) -> None:
+    def __init__(self, run: PaymentsStack, name: str, folder: Path) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._run = run
         self._generations = itertools.count(1)
@@ -39,7 +39,7 @@ class Rival:
         spec = ChildSpec(
             name=name,
             command=COMMANDS[name],
-            log_file=folder / f"rival-{name}.log",
+            log_file=folder / f"duplicate_process-{name}.log",
             properties=properties,
             environ=_environ(run),
         )
@@ -49,7 +49,7 @@ class Rival:
         self._child.start()
 
     def wait_until(self, event: str, **has: Any) -> dict[str, Any]:
-        """Wait for an event of this kind with these values; what comes before is dropped."""
+        """Wait for an event of this kind with these values; drop earlier events."""
         deadline_s = time.monotonic() + WAIT_S
         while True:
             left_s = deadline_s - time.monotonic()
@@ -59,7 +59,7 @@ class Rival:
                 received = {}
             if received.get("event") == event and has.items() <= received.items():
                 return received
-            reported = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.reported()}"
+            reported = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.diagnostics()}"
             assert time.monotonic() < deadline_s, reported
 
     def wait_until_fenced(self, tasks: Iterable[int]) -> None:
@@ -68,7 +68,7 @@ class Rival:
         while left:
             left.discard(self.wait_until("state", state="FAILED", code="fenced")["task"])
 
-    def begin(
+    def start_unit(
         self, config: Mapping[str, str], task: int | None = None, layout: Layout | None = None
     ) -> None:
         """Send the command to run the coordinator or a task, as the node does.
@@ -88,26 +88,26 @@ class Rival:
         assert self._child.send(message if task is None else {**message, "task": task})
 
     def layout(self) -> Layout:
-        """What the node runs now, or will when a change is over."""
+        """Wait for the layout that the node runs; return it."""
         return self._run.wait_until(self._run.ready_layout, "a layout that is ready")
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Let it drain and end."""
         self._child.shutdown(GRACE_MS)
 
 
 @contextmanager
-def rival(run: Field, name: str, folder: Path) -> Iterator[Rival]:
-    """A rival that takes work; ended with the block."""
-    made = Rival(run, name, folder)
+def duplicate_process(run: PaymentsStack, name: str, folder: Path) -> Iterator[DuplicateProcess]:
+    """Start a duplicate process that accepts commands; stop it after the block."""
+    made = DuplicateProcess(run, name, folder)
     try:
         made.wait_until("ready")
         yield made
     finally:
-        made.end()
+        made.stop()
 
 
-def _environ(run: Field) -> dict[str, str]:
+def _environ(run: PaymentsStack) -> dict[str, str]:
     """As the stack gives it to its node, without the failpoints."""
     catalog = run.stack.catalog_properties
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONNECT_", "ICEFLOE_"))}

@@ -1,4 +1,4 @@
-"""The harness of the faults itself: it does not wait for what cannot come."""
+"""The stack of the fault tests reports a process that has ended, and a wait that times out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from connect.embedded.stack import Stack
 from connect.processes.child_process import ChildProcess
-from tests.faults.chaos import Field
+from tests.faults.payments_stack import PaymentsStack
 
 
 def test_a_node_that_ended_by_itself_is_named_at_once(tmp_path: Path) -> None:
@@ -18,10 +18,10 @@ def test_a_node_that_ended_by_itself_is_named_at_once(tmp_path: Path) -> None:
     code = "import sys; print('an assertion failed'); sys.exit(3)"
     stack._node = ChildProcess("node", [sys.executable, "-c", code], log_file=stack.node_log_file)
     with pytest.raises(AssertionError, match=r"node ended with status 3(.|\n)*assertion failed"):
-        Field(stack).wait_until(lambda: None, "a node to kill", wait_s=3_600)
+        PaymentsStack(stack).wait_until(lambda: None, "a node to kill", wait_s=3_600)
 
 
-def test_what_was_waited_for_in_vain_is_named(tmp_path: Path) -> None:
-    """After the time, with the ends of all logs."""
-    with pytest.raises(AssertionError, match=r"waited 0 s in vain for a first commit\n"):
-        Field(Stack(tmp_path)).wait_until(lambda: None, "a first commit", wait_s=0)
+def test_a_wait_that_times_out_is_named(tmp_path: Path) -> None:
+    """The error has the ends of all logs."""
+    with pytest.raises(AssertionError, match=r"waited 0 s for a first commit\n"):
+        PaymentsStack(Stack(tmp_path)).wait_until(lambda: None, "a first commit", wait_s=0)

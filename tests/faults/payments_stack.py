@@ -1,4 +1,4 @@
-"""A whole stack under fire: payments that keep coming, and processes that are killed meanwhile."""
+"""A whole stack with a connector of payments, and methods to kill its processes and check it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from connect.model.layout import Layout, TopicPartition
 from connect.state.connector_reader import read_layouts
 from tests.faults import checkers
 from tests.faults.checkers import Log
-from tests.faults.production import DEAD_LETTER, DROPPED, Production
-from tests.faults.readback import join_logs, read_letters, read_log, read_ranges, read_tables
+from tests.faults.payments_producer import DEAD_LETTER, DROPPED, PaymentsProducer
+from tests.faults.readback import join_logs, read_dead_letters, read_log, read_ranges, read_tables
 from tests.support.processes import arguments
 
 NAME = "payments"
@@ -34,12 +34,12 @@ PARTITIONS = 4
 TABLES = ("bank.payments", "bank.refunds", "bank.chargebacks")  # in the order of payments.KINDS
 CONTROL_TOPIC = "control-iceberg"
 CONFIG_TOPIC = "icefloe-configs"
-LETTERS_TOPIC = "payments-dead"
+DEAD_LETTER_TOPIC = "payments-dead"
 CANARY = "canary-5f1d27"  # an unused secret in the connector's configuration
 WAIT_S = 240.0
-STILL_S = 240.0
+NO_PROGRESS_S_MAX = 240.0
 TAIL_BYTES = 6_000
-# the broker's time: records cannot be older than what was in the log before them
+# timestamps of the broker: no record is older than the records before it in the log
 TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}
 # the tests kill processes often: allow many restarts, with a short backoff
 NODE = {"icefloe.task.restart.max": "1000", "icefloe.task.restart.backoff.max.ms": "2000"}
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 def connector(**more: str) -> dict[str, str]:
-    """The demo's connector: three tables by kind of payment, made by the first record."""
+    """Configuration of the demo connector: three tables by kind of payment, auto-created."""
     return {
         **demo_connector()["config"],
         "topics": TOPIC,
@@ -60,7 +60,7 @@ def connector(**more: str) -> dict[str, str]:
         "iceberg.control.commit.timeout-ms": "10000",
         "iceberg.tables.unmatched": "drop",
         "errors.tolerance": "all",
-        "errors.deadletterqueue.topic.name": LETTERS_TOPIC,
+        "errors.deadletterqueue.topic.name": DEAD_LETTER_TOPIC,
         "errors.deadletterqueue.topic.replication.factor": "1",
         "iceberg.catalog.s3.secret-access-key": CANARY,
         **more,
@@ -68,29 +68,29 @@ def connector(**more: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
-    """One kill.
+class Kill:
+    """One kill of a process.
 
     Attributes:
         victim: ``worker``, ``coordinator``, ``node`` or ``broker``.
         at_s: monotonic clock.
         sent: records the producer had sent.
         committed: records the tables held.
-        left: processes that the victim had started, and must not outlive it for long.
+        children: processes that the victim had started; they must end soon after it.
     """
 
     victim: str
     at_s: float
     sent: int
     committed: int
-    left: tuple[psutil.Process, ...]
+    children: tuple[psutil.Process, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """Findings of the checkers and counts of what they checked."""
 
-    wrong: tuple[str, ...]
+    findings: tuple[str, ...]
     records: int
     dead_letters: int
     dropped: int
@@ -100,12 +100,13 @@ class Verdict:
     def __str__(self) -> str:
         return (
             f"{self.records:,} records in {self.files:,} files and {self.snapshots:,} snapshots, "
-            f"{self.letters} dead letters, {self.dropped} dropped: {len(self.wrong)} findings"
+            f"{self.dead_letters} dead letters, "
+            f"{self.dropped} dropped, {len(self.findings)} findings"
         )
 
 
-class Field:
-    """A running stack with the payments' connector on it.
+class PaymentsStack:
+    """A running stack with the connector of payments.
 
     Args:
         stack: not yet started. The thread that creates this object starts its processes and must
@@ -114,12 +115,12 @@ class Field:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.blows: list[Blow] = []
+        self.kills: list[Kill] = []
         self.topics = [TOPIC]
         self._retired: list[Log] = []
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Start broker and node, make topic and connector."""
+        """Start broker and node; create topic and connector."""
         self.stack.start_broker()
         self._catalog = open_catalog("demo", self.stack.catalog_properties)
         self._catalog.exists(("bank", "payments"))  # makes the catalog's own tables
@@ -130,38 +131,38 @@ class Field:
         self.put(config)
 
     def put(self, config: Mapping[str, str]) -> None:
-        """Create the connector, or change it."""
+        """Create the connector, or change its configuration."""
         answer = httpx.put(self._url("config"), json=dict(config), timeout=60)
         answer.raise_for_status()
 
-    def production(self, records_per_s: int) -> Production:
-        """Of payments, into the first topic."""
-        lanes = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-        return Production(self.stack.bootstrap_servers, lanes, records_per_s)
+    def producer(self, records_per_s: int) -> PaymentsProducer:
+        """Return a producer of payments into the first topic."""
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        return PaymentsProducer(self.stack.bootstrap_servers, partitions, records_per_s)
 
     def retire(self, topic: str) -> None:
-        """Delete a topic that was read to its end; its records stay known."""
+        """Delete a topic that was read to its end; the check still expects its records."""
         self._retired.append(read_log(self.stack.bootstrap_servers, [topic])[0])
         self.admin.delete_topic(topic)
         self.topics.remove(topic)
 
     def call(self, method: str, what: str) -> None:
-        """A request about the connector."""
+        """Send a request about the connector."""
         httpx.request(method, self._url(what), timeout=60).raise_for_status()
 
     def status(self) -> dict[str, Any]:
-        """The connector's status."""
+        """Return the status of the connector."""
         found: dict[str, Any] = httpx.get(self._url("status"), timeout=60).json()
         return found
 
     def ready_layout(self) -> Layout | None:
-        """The layout that tasks may run, None while none is ready."""
+        """Return the layout that tasks may run; None while none is ready."""
         kafka = {"bootstrap.servers": self.stack.bootstrap_servers}
         layout, number = read_layouts(kafka, CONFIG_TOPIC, NAME)
         return layout if layout is not None and layout.number == number else None
 
     def committed(self) -> int:
-        """Records that the tables hold."""
+        """Return the number of records in the tables."""
         return committed_records(self._catalog, TABLES)
 
     def node_pid(self) -> int | None:
@@ -170,7 +171,7 @@ class Field:
         return node.pid if node is not None and node.is_running else None
 
     def pid(self, victim: str) -> int | None:
-        """Process id of the victim, None while there is none."""
+        """Return the process id of the victim; None while it does not run."""
         if victim == "broker":
             assert self.stack.broker is not None
             return self.stack.broker.pid
@@ -185,12 +186,12 @@ class Field:
                 continue
         return None
 
-    def strike(self, victim: str, sent: int) -> Blow:
-        """Kill it, wherever it is; start again what the stack itself is to start."""
+    def kill(self, victim: str, sent: int) -> Kill:
+        """Kill the victim at any point of its work; restart it unless the node does so."""
         pid = self.wait_until(lambda: self.pid(victim), f"a {victim} to kill")
-        left = tuple(_children(pid, recursive=True))
-        blow = Blow(victim, time.monotonic(), sent, self.committed(), left)
-        self.blows.append(blow)
+        children = tuple(_children(pid, recursive=True))
+        kill = Kill(victim, time.monotonic(), sent, self.committed(), children)
+        self.kills.append(kill)
         if victim == "broker":
             assert self.stack.broker is not None
             self.stack.broker.kill()
@@ -201,15 +202,15 @@ class Field:
             self.stack.start_node()
         else:
             psutil.Process(pid).kill()
-        return blow
+        return kill
 
     def wait_until(self, found: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
-        """Wait for something that is true, as long as node and broker run."""
+        """Wait for a true value, while node and broker run; return it."""
         deadline_s = time.monotonic() + wait_s
         while not (it := found()):
             self._check()
             assert time.monotonic() < deadline_s, (
-                f"waited {wait_s:.0f} s in vain for {what}\n{self.reported()}"
+                f"waited {wait_s:.0f} s for {what}\n{self.diagnostics()}"
             )
             time.sleep(0.1)
         return it
@@ -227,42 +228,42 @@ class Field:
             now_s = time.monotonic()
             if (now := self.committed()) != last:
                 last, moved_s, first_s = now, now_s, first_s or now_s
-            assert now_s - moved_s < STILL_S, (
+            assert now_s - moved_s < NO_PROGRESS_S_MAX, (
                 f"{last} of {records} records are in the tables, and nothing has moved for "
-                f"{STILL_S:.0f} s\n{self.reported()}"
+                f"{NO_PROGRESS_S_MAX:.0f} s\n{self.diagnostics()}"
             )
         return first_s or moved_s
 
-    def left_processes(self, wait_s: float = 90.0) -> list[psutil.Process]:
-        """Descendants of the killed that are still there after a while."""
-        every = [process for blow in self.blows for process in blow.left]
+    def orphan_processes(self, wait_s: float = 90.0) -> list[psutil.Process]:
+        """Return descendants of killed processes that still run after ``wait_s``."""
+        every = [process for kill in self.kills for process in kill.children]
         return psutil.wait_procs(every, timeout=wait_s)[1]
 
-    def verdict(self) -> Verdict:
-        """What is wrong with tables, dead letters, counts and offsets; canaries among all that."""
+    def check_result(self) -> CheckResult:
+        """Check tables, dead letters, counts and offsets, and search everything for canaries."""
         servers = self.stack.bootstrap_servers
         last, ends = read_log(servers, self.topics)
-        # the last records may be such as no table gets
+        # the last records may belong to no table
         asked = list(ends)
         self.wait_until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
         log = join_logs([*self._retired, last])
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
-        dead_letters = read_letters(servers, LETTERS_TOPIC)
+        dead_letters = read_dead_letters(servers, DEAD_LETTER_TOPIC)
         ranges, events = read_ranges(servers, CONTROL_TOPIC)
-        letters_count, rows = (
+        dead_letter_count, rows = (
             len(dead_letters.partitions),
             sum(len(t.rows.partitions) for t in tables),
         )
         dropped = int((log.tables == DROPPED).sum())
-        accounts = checkers.check_accounts(
+        accounts = checkers.check_record_counts(
             (r for reported in ranges.values() for r in reported),
             records=len(log.partitions),
             rows=rows,
-            dead_letters=letters_count,
+            dead_letters=dead_letter_count,
             dropped=dropped,
         )
         texts = {**self._texts(), CONTROL_TOPIC: events}
-        return Verdict(
+        return CheckResult(
             (
                 *checkers.findings(log, tables),
                 *(
@@ -275,7 +276,7 @@ class Field:
                 *checkers.check_secrets(texts, [CANARY]),
             ),
             len(log.partitions),
-            letters_count,
+            dead_letter_count,
             dropped,
             sum(len(table.snapshots) for table in tables),
             sum(len(table.files) for table in tables),
@@ -286,10 +287,10 @@ class Field:
         try:
             self.stack.check()
         except RetriableError as error:
-            raise AssertionError(f"{error}\n{self.reported()}") from error
+            raise AssertionError(f"{error}\n{self.diagnostics()}") from error
 
     def _texts(self) -> dict[str, bytes]:
-        """Everything that others may read: logs, metrics, status, arguments, table metadata."""
+        """Return all texts that must hold no secret: logs, metrics, status, arguments, metadata."""
         folder = self.stack.state_dir
         files = [
             *folder.glob("*.log"),
@@ -306,8 +307,8 @@ class Field:
                 texts[url] = httpx.get(url, timeout=60).content
         return texts
 
-    def reported(self) -> str:
-        """The connector's state and the ends of all logs."""
+    def diagnostics(self) -> str:
+        """Return the status of the connector and the ends of all logs."""
         folder = self.stack.state_dir
         files = [
             folder / "node.log",
@@ -329,9 +330,9 @@ class Field:
 
 
 @contextmanager
-def field(folder: Path, config: Mapping[str, str]) -> Iterator[Field]:
-    """A field on a folder; everything is ended with the block."""
-    made = Field(Stack(folder, node_properties=NODE))
+def payments_stack(folder: Path, config: Mapping[str, str]) -> Iterator[PaymentsStack]:
+    """Run a stack with its state in a folder; stop everything after the block."""
+    made = PaymentsStack(Stack(folder, node_properties=NODE))
     try:
         made.start(config)
         yield made

@@ -1,9 +1,9 @@
-"""Payments that keep coming, with some records in between that no table may get.
+"""Produces payments continuously; a few records belong to no table.
 
 Rules of this file:
-- A record's identity is its lane and its number in it: columns ``partition`` and ``sequence`` of
-  the tables. A lane is one partition of one topic, and no two lanes share a number.
-- What becomes of a record follows from its identity: see ``fates``.
+- The identity of a record is the number of its partition and its number in it: the columns
+  ``partition`` and ``sequence`` of the tables. Partitions of several topics are numbered together.
+- The destination of a record follows from its identity: see ``destinations``.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from connect.model.layout import TopicPartition
 from tests.faults.checkers import Numbers
 
 CHUNK_RECORDS = 500
-TRICKLE = 500  # that part of what is left, again and again: it never ends
+TRICKLE = 500  # this part of what is left, repeatedly: some records are always left
 TRICKLE_PAUSE_S = 0.5
-# of so many records of a lane one cannot be decoded, and one is of a kind that has no table
+# of so many records of a partition one cannot be decoded, and one has a kind without a table
 ODD_EVERY = 5_003
-BROKEN_AT, FOREIGN_AT = 7, 11
+BROKEN_AT, UNKNOWN_KIND_AT = 7, 11
 DEAD_LETTER, DROPPED = len(payments.KINDS), len(payments.KINDS) + 1
 
 
-def fates(lane: int, sequences: Numbers) -> Numbers:
-    """Where each record belongs: index of its table, ``DEAD_LETTER`` or ``DROPPED``."""
-    out = payments.kind_codes(lane, sequences)
+def destinations(partition: int, sequences: Numbers) -> Numbers:
+    """Return the destination of each record: index of its table, ``DEAD_LETTER`` or ``DROPPED``."""
+    out = payments.kind_codes(partition, sequences)
     out[sequences % ODD_EVERY == BROKEN_AT] = DEAD_LETTER
-    out[sequences % ODD_EVERY == FOREIGN_AT] = DROPPED
+    out[sequences % ODD_EVERY == UNKNOWN_KIND_AT] = DROPPED
     return out
 
 
 @dataclass(slots=True)
-class Lane:
-    """One partition that gets records, and how many it got; a closed one gets no more."""
+class NumberedPartition:
+    """A partition that receives records, and how many it received; no more once it is closed."""
 
     target: TopicPartition
     sent: int = 0
     is_open: bool = True
 
 
-class Production:
-    """A thread that produces payments, to all open lanes alike, as far as it is allowed to.
+class PaymentsProducer:
+    """A thread that produces payments evenly to all open partitions, up to an allowance.
 
     Args:
         bootstrap_servers: of the broker.
-        targets: the first lanes, numbered from 0.
-        records_per_s: pace; below it by far once the allowance is used up, but never zero.
+        targets: the first partitions, numbered from 0.
+        records_per_s: pace; far slower, but never zero, once the allowance is used up.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Production:
     ) -> None:
         self.sent = 0
         self.total = 0
-        self.lanes = [Lane(target) for target in targets]
+        self.partitions = [NumberedPartition(target) for target in targets]
         self._allowed = 0
         self._records_per_s = records_per_s
         self._kafka = {"bootstrap.servers": bootstrap_servers}
@@ -79,48 +79,52 @@ class Production:
 
     @property
     def rows(self) -> int:
-        """Rows that the tables must hold of what is sent."""
+        """Rows that the tables must contain of the records sent."""
         return sum(
-            int((fates(number, np.arange(lane.sent, dtype=np.int64)) < DEAD_LETTER).sum())
-            for number, lane in enumerate(self.lanes)
+            int(
+                (
+                    destinations(number, np.arange(partition.sent, dtype=np.int64)) < DEAD_LETTER
+                ).sum()
+            )
+            for number, partition in enumerate(self.partitions)
         )
 
-    def open(self, *targets: TopicPartition) -> None:
-        """Send to these as well from now on."""
+    def add_partitions(self, *targets: TopicPartition) -> None:
+        """Also produce to these partitions from now on."""
         with self._lock:
             # a client that knew the topic with fewer partitions refuses the new ones for minutes
             self._producer.finish("every topic")
             self._producer = BulkProducer(self._kafka)
-            self.lanes += [Lane(target) for target in targets]
+            self.partitions += [NumberedPartition(target) for target in targets]
 
-    def shut(self, topic: str) -> None:
-        """Send nothing more to a topic; what was sent is acknowledged when this returns."""
+    def close_topic(self, topic: str) -> None:
+        """Produce nothing more to a topic; return when what was sent is acknowledged."""
         with self._lock:
-            for lane in self.lanes:
-                lane.is_open &= lane.target.topic != topic
+            for partition in self.partitions:
+                partition.is_open &= partition.target.topic != topic
             self._producer.finish(topic)
 
     def start(self, total: int, allowed: int) -> None:
-        """Produce so many records more, at the pace only while fewer than ``allowed`` are sent."""
+        """Produce so many more records, at the pace only while fewer than ``allowed`` are sent."""
         self.total, self._allowed = self.total + total, allowed
-        self._thread = threading.Thread(target=self._run, name="production", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="payments", daemon=True)
         self._thread.start()
 
     def allow(self, records: int) -> None:
-        """So many records of the total may be produced at the pace."""
+        """Allow so many records of the total at the pace."""
         self._allowed = max(self._allowed, records)
 
     def finish(self) -> None:
-        """Produce all that is left and wait until the broker has it; raises what went wrong."""
+        """Produce what is left and wait until the broker has it; raise the error of the thread."""
         assert self._thread is not None
         self.allow(self.total)
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
-    def end(self) -> None:
-        """Give up what is left, and wait until the broker has the rest."""
-        self.stop()
+    def stop(self) -> None:
+        """Send nothing more, and wait until the broker has what was sent."""
+        self.request_stop()
         if self._thread is not None:
             self._thread.join()
         self._stopping.clear()
@@ -128,8 +132,8 @@ class Production:
         if self._failure is not None:
             raise self._failure
 
-    def stop(self) -> None:
-        """Give up what is left."""
+    def request_stop(self) -> None:
+        """Send nothing more; return at once."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -138,7 +142,7 @@ class Production:
                 left = self.total - self.sent
                 is_free = self.sent < self._allowed
                 with self._lock:
-                    full = CHUNK_RECORDS * sum(lane.is_open for lane in self.lanes)
+                    full = CHUNK_RECORDS * sum(partition.is_open for partition in self.partitions)
                     self._send(min(full, left if is_free else left // TRICKLE))
                 pause_s = full / self._records_per_s if is_free else TRICKLE_PAUSE_S
                 self._stopping.wait(pause_s)
@@ -148,23 +152,27 @@ class Production:
 
     def _send(self, records: int) -> None:
         at = instant_text(SystemClock().now_ms() * 1_000_000)
-        lanes = [number for number, lane in enumerate(self.lanes) if lane.is_open]
-        for part in payments.ranges(records, [self.lanes[number].sent for number in lanes]):
-            number = lanes[part.partition]
-            lane = self.lanes[number]
+        open_numbers = [
+            number for number, partition in enumerate(self.partitions) if partition.is_open
+        ]
+        for part in payments.ranges(
+            records, [self.partitions[number].sent for number in open_numbers]
+        ):
+            number = open_numbers[part.partition]
+            partition = self.partitions[number]
             values = payments.chunk(number, part.start, part.end, at, self._tails)
-            _spoil(values, part.start)
-            self._producer.send(lane.target.topic, lane.target.partition, values)
-            lane.sent = part.end
+            _corrupt_some(values, part.start)
+            self._producer.send(partition.target.topic, partition.target.partition, values)
+            partition.sent = part.end
         self.sent += records
 
 
-def _spoil(values: list[bytes], start: int) -> None:
-    """Truncate some records and give others an unknown kind."""
+def _corrupt_some(values: list[bytes], start: int) -> None:
+    """Truncate some records, and give others an unknown kind."""
     for place, value in enumerate(values):
         odd = (start + place) % ODD_EVERY
         if odd == BROKEN_AT:
             values[place] = value[:-1]
-        elif odd == FOREIGN_AT:
+        elif odd == UNKNOWN_KIND_AT:
             head, found, rest = value.partition(b'"kind":"')
             values[place] = head + found + b"no" + rest
