@@ -26,8 +26,8 @@ def record(*kinds: Any, name: str = "R", **attributes: Any) -> dict[str, Any]:
 FIXED = {"type": "fixed", "name": "F", "size": 2}
 
 
-def test_a_definition_may_be_repeated() -> None:
-    """The same definition again is none; the strict parser refuses it as a second one."""
+def test_an_identical_definition_may_be_repeated() -> None:
+    """The same definition again is accepted; the strict parser rejects a different second one."""
     first, second = parsed(record(FIXED, dict(FIXED))).fields
     assert first.type is second.type
     with pytest.raises(BadSchema, match="defined twice"):
@@ -50,14 +50,14 @@ def test_a_definition_may_be_repeated() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_schema(schema: Any, reason: str) -> None:
-    """What Avro does not take for a schema is refused with its reason."""
+def test_invalid_schemas_are_rejected(schema: Any, reason: str) -> None:
+    """The error contains the reason."""
     with pytest.raises(BadSchema, match=reason):
         parsed(schema)
 
 
-def test_names_are_found_as_java_finds_them() -> None:
-    """A bare name is resolved in the namespace around it, then without one."""
+def test_names_are_resolved_as_in_java() -> None:
+    """A simple name is resolved in the enclosing namespace, then without a namespace."""
     inner = {**FIXED, "namespace": ""}
     schema = record(inner, {"type": "F"}, record("F", name="I", aliases=["O"]), namespace="a.b")
     found = parsed(schema)
@@ -77,14 +77,16 @@ def test_names_are_found_as_java_finds_them() -> None:
     ],
     ids=str,
 )
-def test_logical_types(logical: dict[str, Any], expected: tuple[str | None, int, int]) -> None:
-    """A logical type that does not fit its base, or without proper digits, is none."""
+def test_invalid_logical_types_are_ignored(
+    logical: dict[str, Any], expected: tuple[str | None, int, int]
+) -> None:
+    """A logical type that does not fit its base type, or has invalid digits, has no effect."""
     found = parsed(json.loads(json.dumps({**FIXED, **logical})))
     assert (found.logical, found.precision, found.scale) == expected
 
 
-def test_an_empty_union() -> None:
-    """A union of nothing is a type to Avro; no event has one."""
+def test_an_empty_union_is_a_schema() -> None:
+    """Avro accepts it; no event contains one."""
     assert parsed([]).branches == ()
     with pytest.raises(BadSchema, match="a union is empty"):
         parsed([], is_strict=True)

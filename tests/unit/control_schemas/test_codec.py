@@ -75,19 +75,19 @@ def _plain(schema: Any) -> Any:
 
 
 @given(events())
-def test_what_is_written_is_read(given_event: Event) -> None:
-    """Every event survives the way through bytes."""
+def test_every_event_survives_a_round_trip(given_event: Event) -> None:
+    """Decoding the encoded bytes returns the same event."""
     assert decode(encode(given_event)) == as_read(given_event)
 
 
 @given(events())
-def test_writing_is_stable(given_event: Event) -> None:
-    """The same event gives the same bytes, from a fresh schema and from a kept one."""
+def test_encoding_is_deterministic(given_event: Event) -> None:
+    """The same event gives the same bytes, with a new schema and with a cached one."""
     assert encode(given_event) == encode(given_event)
 
 
 def test_the_schema_of_the_frame_reads_its_datum() -> None:
-    """Fastavro alone, with the schema of the frame, reads what we write."""
+    """Fastavro alone reads our datum with the schema in the frame."""
     file = replace(
         FILE,
         partition=(PartitionField(1000, "ratio", "double", 0.5),),
@@ -121,25 +121,25 @@ def test_the_schema_of_the_frame_reads_its_datum() -> None:
     ],
     ids=repr,
 )
-def test_null_and_empty_stay_apart(payload: Any) -> None:
-    """Null on the wire is None, empty is empty."""
+def test_null_and_empty_are_distinguished(payload: Any) -> None:
+    """Null on the wire is None, and an empty list is empty."""
     assert decode(encode(event(payload))).payload == payload
 
 
-def test_the_type_is_that_of_the_payload() -> None:
+def test_the_event_type_follows_from_the_payload() -> None:
     """An event's type follows from its payload."""
     assert event(CommitComplete(ID, None)).type is EventType.COMMIT_COMPLETE
 
 
-def test_a_table_is_known_by_its_levels() -> None:
-    """The identifier is the namespace and the name; as text, with dots."""
+def test_a_table_identifier_has_namespace_and_name() -> None:
+    """As a text, the levels are joined by dots."""
     assert TABLE.identifier == ("db", "events")
     assert str(TABLE) == "db.events"
 
 
 @pytest.mark.parametrize("offsets", [(), (4, 1000), (2000,)])
-def test_split_offsets_that_cannot_be_right_are_null(offsets: tuple[int, ...]) -> None:
-    """Empty split offsets, and such past the file's size, are written as null, as Java does."""
+def test_invalid_split_offsets_become_null(offsets: tuple[int, ...]) -> None:
+    """Empty split offsets, and offsets past the end of the file, become null, as in Java."""
     payload = decode(encode(written(replace(FILE, split_offsets=offsets)))).payload
     assert isinstance(payload, DataWritten)
     assert payload.data_files
@@ -147,8 +147,8 @@ def test_split_offsets_that_cannot_be_right_are_null(offsets: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -0.0])
-def test_odd_floats_survive(value: float) -> None:
-    """NaN, infinity and minus zero go through as they are."""
+def test_special_floats_survive_a_round_trip(value: float) -> None:
+    """NaN, infinity and minus zero are unchanged."""
     for text in ("float", "double"):
         assert repr(partition_value(partitioned(text, value))) == repr(value)
 
@@ -176,20 +176,20 @@ def test_odd_floats_survive(value: float) -> None:
         ("decimal(38, 38)", 10**38 - 1),
     ],
 )
-def test_every_partition_type(text: str, value: Any) -> None:
-    """Type and value of each type come back as they were, and so does null."""
+def test_every_partition_type_survives_a_round_trip(text: str, value: Any) -> None:
+    """Type and value of each type, and null, are unchanged."""
     given_event = partitioned(text, value)
     assert decode(encode(given_event)) == given_event
     assert partition_value(partitioned(text, None)) is None
 
 
-def test_integers_are_taken_for_floats() -> None:
+def test_an_integer_in_a_float_partition_becomes_a_float() -> None:
     """A whole number in a float partition is written as a float."""
     assert partition_value(partitioned("double", 2)) == 2.0
 
 
-def test_a_decimal_type_without_blank_is_the_same_type() -> None:
-    """``decimal(9,2)`` and ``decimal(9, 2)`` are written alike."""
+def test_blanks_in_a_decimal_type_do_not_matter() -> None:
+    """``decimal(9,2)`` and ``decimal(9, 2)`` are encoded alike."""
     assert encode(partitioned("decimal(9,2)", 1)) == encode(partitioned("decimal(9, 2)", 1))
 
 
@@ -202,7 +202,7 @@ def test_a_named_type_is_defined_once() -> None:
 
 
 def test_partition_names_are_rewritten() -> None:
-    """Names that Avro does not take are rewritten and kept in ``iceberg-field-name``."""
+    """Names that are invalid in Avro are rewritten and kept in ``iceberg-field-name``."""
     frame = encode(partitioned("int", 1, name="9 \U0001f600\n"))
     assert b'"name":"_9_x20_xD83D_xDE00_xA"' in frame
     assert b'"iceberg-field-name":"9 \xed\xa0\xbd\xed\xb8\x80\\n"' in frame
@@ -260,7 +260,7 @@ def test_partition_names_are_rewritten() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_the_wire_has_no_room_for_is_refused(unencodable: Event, reason: str) -> None:
-    """A value that its type cannot hold is a clear error, not other bytes."""
+def test_values_outside_their_type_are_refused(unencodable: Event, reason: str) -> None:
+    """A value that its type cannot hold is an error; it is not encoded as other bytes."""
     with pytest.raises(UnencodableEvent, match=reason):
         encode(unencodable)

@@ -112,6 +112,8 @@ WIDE = {
         "brackets",
     ],
 )
-def test_bombs(frame: Callable[[], bytes], reason: str) -> None:
-    """Frames that ask for more memory or time than any event are refused and take neither."""
+def test_oversized_claims_in_a_frame_are_refused_cheaply(
+    frame: Callable[[], bytes], reason: str
+) -> None:
+    """Frames that claim more memory or time than any event are refused, and use neither."""
     assert reason in refusal_text(frame())

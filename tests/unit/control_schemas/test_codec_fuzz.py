@@ -63,30 +63,30 @@ def judge(frame: bytes) -> None:
 
 @fuzz
 @given(mutations())
-def test_mutated_recordings(frame: bytes) -> None:
-    """Recorded frames with damage."""
+def test_damaged_recordings_are_read_or_refused(frame: bytes) -> None:
+    """Recorded frames with random damage."""
     judge(frame)
 
 
 @fuzz
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_any_bytes(schema: bytes, datum: bytes) -> None:
-    """Frames of arbitrary schema and datum."""
+def test_any_frame_is_read_or_refused(schema: bytes, datum: bytes) -> None:
+    """Frames with an arbitrary schema and datum."""
     judge(MAGIC + len(schema).to_bytes(2) + schema + datum)
     judge(schema)
 
 
 @fuzz
 @given(st.sampled_from(FRAMES), st.binary(max_size=400))
-def test_any_datum_under_a_real_schema(frame: bytes, datum: bytes) -> None:
-    """Arbitrary bytes read with a recorded schema."""
+def test_any_datum_of_a_recorded_schema_is_read_or_refused(frame: bytes, datum: bytes) -> None:
+    """Arbitrary bytes are decoded with a recorded schema."""
     judge(frame[: 4 + int.from_bytes(frame[2:4])] + datum)
 
 
 @fuzz
 @given(st.sampled_from(["icefloe.layout", "icefloe.batch", "icefloe.ranges"]), st.binary())
-def test_any_header(key: str, value: bytes) -> None:
-    """Arbitrary bytes in headers of ours."""
+def test_any_header_is_read_or_refused(key: str, value: bytes) -> None:
+    """Arbitrary bytes in the headers of Icefloe."""
     with contextlib.suppress(MalformedEvent):
         headers = decode_headers([(key, value)])
         assert decode_headers(encode_headers(headers)) == headers

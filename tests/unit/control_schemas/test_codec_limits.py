@@ -54,8 +54,8 @@ from tests.support.frames import (
     ],
     ids=lambda given: repr(given)[:40],
 )
-def test_broken_frames(frame: bytes, reason: str) -> None:
-    """A frame that is none is refused with its reason and without a group."""
+def test_broken_frames_are_refused(frame: bytes, reason: str) -> None:
+    """The error contains the reason and no group."""
     if len(frame) > 100:
         frame = bytes(frame)
     error = refusal(frame)
@@ -114,13 +114,13 @@ def nested(depth: int) -> str:
     ],
     ids=lambda text: text[:40],
 )
-def test_schemas_that_are_none(text: str, reason: str) -> None:
-    """Text that is no finite, small Avro schema of an event is refused before any datum."""
+def test_invalid_schemas_are_refused_before_any_datum(text: str, reason: str) -> None:
+    """The text is not a finite, small Avro schema of an event."""
     assert reason in refusal(frame_of(text)).reason
 
 
-def test_types_that_double_are_refused() -> None:
-    """Thirty names that each hold the one before twice are a small text and a huge tree."""
+def test_types_that_grow_exponentially_are_refused() -> None:
+    """Thirty names that each contain the previous one twice are a short text and a huge tree."""
     fields: list[Any] = []
     for i in range(30):
         before = f"T{i - 1}" if i else "int"
@@ -132,8 +132,8 @@ def test_types_that_double_are_refused() -> None:
     assert "after expansion" in refusal(frame_of(schema)).reason
 
 
-def test_a_chain_of_names_is_no_way_around_the_depth() -> None:
-    """Names that each hold the one before are flat in the text and deep in the tree."""
+def test_a_chain_of_names_counts_as_depth() -> None:
+    """Names that each contain the previous one are flat in the text and deep in the tree."""
     fields: list[Any] = []
     for i in range(100):
         inner = [{"name": "a", "type": f"T{i - 1}" if i else "int"}]
@@ -144,8 +144,8 @@ def test_a_chain_of_names_is_no_way_around_the_depth() -> None:
     assert "levels deep" in refused.reason
 
 
-def test_a_name_is_defined_once() -> None:
-    """Two definitions of one name are refused, as Java refuses them."""
+def test_a_second_definition_of_a_name_is_refused() -> None:
+    """As in Java."""
     schema, _ = parts(start())
     payload_fields(schema)[0]["type"] = {**UUID_TYPE, "name": "uuid_fixed", "namespace": ""}
     assert "defined twice" in refusal(frame_of(schema)).reason
@@ -154,8 +154,8 @@ def test_a_name_is_defined_once() -> None:
 # ---------------------------------------------------------------- the datum
 
 
-def test_every_cut_is_refused() -> None:
-    """A datum that ends anywhere before its end is malformed; cuts after the group name it."""
+def test_every_truncated_datum_is_refused() -> None:
+    """After the group was read, the error contains it."""
     frame = encode(written(PARTITIONED))
     _, datum = parts(written(PARTITIONED))
     group_at = datum.index(b"connect-orders") + len(b"connect-orders")
@@ -202,8 +202,8 @@ def complete(assignments: bytes) -> bytes:
     ],
     ids=lambda given: repr(given)[:60],
 )
-def test_counts_and_lengths_are_not_believed(assignments: bytes, reason: str) -> None:
-    """What the message asks for is compared with a limit before anything is made of it."""
+def test_counts_and_lengths_are_limited(assignments: bytes, reason: str) -> None:
+    """A count or length is compared with a limit before memory is allocated."""
     error = refusal(complete(assignments))
     assert reason in error.reason
     assert error.group_id == "connect-orders"
@@ -222,8 +222,8 @@ def test_blocks_with_sizes_are_read() -> None:
     assert [item.topic for item in payload.assignments] == ["t", "t"]
 
 
-def test_values_are_counted() -> None:
-    """Items that are mostly nulls are many values for a byte: the budget is that of the event."""
+def test_the_number_of_values_is_limited() -> None:
+    """Lists of nulls have many values per byte; the limit is per event."""
     nulls = [{"name": f"n{i}", "type": "null"} for i in range(1000)]
     items = {"type": "record", "name": "R", "fields": [*nulls, {"name": "a", "type": "int"}]}
     schema, datum = parts(start())
@@ -237,8 +237,8 @@ def test_values_are_counted() -> None:
     assert error.group_id == "connect-orders"
 
 
-def test_text_is_no_number() -> None:
-    """Bytes that would be too long a number are read where a text or a bound holds them."""
+def test_text_that_resembles_a_long_number_is_read() -> None:
+    """Bytes that are too long as a number are valid in a text or a bound."""
     doubtful = b"\xff" * 40
     event = written(
         replace(FILE, lower_bounds={1: doubtful, 2: b"x"}, file_path="\U0010ffff" * 40),
@@ -248,7 +248,7 @@ def test_text_is_no_number() -> None:
 
 
 def test_the_smallest_number_is_read() -> None:
-    """The number that fastavro takes for an empty list is one where a number stands."""
+    """-2^63 is read as a number, although fastavro takes it for an empty list."""
     smallest = PartitionField(1000, "p", "long", -(2**63))
     event = written(replace(FILE, partition=(smallest,), split_offsets=(-(2**63), 4)))
     assert decode(encode(event)) == event

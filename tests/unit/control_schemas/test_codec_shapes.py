@@ -130,13 +130,13 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
         ),
     ],
 )
-def test_other_types_are_refused(change: Callable[[Any], Any], reason: str) -> None:
-    """A known field of another type is refused with both named."""
+def test_a_field_of_another_type_is_refused(change: Callable[[Any], Any], reason: str) -> None:
+    """The error names the expected and the actual type."""
     assert reason in refusal(changed(written(PARTITIONED), change)).reason
 
 
 def test_a_required_field_may_not_be_null() -> None:
-    """A required field written as optional is read, its null is refused."""
+    """A required field with an optional schema is read, but null is refused."""
     schema, datum = parts(start())
     payload_fields(schema)[0]["type"] = ["null", "uuid_fixed"]
     with_value = datum[:-16] + b"\x02" + datum[-16:]
@@ -154,13 +154,13 @@ def test_a_required_field_may_not_be_null() -> None:
         (replace(FILE, file_size_in_bytes=-1), "negative count or size"),
     ],
 )
-def test_files_that_cannot_be(file: ContentFile, reason: str) -> None:
-    """A file that no manifest could hold is refused."""
+def test_invalid_files_are_refused(file: ContentFile, reason: str) -> None:
+    """A file that no manifest could contain."""
     assert reason in refusal(encode(written(file))).reason
 
 
-def test_a_decimal_keeps_to_its_precision() -> None:
-    """More digits than the type has are refused: no table could hold the value."""
+def test_a_decimal_beyond_its_precision_is_refused() -> None:
+    """No table could store the value."""
     file = replace(FILE, partition=(PartitionField(1000, "p", "decimal(2, 1)", 99),))
     frame = encode(written(file))
     at = frame.rindex(b"PARQUET") + len(b"PARQUET") + 3
@@ -168,8 +168,8 @@ def test_a_decimal_keeps_to_its_precision() -> None:
     assert "more digits" in refusal(frame[:at] + bytes([100]) + frame[at + 1 :]).reason
 
 
-def test_a_delete_file_that_holds_data_is_refused() -> None:
-    """Data among the deletes would bring in rows that are not counted."""
+def test_a_data_file_among_the_delete_files_is_refused() -> None:
+    """It would add rows that are not counted."""
     event = written()
     assert isinstance(event.payload, DataWritten)
     event = replace(event, payload=replace(event.payload, delete_files=(FILE,)))
@@ -177,8 +177,8 @@ def test_a_delete_file_that_holds_data_is_refused() -> None:
 
 
 @pytest.mark.parametrize("byte", [b"\x02", b"\xff"])
-def test_a_boolean_is_one_of_two_bytes(byte: bytes) -> None:
-    """Java takes any byte but 1 for false; we do not guess."""
+def test_a_boolean_is_0_or_1(byte: bytes) -> None:
+    """Java reads any byte except 1 as false; Icefloe refuses other bytes."""
     file = replace(FILE, partition=(PartitionField(1000, "p", "boolean", True),))  # noqa: FBT003
     schema, datum = parts(written(file))
     at = datum.index(b"PARQUET") + len(b"PARQUET") + 3
@@ -214,16 +214,16 @@ EXTRAS: list[tuple[Any, bytes]] = [
 
 @pytest.mark.parametrize(("kind", "datum"), EXTRAS, ids=str)
 @pytest.mark.parametrize("field_id", [None, 999], ids=["no-id", "id"])
-def test_additional_fields_are_passed_over(kind: Any, datum: bytes, field_id: int | None) -> None:
-    """An unexpected field of any type does not keep the event from being read."""
+def test_additional_fields_are_skipped(kind: Any, datum: bytes, field_id: int | None) -> None:
+    """An unknown field of any type does not prevent decoding."""
     schema, rest = parts(start())
     extra = {"name": "extra", "type": kind, "field-id": field_id}
     payload_fields(schema).insert(0, extra)
     assert decode(frame_of(schema, rest[:-16] + datum + rest[-16:])) == start()
 
 
-def test_additional_lists_are_paid_for() -> None:
-    """A list of nothing, two to the power of 62 times, is refused at once."""
+def test_additional_lists_count_against_the_limit() -> None:
+    """A list of 2^62 empty items is refused at once."""
     schema, rest = parts(start())
     nothing = {"type": "record", "name": "Nothing", "fields": [{"name": "n", "type": "null"}]}
     for kind, reason in (
@@ -240,7 +240,7 @@ def test_additional_lists_are_paid_for() -> None:
 
 
 def test_additional_fields_of_a_file_must_be_null() -> None:
-    """In a file's struct a null is passed over and a value is refused."""
+    """Null in an unknown field of a file is skipped; a value is refused."""
     schema, datum = parts(written(FILE))
     for kind, null, value in (
         (["null", "int"], b"\x00", b"\x02\x02"),
@@ -259,7 +259,7 @@ def test_additional_fields_of_a_file_must_be_null() -> None:
 
 
 def test_an_unknown_payload_names_its_group() -> None:
-    """An event type of the future is refused after its group was read."""
+    """The group of an unknown event type is read before the event is refused."""
     schema, datum = parts(start())
     schema["fields"][4]["type"]["name"] = "Vacuum"
     error = refusal(frame_of(schema, datum))
@@ -268,15 +268,15 @@ def test_an_unknown_payload_names_its_group() -> None:
 
 
 def test_a_contradiction_names_its_group() -> None:
-    """Type and payload that contradict each other are refused."""
+    """The group is in the error when type and payload contradict each other."""
     schema, datum = parts(start())
     error = refusal(frame_of(schema, datum[:16] + long_bytes(4) + datum[17:]))
     assert error.reason == "event type 4 with payload StartCommit"
     assert error.group_id == "connect-orders"
 
 
-def test_a_group_behind_a_broken_payload_is_not_believed() -> None:
-    """What stands behind the place where reading failed is not read for a group."""
+def test_a_group_after_a_broken_payload_is_not_used() -> None:
+    """Bytes after the position where decoding failed are not read."""
     schema, datum = parts(Event(ID, 1, "connect-orders", CommitComplete(ID, None)))
     schema["fields"] = [schema["fields"][4], *schema["fields"][:4]]
     schema["fields"][0]["type"]["fields"][0]["type"] = {**UUID_TYPE, "name": "uuid_fixed"}
@@ -286,8 +286,8 @@ def test_a_group_behind_a_broken_payload_is_not_believed() -> None:
     assert refusal(frame_of(schema, payload[:-1] + b"\x09" + head)).group_id is None
 
 
-def test_reasons_are_bounded() -> None:
-    """A reason holds no more of the frame than a line of a log takes."""
+def test_error_texts_are_bounded() -> None:
+    """An error contains at most a log line of the frame."""
     schema, datum = parts(start())
     schema["fields"][4]["type"]["name"] = "V" * 50_000
     assert len(refusal(frame_of(schema, datum)).reason) <= 400

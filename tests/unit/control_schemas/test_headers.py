@@ -58,13 +58,13 @@ HEADERS = st.builds(
 
 
 @given(HEADERS)
-def test_headers_survive(headers: EventHeaders) -> None:
-    """What is written into headers is read from them."""
+def test_headers_survive_a_round_trip(headers: EventHeaders) -> None:
+    """Decoding the encoded headers returns the same values."""
     assert decode_headers(encode_headers(headers)) == headers
 
 
 def test_headers_are_compact_json() -> None:
-    """Numbers as text, ranges as a list of lists."""
+    """Numbers are texts, and ranges are a list of lists."""
     ranges = (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),)
     headers = EventHeaders(5, 2, ranges, task=7)
     assert decode_headers(encode_headers(headers)) == headers
@@ -76,8 +76,8 @@ def test_headers_are_compact_json() -> None:
     )
 
 
-def test_rows_come_with_the_ranges() -> None:
-    """Readers that know ranges of nine parts read them as before, and ignore the other header."""
+def test_row_counts_are_a_separate_header() -> None:
+    """Readers that know only ranges of nine parts ignore the new header."""
     ranges = (SourceRange("t", 0, 0, 10, 10, 0, 0, 10, None),)
     headers = EventHeaders(5, None, ranges, rows=RowCounts(10, 3, 2))
     assert encode_headers(headers)[1:] == (
@@ -88,7 +88,7 @@ def test_rows_come_with_the_ranges() -> None:
     assert RowCounts(10, 3, 2).kept == 5
 
 
-def test_lost_records_are_a_header_of_their_own() -> None:
+def test_lost_records_are_a_separate_header() -> None:
     """Readers that do not know it read the ranges, which include the lost offsets."""
     ranges = (SourceRange("t", 0, 0, 10, 4, 0, 0, 4, None),)
     headers = EventHeaders(5, ranges=ranges, lost=(LostRange("t", 0, 0, 6),))
@@ -100,8 +100,8 @@ def test_lost_records_are_a_header_of_their_own() -> None:
     assert headers.lost[0].offsets == 6
 
 
-def test_java_events_have_no_headers() -> None:
-    """No headers, or those of others, are no statement."""
+def test_missing_and_foreign_headers_have_no_effect() -> None:
+    """Events of the Java sink have none."""
     assert encode_headers(EventHeaders()) == ()
     assert decode_headers(None) == EventHeaders()
     assert decode_headers([("trace", None), ("icefloe.other", b"{")]) == EventHeaders()
@@ -150,12 +150,14 @@ def test_java_events_have_no_headers() -> None:
         ("icefloe.ranges", b'[["t",0,2,1,1,0,0,1,null]]', "ends before it starts"),
     ],
 )
-def test_other_content_is_refused(key: str, value: bytes | None, reason: str) -> None:
-    """A header of ours that we did not write is malformed, never something else."""
+def test_headers_with_invalid_content_are_malformed(
+    key: str, value: bytes | None, reason: str
+) -> None:
+    """A header of Icefloe that Icefloe did not write is refused."""
     with pytest.raises(MalformedEvent, match=reason):
         decode_headers([(key, value)])
 
 
-def test_a_header_that_says_null_is_no_statement() -> None:
-    """JSON null is the same as no header."""
+def test_a_null_header_is_the_same_as_no_header() -> None:
+    """The value is JSON null."""
     assert decode_headers([("icefloe.ranges", b"null")]) == EventHeaders()

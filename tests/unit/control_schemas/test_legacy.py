@@ -10,7 +10,7 @@ from tests.support.frames import FILE, old_frame, start, written
 
 
 def test_announcements_of_a_group_are_found() -> None:
-    """Files announced for our group, for another one, and an event that announces none."""
+    """Files of our group, files of another group, and an event without files."""
     found = legacy_event(old_frame("CommitResponsePayload", "cg-control-orders"))
     assert found is not None
     assert found.is_announcement
@@ -22,8 +22,8 @@ def test_announcements_of_a_group_are_found() -> None:
     assert not ready.is_announcement
 
 
-def test_long_group_names() -> None:
-    """The length before the name may take two bytes."""
+def test_long_group_names_are_read() -> None:
+    """The length before the name may have two bytes."""
     group = "g" * 300
     frame = old_frame("CommitResponsePayload", "x")[:-2] + b"\xd8\x04" + group.encode()
     found = legacy_event(frame)
@@ -33,6 +33,6 @@ def test_long_group_names() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\xc2\x01", encode(start()), encode(written(FILE))])
-def test_other_frames_are_none_of_them(frame: bytes) -> None:
-    """Today's events, and what is no event."""
+def test_other_frames_are_no_old_events(frame: bytes) -> None:
+    """Present events, and frames that are no events."""
     assert legacy_event(frame) is None

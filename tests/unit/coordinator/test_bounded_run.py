@@ -47,10 +47,10 @@ def is_complete_after(
         (None, False),
     ],
 )
-def test_every_partition_is_read_to_its_end(
+def test_a_run_is_complete_when_every_partition_reached_its_end(
     driver: Driver, ends: Mapping[TopicPartition, int] | None, is_complete: bool
 ) -> None:
-    """A partition may be further: it was read before. A run without an end is never complete."""
+    """A position may be past the end. A run without an end is never complete."""
     commit = driver.start()
     answered(driver, commit)
     driver.committed(commit, T1)
@@ -59,8 +59,8 @@ def test_every_partition_is_read_to_its_end(
     assert is_complete_after(driver, ends, round_ended) == is_complete
 
 
-def test_files_that_wait_for_their_table_keep_the_run_open(driver: Driver) -> None:
-    """One of two tables fails: the run is complete when the next round has committed it."""
+def test_uncommitted_files_keep_the_run_open(driver: Driver) -> None:
+    """One of two tables fails; the run is complete when the next round has committed it."""
     ends = {P0: READ_TO, P1: READ_TO}
     commit = driver.start()
     answered(driver, commit)
@@ -75,15 +75,15 @@ def test_files_that_wait_for_their_table_keep_the_run_open(driver: Driver) -> No
     assert is_complete_after(driver, ends, driver.sent(again))
 
 
-def test_a_round_that_timed_out_completes_nothing(driver: Driver) -> None:
-    """A task that did not answer may have records that were not read."""
+def test_a_timed_out_round_does_not_complete_the_run(driver: Driver) -> None:
+    """A task that did not answer may have unread records."""
     commit = driver.start()
     driver.complete(commit, (P0, 1), task=0)
     driver.tick(3_000)
     assert not is_complete_after(driver, {P0: READ_TO}, driver.sent(commit))
 
 
-def test_an_answer_that_is_read_in_part_keeps_the_run_open(driver: Driver) -> None:
+def test_a_partly_read_answer_keeps_the_run_open(driver: Driver) -> None:
     """It was announced after the answers of the round."""
     commit = driver.start()
     answered(driver, commit)

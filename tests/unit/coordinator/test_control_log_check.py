@@ -53,23 +53,25 @@ def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | 
     return found["left_s"], found["message"]
 
 
-def test_nothing_kept_is_no_alarm() -> None:
-    """Everything that the topic deletes is in the tables."""
+def test_without_kept_announcements_there_is_no_alarm() -> None:
+    """All announcements that retention deletes are committed."""
     assert judged(Topic(retention_ms="1")) == (None, None)
     assert ControlLogCheck(None, "control").retention([kept()], NOW_MS)["message"] is None
 
 
 @pytest.mark.parametrize(("hours", "is_alarm"), [(1, False), (5, False), (6, True), (11, True)])
-def test_half_of_the_retention_is_an_alarm(hours: int, *, is_alarm: bool) -> None:
-    """Counted for the oldest announcement."""
+def test_an_announcement_older_than_half_of_the_retention_is_an_alarm(
+    hours: int, *, is_alarm: bool
+) -> None:
+    """The oldest announcement counts."""
     topic = Topic(retention_ms=str(10 * HOUR_MS))
     left_s, message = judged(topic, kept(hours_ago=1), kept(hours_ago=hours))
     assert left_s == (10 - hours) * 3600
     assert (message is not None) == is_alarm
 
 
-def test_a_topic_that_keeps_everything_or_may_not_be_asked_is_no_alarm() -> None:
-    """Without a retention there is no time left to count."""
+def test_without_a_known_retention_there_is_no_alarm() -> None:
+    """The topic keeps everything, or its configuration cannot be read."""
     assert judged(Topic(retention_ms="-1"), kept(hours_ago=10_000)) == (None, None)
     assert judged(Topic(), kept(hours_ago=10_000)) == (None, None)
 
@@ -80,7 +82,7 @@ def test_a_topic_that_keeps_everything_or_may_not_be_asked_is_no_alarm() -> None
 def test_the_oldest_quarter_of_a_topic_that_deletes_by_size_is_an_alarm(
     start: int, offset: int, *, is_alarm: bool
 ) -> None:
-    """Once it has begun to delete."""
+    """From the first deletion on."""
     topic = Topic(start, retention_ms="-1", retention_bytes="1000")
     left_s, message = judged(topic, kept(offset))
     assert left_s is None

@@ -33,7 +33,7 @@ class OneRecord:
 
 
 def test_an_announcement_has_its_records_and_its_size() -> None:
-    """Both are counted once, where the event is read, so no poll counts again."""
+    """Both are computed once, when the event is read."""
     file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
     table = TableReference("iceberg", ("db",), "t")
     written = DataWritten(UUID(int=2), table, (file, file), ())

@@ -35,7 +35,7 @@ def imported(module: str) -> set[str]:
 
 
 def test_spark_starts_before_slow_imports() -> None:
-    """The first module of a worker imports Spark's client and the IPC channel, nothing slow."""
+    """The first module of a worker imports Spark's client and the IPC channel only."""
     found = imported("worker.__main__")
     assert "worker.spark.session" in found
     assert found.isdisjoint(HEAVY)
@@ -49,7 +49,7 @@ def test_a_process_imports_no_modules_of_other_processes() -> None:
         assert found.isdisjoint(others), module
 
 
-def test_a_session_starts_from_properties_as_they_are() -> None:
+def test_a_session_starts_without_resolved_properties() -> None:
     """It needs only Spark's properties and the state folder."""
     given = {"group.id": "g", "spark.a": "1", "icefloe.state.dir": "/s"}
     assert session_properties(given) == ({"spark.a": "1"}, Path("/s"))

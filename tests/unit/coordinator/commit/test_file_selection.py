@@ -42,8 +42,8 @@ def _select(*envelopes: Envelope, location: str = ROOT, **properties: str) -> ob
         (ROOT, f"{ROOT}/data/p=100%25/q?x#y"),
     ],
 )
-def test_spellings_of_one_place(location: str, path: str) -> None:
-    """Schemes and slashes that mean the same place are the same place."""
+def test_spellings_of_one_location_are_equal(location: str, path: str) -> None:
+    """Schemes and slashes that mean the same location."""
     found = _select(announced(TABLE, [_file(path)], offset=0), location=location)
     assert found.files == 1
 
@@ -63,22 +63,22 @@ def test_spellings_of_one_place(location: str, path: str) -> None:
         f"{ROOT}/data/a#/../../../t2/a",
     ],
 )
-def test_places_outside_the_table(path: str) -> None:
-    """A neighbour, a parent, another bucket or scheme is not the table's place."""
+def test_locations_outside_the_table_are_refused(path: str) -> None:
+    """A sibling, a parent, another bucket or another scheme."""
     with pytest.raises(CommitRefused) as refused:
         _select(announced(TABLE, [_file(path)], offset=0))
     assert refused.value.code == "file_outside_table"
 
 
 @pytest.mark.parametrize("path", ["file:/wh/t/a?/../../x", "/wh/t/a#/../../x", "file:///wh/t/.."])
-def test_local_places_outside_the_table(path: str) -> None:
+def test_local_paths_outside_the_table_are_refused(path: str) -> None:
     """A question mark does not end a local path."""
     with pytest.raises(CommitRefused):
         _select(announced(TABLE, [_file(path)], offset=0), location="file:///wh/t")
 
 
-def test_other_places_of_data_count() -> None:
-    """``write.data.path`` may point to another folder."""
+def test_the_data_path_of_the_table_is_allowed() -> None:
+    """``write.data.path`` may be another folder."""
     file = _file("s3://cold/t/a")
     assert _select(announced(TABLE, [file], offset=0), write_data_path="s3://cold/t").files == 1
 
@@ -88,8 +88,8 @@ def _names(*envelopes: Envelope) -> list[list[str]]:
     return [[f.file_path[-1] for f in (*s.data_files, *s.delete_files)] for s in steps]
 
 
-def test_steps_follow_layouts_then_batches() -> None:
-    """A newer layout comes later, with any batch numbers; the round does not matter."""
+def test_steps_are_ordered_by_layout_then_batch() -> None:
+    """A newer layout comes later, whatever its batch numbers; the round does not matter."""
     old, new = UUID(int=1), UUID(int=2)
     assert _names(
         announced(TABLE, [_file("1")], offset=0, batch=2, commit_id=new, layout=1),
@@ -100,8 +100,8 @@ def test_steps_follow_layouts_then_batches() -> None:
     ) == [["1"], ["2"], ["3", "x"], ["4", "5"]]
 
 
-def test_a_round_without_batches_is_a_step() -> None:
-    """Java's sink numbers nothing: its rounds keep the order in which they were announced."""
+def test_a_round_without_batch_numbers_is_one_step() -> None:
+    """The Java sink has no batch numbers: its rounds keep the order of announcement."""
     old, new = UUID(int=1), UUID(int=2)
     assert _names(
         announced(TABLE, [_file("1")], offset=0, commit_id=old),
@@ -118,7 +118,7 @@ def test_without_deletes_there_is_one_step() -> None:
 
 
 def test_the_floor_is_per_control_partition() -> None:
-    """An offset means something in its own partition only."""
+    """A control offset has a meaning only in its partition."""
     envelopes = [
         announced(TABLE, [_file("a")], offset=4, partition=0),
         announced(TABLE, [_file("b")], offset=4, partition=1),
@@ -128,6 +128,6 @@ def test_the_floor_is_per_control_partition() -> None:
     assert [f.file_path[-1] for f in found.steps[0].data_files] == ["b", "c"]
 
 
-def test_an_empty_file_is_not_checked() -> None:
-    """A file without rows adds nothing, wherever it lies."""
+def test_the_location_of_an_empty_file_is_not_checked() -> None:
+    """A file without rows adds nothing."""
     assert _select(announced(TABLE, [_file("/x", records=0)], offset=0)).steps == ()

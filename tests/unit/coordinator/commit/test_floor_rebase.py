@@ -42,10 +42,10 @@ class AskedCatalog:
         ({"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}, None),
     ],
 )
-def test_only_own_tables_are_read(
+def test_only_tables_of_the_connector_are_read(
     more: dict[str, str], codes: list[str] | None, is_applied: bool
 ) -> None:
-    """Another table is refused before the catalog is asked; grants bound open connectors, too."""
+    """Other tables are refused before the catalog is asked; grants apply to open connectors."""
     node = {"icefloe.grants.default": r"alice\..*"}
     raw = {**CONFIG, **more}
     if more:

@@ -19,7 +19,7 @@ def _envelope(offset: int, *lost: LostRange) -> Envelope:
 
 
 def test_each_range_is_named_once() -> None:
-    """Events of one answer repeat the ranges; what the table has already is left out."""
+    """Events of one answer repeat the ranges; ranges that the table already has are left out."""
     first, second = LostRange("orders", 1, 0, 3), LostRange("orders", 0, 10, 25)
     envelopes = [_envelope(4, LostRange("old", 0, 0, 1)), _envelope(5, first, second)]
     envelopes.append(_envelope(6, first, second))
@@ -31,7 +31,7 @@ def test_each_range_is_named_once() -> None:
 
 
 def test_the_number_of_ranges_is_bounded() -> None:
-    """The rest is counted."""
+    """Further ranges are counted."""
     lost = [LostRange("orders", n, 0, 2) for n in range(RANGES_MAX + 3)]
     found = json.loads(lost_records([_envelope(0, *lost)], {})[PROPERTY])
     assert (len(found["ranges"]), found["more"], found["offsets"]) == (RANGES_MAX, 3, 2 * len(lost))

@@ -45,8 +45,8 @@ def closed_at(effects: list[Effect]) -> dict[int, int]:
     return dict(effect.commits[0].control_offsets)
 
 
-def test_a_step_that_is_read_in_part_is_not_committed(driver: Driver) -> None:
-    """A timeout in the middle of an answer leaves all of it, and the offsets, to the next round."""
+def test_a_partly_read_step_is_not_committed(driver: Driver) -> None:
+    """After a timeout, the whole answer and its offsets wait for the next round."""
     commit = driver.start()
     driver.written(commit, task=0)
     (completion,) = driver.tick(3_000)
@@ -59,8 +59,8 @@ def test_a_step_that_is_read_in_part_is_not_committed(driver: Driver) -> None:
     assert taken(driver.tick(3_000)) == {"t1": [0, 1]}
 
 
-def test_an_answer_is_whole_over_tables_and_polls(driver: Driver) -> None:
-    """Events of several tables, with what the log is read up to in between, are one answer."""
+def test_an_answer_may_span_tables_and_polls(driver: Driver) -> None:
+    """Events of several tables, read in several polls, are one answer."""
     commit = driver.start()
     for table in (T1, T2, T1):
         driver.written(commit, table, task=0)
@@ -74,8 +74,8 @@ def test_an_answer_is_whole_over_tables_and_polls(driver: Driver) -> None:
     assert taken(driver.tick(3_000)) == {"t1": [0, 2], "t2": [1]}
 
 
-def test_a_round_ends_before_every_answer_that_it_would_split(driver: Driver) -> None:
-    """An answer that is whole but lies across the first event of an open one waits with it."""
+def test_a_round_is_closed_before_an_answer_that_it_would_split(driver: Driver) -> None:
+    """A complete answer that starts after an incomplete one waits with it."""
     commit = driver.start()
     driver.written(commit, task=2)  # 0
     driver.complete(commit, task=2)
@@ -99,8 +99,8 @@ def test_a_round_ends_before_every_answer_that_it_would_split(driver: Driver) ->
     assert closed_at(effects) == {0: 8}
 
 
-def test_other_control_partitions_are_closed_where_they_are_read_to(driver: Driver) -> None:
-    """An open answer holds back its own control partition only."""
+def test_an_open_answer_delays_only_its_own_control_partition(driver: Driver) -> None:
+    """Other partitions are closed at the position that is read."""
     commit = driver.start()
     driver.kernel.receive(InboxAdvanced({1: 9}), driver.now_ms)
     driver.written(commit, T2)
@@ -109,7 +109,7 @@ def test_other_control_partitions_are_closed_where_they_are_read_to(driver: Driv
 
 
 def test_a_covered_round_waits_for_an_open_answer(driver: Driver) -> None:
-    """A task that started over answers again: round and VTTS wait for the end of its answer."""
+    """A restarted task answers again: round and VTTS wait for the end of its answer."""
     commit = driver.start()
     driver.written(commit, task=0)
     driver.complete(commit, (P0, 5_000), task=0)
@@ -125,7 +125,7 @@ def test_a_covered_round_waits_for_an_open_answer(driver: Driver) -> None:
 
 @pytest.mark.parametrize("follower", ["another round", "newer layout"])
 def test_a_later_answer_proves_that_an_answer_ended(driver: Driver, follower: str) -> None:
-    """Where a DataComplete cannot be read, the next answer of the task or layout stands in."""
+    """It replaces a DataComplete that cannot be read, for the task or the layout."""
     commit = driver.start()
     driver.written(commit, task=0)
     if follower == "another round":
@@ -138,7 +138,7 @@ def test_a_later_answer_proves_that_an_answer_ended(driver: Driver, follower: st
 
 
 def test_the_end_of_the_log_proves_that_an_answer_ended(driver: Driver) -> None:
-    """A transaction that could be read lies below the log's end; a later event opens it again."""
+    """A readable transaction is below the end of the log; a later event reopens the answer."""
     commit = driver.start()
     driver.written(commit, task=0)
     driver.kernel.receive(CurrentLogEnds({0: 3}), driver.now_ms)
@@ -155,8 +155,8 @@ def test_the_end_of_the_log_proves_that_an_answer_ended(driver: Driver) -> None:
     assert taken(driver.tick(3_000)) == {"t1": [0, 1]}
 
 
-def test_what_is_skipped_is_skipped_whole(driver: Driver) -> None:
-    """An operator's skip leaves an answer that is read in part for the next decision."""
+def test_a_skip_leaves_a_partly_read_answer(driver: Driver) -> None:
+    """The operator decides about it with the next skip."""
     commit = driver.start()
     driver.written(commit, task=0)
     driver.complete(commit, (P0, 1), task=0)
@@ -177,8 +177,8 @@ def completion(effects: list[Effect]) -> SendCompletion:
     return effect
 
 
-def test_a_round_says_whose_answers_are_in_no_table(driver: Driver) -> None:
-    """Tasks of which nothing was committed are named with their rounds, until it is."""
+def test_a_round_names_tasks_whose_answers_are_not_committed(driver: Driver) -> None:
+    """They are named with their rounds until something of them is committed."""
     first = driver.start()
     driver.written(first, T1, task=0)
     driver.complete(first, (P0, 1), task=0)
@@ -207,10 +207,8 @@ def test_a_round_says_whose_answers_are_in_no_table(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("retriable", [True, False])
-def test_a_table_that_fails_by_itself_holds_no_task_back(
-    driver: Driver, *, retriable: bool
-) -> None:
-    """A task whose answers went to a broken table alone reads on, for its other tables."""
+def test_a_failed_table_does_not_stop_its_tasks(driver: Driver, *, retriable: bool) -> None:
+    """They continue to read for their other tables."""
     commit = driver.start()
     driver.written(commit, T1, task=0)
     driver.complete(commit, (P0, 1), task=0)
@@ -221,8 +219,8 @@ def test_a_table_that_fails_by_itself_holds_no_task_back(
     assert completion(failed).waiting == {commit: (1,)}
 
 
-def test_what_was_skipped_does_not_wait(driver: Driver) -> None:
-    """An answer that the operator gave up holds no task back."""
+def test_a_skipped_answer_does_not_stop_its_task(driver: Driver) -> None:
+    """The operator gave it up."""
     commit = driver.start()
     driver.written(commit, task=0)
     driver.complete(commit, (P0, 1), task=0)
@@ -237,8 +235,8 @@ def test_what_was_skipped_does_not_wait(driver: Driver) -> None:
     assert completion(driver.complete(again, (P1, 1), task=1)).waiting == {}
 
 
-def test_above_the_bound_tasks_are_asked_for_no_more() -> None:
-    """What is kept is tried again each interval; once it is committed, tasks are asked again."""
+def test_tasks_get_no_start_commit_while_too_much_is_kept() -> None:
+    """Kept announcements are retried each interval; after their commit, tasks are asked again."""
     driver = Driver()
     driver.kernel = Kernel(KernelSettings("c-0", 10_000, 3_000, kept_bytes_max=99))
     driver.layout(P0)

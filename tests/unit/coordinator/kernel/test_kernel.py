@@ -40,15 +40,15 @@ def driver() -> Driver:
     return d
 
 
-def test_no_round_without_a_layout() -> None:
-    """A kernel that does not know what a round must cover starts none."""
+def test_no_round_starts_without_a_layout() -> None:
+    """The kernel does not know which partitions a round must cover."""
     d = Driver()
     assert d.tick() == []
     assert d.kernel.phase is Phase.IDLE
 
 
-def test_whole_round(driver: Driver) -> None:
-    """Start, announce, cover, commit, complete: each effect once and in order."""
+def test_a_round_has_each_effect_once_and_in_order(driver: Driver) -> None:
+    """Start, announcements, coverage, commit, completion."""
     commit = driver.start()
     assert driver.written(commit) == []
     assert driver.complete(commit, (P0, 20 * SECOND_US)) == []
@@ -67,24 +67,24 @@ def test_whole_round(driver: Driver) -> None:
     assert driver.tick(10_000) == [SendStartCommit(UUID(int=driver.ids))]
 
 
-def test_records_that_wait_for_their_table_are_counted(driver: Driver) -> None:
-    """What is in files and in no table yet, for the metric of that name."""
+def test_uncommitted_records_are_counted(driver: Driver) -> None:
+    """They are in announced files and in no table; a metric shows them."""
     file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
     driver.read(DataWritten(UUID(int=1), T1, (file, file), ()))
     driver.read(DataWritten(UUID(int=1), T2, None, None))
     assert records_in(driver.kernel.announcements.kept()) == 14
 
 
-def test_round_without_data_commits_no_table(driver: Driver) -> None:
-    """An idle connector's round ends with a completion and no table commit."""
+def test_a_round_without_data_commits_no_table(driver: Driver) -> None:
+    """It ends with a completion."""
     commit = driver.start()
     driver.complete(commit, (P0, SECOND_US))
     (effect,) = driver.complete(commit, (P1, 2 * SECOND_US))
     assert effect == SendCompletion(commit, (), SECOND_US, {0: 2})
 
 
-def test_count_of_answers_is_not_coverage(driver: Driver) -> None:
-    """Two answers for one partition do not stand in for the other one."""
+def test_two_answers_for_one_partition_do_not_cover_another_one(driver: Driver) -> None:
+    """Coverage is checked by partition, not by the number of answers."""
     commit = driver.start()
     assert driver.complete(commit, (P0, 1)) == []
     assert driver.complete(commit, (P0, 1)) == []
@@ -92,7 +92,7 @@ def test_count_of_answers_is_not_coverage(driver: Driver) -> None:
 
 
 def test_answers_of_other_rounds_do_not_count(driver: Driver) -> None:
-    """A completion of an older commit id neither readies this round nor gives it a timestamp."""
+    """A completion of another commit id neither covers this round nor gives it a timestamp."""
     old = UUID(int=77)
     commit = driver.start()
     driver.complete(commit, (P0, 9 * SECOND_US))
@@ -100,7 +100,7 @@ def test_answers_of_other_rounds_do_not_count(driver: Driver) -> None:
 
 
 def test_late_announcements_of_older_rounds_are_committed(driver: Driver) -> None:
-    """What a slow task announces for a round that is over goes into the next commit."""
+    """Announcements of a slow task for an ended round are part of the next commit."""
     old = UUID(int=77)
     driver.written(old)
     commit = driver.start()
@@ -110,8 +110,8 @@ def test_late_announcements_of_older_rounds_are_committed(driver: Driver) -> Non
     assert effect.commits[0].announcements[0].event.payload.commit_id == old
 
 
-def test_timeout_commits_what_is_there_without_vtts(driver: Driver) -> None:
-    """A silent task does not hold the others' data back, but no VTTS is claimed."""
+def test_a_timed_out_round_commits_the_announced_files_without_a_vtts(driver: Driver) -> None:
+    """A silent task does not delay the files of other tasks."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, SECOND_US))
@@ -122,8 +122,8 @@ def test_timeout_commits_what_is_there_without_vtts(driver: Driver) -> None:
     assert driver.sent(commit).is_partial
 
 
-def test_start_commit_is_repeated_for_tasks_that_were_not_listening(driver: Driver) -> None:
-    """Until it is covered or timed out, a round asks again with the same id."""
+def test_start_commit_is_repeated_until_the_round_is_covered(driver: Driver) -> None:
+    """The repetitions have the same commit id and end with the timeout."""
     driver.now_ms += 10_000  # the layout is not new any more
     commit = driver.start()
     assert driver.tick(999) == []
@@ -132,8 +132,8 @@ def test_start_commit_is_repeated_for_tasks_that_were_not_listening(driver: Driv
     assert driver.tick(500) == [SendStartCommit(commit)]
 
 
-def test_a_new_layouts_tasks_are_asked_more_often() -> None:
-    """They all begin at the same time and none shall wait long; after five seconds it is over."""
+def test_start_commit_is_repeated_faster_for_a_new_layout() -> None:
+    """Its tasks start at the same time; the fast repetition ends after five seconds."""
     driver = Driver(timeout_ms=20_000)
     driver.layout(P0)
     commit = driver.start()
@@ -149,8 +149,8 @@ def test_a_new_layouts_tasks_are_asked_more_often() -> None:
     assert driver.tick(200) == [again]
 
 
-def test_what_arrives_during_a_commit_is_the_next_rounds(driver: Driver) -> None:
-    """An announcement read while the commit runs is neither lost nor counted as committed."""
+def test_announcements_during_a_commit_belong_to_the_next_round(driver: Driver) -> None:
+    """They are neither lost nor counted as committed."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, 1))
@@ -163,8 +163,8 @@ def test_what_arrives_during_a_commit_is_the_next_rounds(driver: Driver) -> None
     assert len(list(driver.kernel.announcements.kept())) == 1
 
 
-def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driver) -> None:
-    """One broken table blocks no other; the group's offsets stay before what it waits for."""
+def test_a_failed_table_keeps_its_announcements(driver: Driver) -> None:
+    """Other tables are committed; the control offsets stay before the kept announcements."""
     commit = driver.start()
     driver.written(commit, T1)
     driver.written(commit, T2)
@@ -187,8 +187,8 @@ def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driv
     assert driver.kernel.failures.by_table == {}
 
 
-def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> None:
-    """A failure that is not retriable waits for a decision; retry brings it back."""
+def test_a_final_failure_is_retried_only_by_the_operator(driver: Driver) -> None:
+    """A failure that is not retriable waits for a decision."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, 1))
@@ -213,8 +213,8 @@ def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> Non
     assert driver.kernel.receive(skip, driver.now_ms) == [TableDecided(skip, "busy")]
 
 
-def test_skipped_announcements_are_named(driver: Driver) -> None:
-    """Skipping gives up the announcements in the open and frees the offsets."""
+def test_skipped_announcements_are_listed(driver: Driver) -> None:
+    """A skip gives up the announcements and releases the control offsets."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, 1))
@@ -230,8 +230,8 @@ def test_skipped_announcements_are_named(driver: Driver) -> None:
     assert isinstance(driver.tick()[0], SendStartCommit)  # offsets pass without waiting
 
 
-def test_files_for_the_table_that_is_there_now_are_not_skipped(driver: Driver) -> None:
-    """After a replacement only what was written for other identities is given up."""
+def test_a_skip_keeps_files_for_the_present_table(driver: Driver) -> None:
+    """After a replacement, only files for other table identities are given up."""
     present = dataclasses.replace(T1, table_uuid=UUID(int=7))
     commit = driver.start()
     driver.written(commit)
@@ -254,8 +254,8 @@ def test_files_for_the_table_that_is_there_now_are_not_skipped(driver: Driver) -
     assert commits.commits[0].table == present
 
 
-def test_fenced_by_another_coordinator(driver: Driver) -> None:
-    """When a table shows that another coordinator commits, this one stops and does nothing more."""
+def test_a_fenced_coordinator_stops(driver: Driver) -> None:
+    """A table shows the commit of another coordinator; this one does nothing more."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, 1))
@@ -265,8 +265,8 @@ def test_fenced_by_another_coordinator(driver: Driver) -> None:
     assert driver.tick(60_000) == []
 
 
-def test_new_layout_restarts_the_round(driver: Driver) -> None:
-    """A changed layout gives up the round's answers and asks again at once with a new id."""
+def test_a_new_layout_restarts_the_round(driver: Driver) -> None:
+    """The answers are dropped, and a StartCommit with a new id is sent at once."""
     first = driver.start()
     driver.complete(first, (P0, 1))
     assert driver.layout(P0, number=2) == []
@@ -278,8 +278,8 @@ def test_new_layout_restarts_the_round(driver: Driver) -> None:
     assert isinstance(done, SendCompletion)
 
 
-def test_layout_seen_at_tasks_first(driver: Driver) -> None:
-    """Answers of a layout newer than known keep the round from claiming coverage."""
+def test_answers_of_a_newer_layout_give_no_coverage(driver: Driver) -> None:
+    """The tasks knew the layout before the coordinator."""
     commit = driver.start()
     driver.complete(commit, (P0, 1), layout=2)
     driver.complete(commit, (P1, 1), layout=1)
@@ -290,16 +290,16 @@ def test_layout_seen_at_tasks_first(driver: Driver) -> None:
     assert isinstance(driver.tick()[0], SendStartCommit)
 
 
-def test_java_completions_count(driver: Driver) -> None:
-    """Events without our headers, from the Java sink, cover partitions as well."""
+def test_completions_of_the_java_sink_count(driver: Driver) -> None:
+    """Events without headers of Icefloe cover partitions."""
     commit = driver.start()
     driver.complete(commit, (P0, 5_000), layout=None, ranges=None)
     (effect,) = driver.complete(commit, (P1, 5_000), layout=None, ranges=None)
     assert effect == SendCompletion(commit, (), 5_000, {0: 2})
 
 
-def test_empty_layout_needs_no_answer() -> None:
-    """A connector without partitions commits what an older layout left behind."""
+def test_an_empty_layout_needs_no_answer() -> None:
+    """Announcements of an older layout are committed."""
     d = Driver()
     d.layout()
     assert d.tick() == []
@@ -312,16 +312,16 @@ def test_empty_layout_needs_no_answer() -> None:
     assert completion.valid_through_us is None
 
 
-def test_reading_twice_is_a_bug(driver: Driver) -> None:
-    """A control offset that comes again stops the coordinator."""
+def test_a_control_offset_that_is_read_twice_is_a_bug(driver: Driver) -> None:
+    """The coordinator stops."""
     driver.written(UUID(int=1))
     driver.offset = 0
     with pytest.raises(InvariantViolation, match="read twice"):
         driver.written(UUID(int=1))
 
 
-def test_position_counts_foreign_events(driver: Driver) -> None:
-    """Events of other groups and markers move the position the round is closed at."""
+def test_events_of_other_groups_move_the_position(driver: Driver) -> None:
+    """Transaction markers move it as well."""
     driver.kernel.receive(InboxAdvanced({0: 40, 1: 3}), driver.now_ms)
     driver.kernel.receive(InboxAdvanced({0: 30}), driver.now_ms)
     driver.offset = 40
@@ -337,10 +337,10 @@ def _range(start: int, end: int) -> tuple[SourceRange, ...]:
 
 
 @pytest.mark.parametrize(("second", "code"), [((5, 9), "source_overlap"), ((12, 14), "source_gap")])
-def test_source_ranges_follow_each_other(
+def test_a_gap_or_overlap_of_source_ranges_is_a_bug(
     driver: Driver, second: tuple[int, int], code: str
 ) -> None:
-    """An announced range that overlaps or leaves a gap is a bug and stops the coordinator."""
+    """The coordinator stops."""
     commit = driver.start()
     driver.complete(commit, (P0, 1), ranges=_range(0, 10))
     with pytest.raises(InvariantViolation) as e:
@@ -348,23 +348,23 @@ def test_source_ranges_follow_each_other(
     assert e.value.code == code
 
 
-def test_ranges_reach_the_round(driver: Driver) -> None:
-    """A round reports the source ranges announced in it."""
+def test_a_round_reports_its_source_ranges(driver: Driver) -> None:
+    """The ranges are those announced in it."""
     commit = driver.start()
     driver.complete(commit, (P0, 1), (P1, 1), ranges=_range(0, 10))
     assert driver.sent(commit).ranges == _range(0, 10)
 
 
-def test_unexpected_answers_are_bugs(driver: Driver) -> None:
-    """An outcome or a completion of another round stops the coordinator."""
+def test_an_outcome_of_another_round_is_a_bug(driver: Driver) -> None:
+    """Also a completion of another round stops the coordinator."""
     with pytest.raises(InvariantViolation, match="the outcome does not belong to the round"):
         driver.committed(UUID(int=1))
     with pytest.raises(InvariantViolation, match="the completion does not belong to the round"):
         driver.kernel.receive(CompletionSent(UUID(int=1)), 0)
 
 
-def test_an_end_commits_what_is_announced(driver: Driver) -> None:
-    """Outside a round in a last one, inside of one by closing it; without a VTTS."""
+def test_the_last_commit_contains_everything_announced(driver: Driver) -> None:
+    """An open round is closed, or a last round is started; it has no VTTS."""
     commit = driver.start()
     driver.complete(commit, (P0, 1), (P1, 1))
     driver.sent(commit)
@@ -379,8 +379,8 @@ def test_an_end_commits_what_is_announced(driver: Driver) -> None:
     assert driver.kernel.resumes_at == {0: driver.offset}
 
 
-def test_an_end_closes_the_round_that_is_open(driver: Driver) -> None:
-    """What others did not answer waits for the next coordinator."""
+def test_a_stop_closes_the_open_round(driver: Driver) -> None:
+    """Missing answers are left for the next coordinator."""
     commit = driver.start()
     driver.written(commit)
     (commits,) = driver.kernel.receive(Finish(UUID(int=78)), driver.now_ms)
@@ -389,8 +389,8 @@ def test_an_end_closes_the_round_that_is_open(driver: Driver) -> None:
     assert driver.kernel.receive(Finish(UUID(int=79)), driver.now_ms) == []  # it is under way
 
 
-def test_an_end_tries_no_table_that_waits_for_the_operator(driver: Driver) -> None:
-    """Its announcement is kept: a successor reads from there."""
+def test_a_stop_does_not_retry_tables_that_wait_for_the_operator(driver: Driver) -> None:
+    """Their announcements are kept; a successor starts reading at them."""
     commit = driver.start()
     driver.written(commit)
     driver.complete(commit, (P0, 1), (P1, 1))
@@ -400,8 +400,8 @@ def test_an_end_tries_no_table_that_waits_for_the_operator(driver: Driver) -> No
     assert driver.kernel.resumes_at == {0: 0}
 
 
-def test_a_coordinator_without_partitions_misses_no_round() -> None:
-    """No round is due without partitions; an announcement that waits makes one due."""
+def test_without_partitions_only_kept_announcements_make_a_round_due() -> None:
+    """No round is overdue without partitions."""
     d = Driver()
     assert not d.kernel.has_work()
     d.layout()

@@ -26,8 +26,8 @@ def driver() -> Driver:
     return d
 
 
-def test_vtts_never_goes_back(driver: Driver) -> None:
-    """A round that could claim less repeats the last claim; a missing timestamp claims nothing."""
+def test_the_vtts_never_decreases(driver: Driver) -> None:
+    """A round with a lower value repeats the last claim; without a timestamp it has no claim."""
     commit = driver.start()
     driver.complete(commit, (P0, 9_000))
     driver.complete(commit, (P1, 9_000))
@@ -47,8 +47,8 @@ def test_vtts_never_goes_back(driver: Driver) -> None:
     assert effect.valid_through_us is None
 
 
-def test_a_claim_that_was_taken_back_does_not_count(driver: Driver) -> None:
-    """After the operator's reset a restarted coordinator claims what its tasks say."""
+def test_a_claim_that_was_reset_does_not_count(driver: Driver) -> None:
+    """After the operator's reset, a restarted coordinator uses the timestamps of its tasks."""
     driver.read(CommitComplete(UUID(int=3), 4_102_444_800_000_000))
     driver.read(CommitComplete(UUID(int=4), None), EventHeaders(is_reset=True))
     commit = driver.start()
@@ -58,8 +58,8 @@ def test_a_claim_that_was_taken_back_does_not_count(driver: Driver) -> None:
     assert effect.valid_through_us == 8_000
 
 
-def test_a_task_whose_time_is_ahead_is_not_believed(driver: Driver) -> None:
-    """A timestamp beyond the coordinator's clock and the bound claims nothing."""
+def test_a_timestamp_ahead_of_the_clock_claims_nothing(driver: Driver) -> None:
+    """The bound is the coordinator's clock plus the configured difference."""
     driver.kernel = Kernel(KernelSettings("c-0", 10_000, 3_000, future_max_ms=5))
     driver.layout(P0, P1)
     commit = driver.start()
@@ -76,8 +76,8 @@ def test_a_task_whose_time_is_ahead_is_not_believed(driver: Driver) -> None:
     assert effect.valid_through_us == 4_000
 
 
-def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
-    """A coordinator that reads its predecessor's completion never claims less."""
+def test_a_vtts_from_before_a_restart_is_kept(driver: Driver) -> None:
+    """A coordinator that reads an earlier completion never claims less."""
     driver.read(CommitComplete(UUID(int=3), 50_000))
     driver.read(CommitComplete(UUID(int=3), None))
     driver.read(StartCommit(UUID(int=3)))
@@ -95,8 +95,8 @@ def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
     assert effect.valid_through_us == 60_000
 
 
-def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) -> None:
-    """A new partition that is still behind the last claim keeps it from being made again."""
+def test_a_vtts_is_not_repeated_for_an_added_partition(driver: Driver) -> None:
+    """No claim is made until the new partition has caught up."""
     commit = driver.start()
     driver.complete(commit, (P0, 9_000))
     driver.complete(commit, (P1, 9_000))
@@ -110,8 +110,8 @@ def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) ->
     assert effect.valid_through_us is None
 
 
-def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver: Driver) -> None:
-    """What a failed table waits for is in no table, even after a decision of the operator."""
+def test_a_retry_during_a_round_does_not_restore_its_claim(driver: Driver) -> None:
+    """Announcements of the failed table are not committed, even after the operator's retry."""
     commit = driver.start()
     driver.written(commit, T1)
     driver.complete(commit, (P0, 9_000), (P1, 9_000))
@@ -128,7 +128,7 @@ def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver:
 
 
 def test_nothing_is_claimed_before_the_old_announcements_are_read(driver: Driver) -> None:
-    """Predecessors may have announced in any control partition, and none of it is in a table."""
+    """Earlier sinks may have announced in any control partition, with nothing committed yet."""
     driver.kernel.receive(InitialLogEnds({0: 0, 1: 5}), driver.now_ms)
     driver.kernel.receive(InboxAdvanced({0: 0, 1: 4}), driver.now_ms)
     commit = driver.start()

@@ -212,16 +212,16 @@ def act(model: ConnectorModel, name: str, a: int, b: int) -> None:
         ("everyone answers", 0, 1_000),
     ]
 )
-def test_vtts_is_sound_and_never_goes_back(acts: list[tuple[str, int, int]]) -> None:
-    """Out of order, idle, late, restarted, dealt again: no record is promised and unannounced."""
+def test_the_vtts_is_true_and_never_decreases(acts: list[tuple[str, int, int]]) -> None:
+    """Late records, idle partitions, restarts, new layouts: every record below it is announced."""
     model = ConnectorModel()
     for name, a, b in acts:
         act(model, name, a, b)
 
 
 @given(st.lists(ACTS, max_size=25))
-def test_vtts_catches_up_when_everybody_answers(acts: list[tuple[str, int, int]]) -> None:
-    """Once all read to the end, every round claims, no further back than idle lag and disorder."""
+def test_the_vtts_catches_up_when_all_tasks_answer(acts: list[tuple[str, int, int]]) -> None:
+    """After all is read, each round has a claim within idle lag and disorder."""
     model = ConnectorModel()
     for name, a, b in acts:
         act(model, name, a, b)
@@ -252,7 +252,7 @@ def test_a_claim_is_the_minimum_or_the_last_one(
     last_us: int | None,
     last_expected: frozenset[TopicPartition],
 ) -> None:
-    """Whole milliseconds, not below the last, and above the minimum only where it held already."""
+    """In whole milliseconds, not below the last, above the minimum only where it held before."""
     claim = valid_through(read, expected, last_us=last_us, last_expected=last_expected)
     given_us = [read.get(tp) for tp in expected]
     known = [us for us in given_us if us is not None]

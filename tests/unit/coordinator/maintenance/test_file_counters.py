@@ -41,7 +41,7 @@ def committed(counters: FileCounters, found: TableMetadata, *added: ContentFile)
 
 
 def test_small_files_of_one_partition_are_counted() -> None:
-    """Large files and files of other partitions do not make a partition due."""
+    """Large files, and files of other partitions, do not make a partition due."""
     counters = FileCounters()
     committed(counters, table(1), *files(4), *files(3, spec_id=1), *files(2, size=400 * MIB))
     assert not due(counters, CONFIG)
@@ -49,8 +49,8 @@ def test_small_files_of_one_partition_are_counted() -> None:
     assert due(counters, CONFIG) == {"small-files": 5}
 
 
-def test_a_successor_counts_what_was_committed_before() -> None:
-    """The summaries of snapshots since the last compaction are an estimate."""
+def test_a_successor_estimates_earlier_commits() -> None:
+    """It uses the summaries of the snapshots since the last compaction."""
     counters = FileCounters()
     committed(counters, table(5), *files(1))
     assert counters.small_files_max == 5
@@ -59,7 +59,7 @@ def test_a_successor_counts_what_was_committed_before() -> None:
     assert after.small_files_max == 3
 
 
-def test_a_compaction_starts_the_count_again() -> None:
+def test_a_compaction_resets_the_count() -> None:
     """Of any engine, also between two commits of the coordinator."""
     counters = FileCounters()
     committed(counters, table(4), *files(4))
@@ -69,8 +69,8 @@ def test_a_compaction_starts_the_count_again() -> None:
     assert counters.small_files_max == 2
 
 
-def test_files_of_other_writers_are_spread_over_the_partitions() -> None:
-    """Forty files in ten partitions are four files of a partition."""
+def test_files_of_other_writers_count_evenly_for_all_partitions() -> None:
+    """Forty files in ten partitions count as four files per partition."""
     snapshots = line(2)
     snapshots[0]["summary"] = {
         "added-data-files": "40",
@@ -83,8 +83,8 @@ def test_files_of_other_writers_are_spread_over_the_partitions() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "9" * 30])
-def test_a_summary_without_numbers_counts_nothing(text: str) -> None:
-    """Others may write anything into a summary."""
+def test_an_invalid_summary_counts_as_zero(text: str) -> None:
+    """Other writers may store any text."""
     counters = FileCounters()
     newest = {"total-delete-files": text, "added-data-files": text}
     committed(counters, table(1, **newest), *files(1))
@@ -92,7 +92,7 @@ def test_a_summary_without_numbers_counts_nothing(text: str) -> None:
 
 
 def test_delete_files_come_first() -> None:
-    """They are the most urgent work; the number is Iceberg's own."""
+    """They are the most urgent work; their number comes from Iceberg's summary."""
     counters = FileCounters()
     found = table(1, **{"total-delete-files": "3"})
     counters.committed(files(5), found, branch="main", manifests=4, target_bytes=None)
@@ -105,7 +105,7 @@ def test_delete_files_come_first() -> None:
 
 
 def test_the_count_is_bounded() -> None:
-    """A table with many partitions keeps those with most files."""
+    """In a table with many partitions, those with the most files are counted."""
     counters = FileCounters()
     many = [f for n in range(PARTITIONS_MAX + 10) for f in files(1 + (n == 3), spec_id=n)]
     committed(counters, table(1), *many)
@@ -114,7 +114,7 @@ def test_the_count_is_bounded() -> None:
 
 
 def test_due_work_is_reported_until_it_is_done() -> None:
-    """A table left out is not counted; an end is reported once."""
+    """Excluded tables are not counted; the end of due work is reported once."""
     key = "iceberg__maintenance__rewrite_data_files__"
     config = connector(
         "c",

@@ -86,12 +86,12 @@ def ids(found: TableMetadata, policy: ExpiryPolicy, **more: Any) -> tuple[int, .
 def test_a_branch_keeps_snapshots_by_age_and_count(
     policy: ExpiryPolicy, removed: tuple[int, ...]
 ) -> None:
-    """The snapshot that is being added counts; fewer than a batch wait for the next commit."""
+    """The new snapshot counts; fewer than a batch of expired snapshots wait."""
     assert ids(metadata(line(10), {"main": branch(10)}), policy) == removed
 
 
-def test_a_branch_s_own_retention_replaces_the_policy() -> None:
-    """``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` of the reference decide."""
+def test_the_retention_of_a_branch_replaces_the_policy() -> None:
+    """``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` of the reference apply."""
     policy = ExpiryPolicy(batch=1, max_age_ms=0)
     kept = branch(10, **{"min-snapshots-to-keep": 5})
     assert ids(metadata(line(10), {"main": kept}), policy) == (1, 2, 3, 4, 5, 6)
@@ -100,7 +100,7 @@ def test_a_branch_s_own_retention_replaces_the_policy() -> None:
 
 
 def test_references_keep_their_snapshots() -> None:
-    """A tag keeps one snapshot, another branch what it leads to; a tag that moves keeps none."""
+    """A tag keeps one snapshot, another branch keeps its ancestry; a moved tag keeps none."""
     policy = ExpiryPolicy(batch=1, max_age_ms=0)
     found = metadata(line(10), {"main": branch(10), "t": tag(3), "mine": tag(9)})
     assert ids(found, policy) == (1, 2, 4, 5, 6, 7, 8)
@@ -120,25 +120,25 @@ def test_the_newest_offsets_of_each_sink_are_kept() -> None:
 
 
 def test_an_abandoned_snapshot_is_kept_until_it_is_old() -> None:
-    """After a rollback the snapshots that no reference leads to wait for their age."""
+    """After a rollback, snapshots without a reference are kept until the maximum age."""
     found = metadata(line(10), {"main": branch(5)})
     assert ids(found, ExpiryPolicy(batch=1, max_age_ms=250, min_kept=10)) == (6, 7)
 
 
-def test_snapshots_that_may_have_to_be_recognized_are_kept() -> None:
-    """An attempt of unknown outcome is found by its id."""
+def test_snapshots_of_uncertain_attempts_are_kept() -> None:
+    """An attempt with an unknown outcome is found by its snapshot id."""
     found = metadata(line(5), {"main": branch(5)})
     assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), kept={2, 99}) == (1, 3, 4)
     assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), kept_since_ms=NOW_MS - 200) == (1, 2)
 
 
-def test_a_branch_that_the_commit_creates_keeps_what_main_needs() -> None:
-    """Main keeps its newest snapshot although nothing is added to it."""
+def test_main_keeps_its_newest_snapshot_when_a_branch_is_created() -> None:
+    """Nothing is added to main."""
     found = metadata(line(5), {"main": branch(5)})
     assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), branch="new") == (1, 2, 3, 4)
 
 
-def test_a_circle_ends() -> None:
+def test_a_cycle_of_parents_is_followed_once() -> None:
     """Parents that lead in a circle are followed once."""
     snapshots = line(3)
     snapshots[0]["parent"] = 3
@@ -148,7 +148,7 @@ def test_a_circle_ends() -> None:
     )
 
 
-def test_an_empty_table_has_nothing_to_remove() -> None:
+def test_the_first_commit_of_a_table_expires_nothing() -> None:
     """The first commit of a table removes nothing."""
     assert ids(metadata([], {}), ExpiryPolicy(batch=1, max_age_ms=0)) == ()
 
@@ -164,20 +164,20 @@ def test_an_empty_table_has_nothing_to_remove() -> None:
         ({"history.expire.max-snapshot-age-ms": "-1"}, 7, 3),
     ],
 )
-def test_a_table_s_properties_replace_the_connector_s_keys(
+def test_table_properties_replace_the_keys_of_the_connector(
     properties: dict[str, str], age_ms: int, kept: int
 ) -> None:
-    """A property that is no number has no effect."""
+    """A property that is not a number has no effect."""
     policy = ExpiryPolicy.of(SnapshotExpiryConfig(7, 3), properties)
     assert (policy.max_age_ms, policy.min_kept) == (age_ms, kept)
 
 
-def test_without_keys_and_properties_iceberg_s_defaults_hold() -> None:
+def test_without_keys_and_properties_the_defaults_of_iceberg_apply() -> None:
     """Five days, one snapshot."""
     assert ExpiryPolicy.of(SnapshotExpiryConfig(), {}) == ExpiryPolicy(432_000_000, 1)
 
 
-def test_one_commit_removes_a_bounded_number() -> None:
-    """The first commit with expiry on a table of many snapshots leaves the rest to the next."""
+def test_one_commit_expires_a_bounded_number_of_snapshots() -> None:
+    """The next commits expire the rest."""
     found = metadata(line(1_200), {"main": branch(1_200)})
     assert ids(found, ExpiryPolicy(max_age_ms=0)) == tuple(range(1, 501))

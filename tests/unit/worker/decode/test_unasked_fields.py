@@ -21,21 +21,21 @@ def decoded(*rows: Any) -> DecodedBlock:
 
 
 def test_an_object_of_thousands_of_names_is_refused() -> None:
-    """Each name would be a column, so the row is refused; the rows around it are decoded."""
+    """Each name would be a column, so the row is refused; other rows are decoded."""
     found = decoded({"id": 1}, {f"a rather long name {i}": i for i in range(6_000)}, {"id": 2})
     assert found.refused.tolist() == [1]
     assert found.table["id"].to_pylist() == [1, 2]
 
 
 def test_a_long_object_of_few_names_is_decoded() -> None:
-    """Names are bounded, not bytes."""
+    """The limit is on names, not on bytes."""
     found = decoded({"id": 1, "more": "x" * 100_000})
     assert (found.refused.tolist(), found.unexpected.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize("first", [0, ROWS // 2])
 def test_a_block_of_thousands_of_names_is_refused(first: int) -> None:
-    """Names that differ from record to record would each be a column of all rows."""
+    """Different names in each record would each be a column of all rows."""
     rows = [{"id": i} for i in range(first)]
     rows += [{"id": i, **{f"n{i}-{j}": 1 for j in range(20)}} for i in range(first, ROWS)]
     assert len(decoded(*rows).refused) == ROWS
@@ -66,7 +66,7 @@ def test_names_that_are_new_in_every_record_are_refused(each: int) -> None:
     assert len(decoded(*rows).refused) == count
 
 
-def test_names_that_come_again_are_columns() -> None:
+def test_repeated_names_become_columns() -> None:
     """Hundreds of repeated names are decoded, in any order."""
     rows = [{"id": i, **{f"n{(i + j) % 300}": 1 for j in range(20)}} for i in range(ROWS)]
     assert not len(decoded(*rows).refused)

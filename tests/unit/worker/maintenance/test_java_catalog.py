@@ -10,8 +10,8 @@ from worker.maintenance.java_catalog import JavaCatalog, store_jars
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
 
 
-def test_a_rest_catalog() -> None:
-    """Java's names are passed on; vended credentials are asked for, as by the coordinator."""
+def test_properties_of_a_rest_catalog_are_passed_on() -> None:
+    """In Java's names; vended credentials are requested, as by the coordinator."""
     given = {
         "type": "rest",
         "uri": "https://catalog/api",
@@ -50,8 +50,8 @@ def test_a_rest_catalog() -> None:
         ),
     ],
 )
-def test_a_database(uri: str, expected: dict[str, str]) -> None:
-    """URLs of SQLAlchemy become URLs of JDBC; tables of the catalog are not created."""
+def test_urls_of_a_database_become_jdbc_urls(uri: str, expected: dict[str, str]) -> None:
+    """Tables of the catalog are not created."""
     found = JavaCatalog.of("ice", {"type": "sql", "uri": uri, "warehouse": "file:///w"})
     own = {"io-impl": RESOLVING, "warehouse": "file:///w", "jdbc.init-catalog-tables": "false"}
     assert found.properties == {**own, **expected}
@@ -60,13 +60,13 @@ def test_a_database(uri: str, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("kind", ["glue", "hive", "dynamodb", "bigquery"])
 def test_other_catalogs_are_refused(kind: str) -> None:
-    """It is not known that both clients commit to them under one condition."""
+    """It is not known whether both clients commit under one condition."""
     with pytest.raises(ConfigError) as refused:
         JavaCatalog.of("ice", {"type": kind})
     assert refused.value.code == "maintenance_unsupported"
 
 
-def test_jars_of_stores() -> None:
+def test_jars_follow_the_store() -> None:
     """A store that no test covers is refused."""
     assert store_jars("file:///w/t") == store_jars("/w/t") == ()
     assert store_jars("s3://bucket/t") == store_jars("s3a://bucket/t") == ("iceberg-aws",)

@@ -26,8 +26,8 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_thousand_tables(tmp_path: Path) -> None:
-    """Rows scattered over a thousand tables arrive, with few files open and little held."""
+def test_rows_of_a_thousand_tables_are_written(tmp_path: Path) -> None:
+    """Few files are open at a time, and memory is bounded."""
     connector = config(
         **{"iceberg.tables": None, "iceberg.tables.name-template": "db.t_${kind}"},
     )

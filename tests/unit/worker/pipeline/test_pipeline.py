@@ -55,14 +55,14 @@ def both_tables(folder: Path) -> list[Any]:
 
 
 def test_static_tables_get_every_record(tmp_path: Path) -> None:
-    """Without a route field every table gets every record; it is counted once."""
+    """Without a route field, every table gets every record; each record counts once."""
     result = run_batches(config(**TWO), both_tables(tmp_path), [source(lines("a", "b"))])
     assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [1, 2])
     assert result.progress[TP] == PartitionProgress(2, 0, 0, 2, 1_700_000_000_001)
 
 
-def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
-    """A record dated 2100 is written and counted; it says nothing of how far the topic is read."""
+def test_timestamps_of_the_far_future_do_not_move_the_valid_through_time(tmp_path: Path) -> None:
+    """A record dated 2100 is written and counted; its timestamp is ignored."""
     records = source(lines("a", "b", "c"))
     stamps = [1_700_000_000_000_000, 4_102_444_800_000_000, 1_700_000_000_500_000]
     column = records.schema.get_field_index("timestamp")
@@ -77,7 +77,7 @@ def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
 
 
 def test_records_at_or_below_the_valid_through_time_are_late(tmp_path: Path) -> None:
-    """They are written and counted; without a VTTS, and for records without a time, none is."""
+    """They are written, and counted as late; without a VTTS or a timestamp none is late."""
     records = source(lines("a", "b", "c", "d"))
     stamps = [1_700_000_000_000_000, 1_700_000_000_001_999, 1_700_000_000_002_000, -1_000]
     column = records.schema.get_field_index("timestamp")
@@ -93,8 +93,8 @@ def test_records_at_or_below_the_valid_through_time_are_late(tmp_path: Path) -> 
         assert result.progress[TP].written == 4
 
 
-def test_route_regexes(tmp_path: Path) -> None:
-    """Tables whose regex matches the whole text get the record, numbers as their text."""
+def test_a_route_regex_selects_the_table(tmp_path: Path) -> None:
+    """The regex must match the whole text; numbers are matched as text."""
     values = lines("a", "b", "bc", "xa", None, 7)
     unmatched = {"iceberg.tables.unmatched": "drop"}
     connector = config(**REGEX, **unmatched)
@@ -103,8 +103,8 @@ def test_route_regexes(tmp_path: Path) -> None:
     assert result.progress[TP] == PartitionProgress(6, 3, 0, 3, 1_700_000_000_005)
 
 
-def test_unmatched_fails_by_default(tmp_path: Path) -> None:
-    """A record that finds no table is an error that names it."""
+def test_a_record_without_a_table_fails_the_task_by_default(tmp_path: Path) -> None:
+    """The error has the coordinates of the record."""
     result = run_batches(config(**REGEX), both_tables(tmp_path), [source(lines("a", "z", "y"))])
     assert result.error is not None
     assert (result.error.stage, result.error.code) == ("ROUTE", "unmatched")
@@ -113,8 +113,8 @@ def test_unmatched_fails_by_default(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_unmatched_dead_letters(tmp_path: Path) -> None:
-    """Unmatched records become dead letters when so configured, with any tolerance."""
+def test_records_without_a_table_become_dead_letters_if_configured(tmp_path: Path) -> None:
+    """With any tolerance."""
     connector = config(**REGEX, **{"iceberg.tables.unmatched": "dead-letter"})
     result = run_batches(
         connector, both_tables(tmp_path), [source(lines("a", "z"), keys=[None, b"k"])]
@@ -124,16 +124,16 @@ def test_unmatched_dead_letters(tmp_path: Path) -> None:
     assert result.progress[TP] == PartitionProgress(2, 0, 1, 1, 1_700_000_000_001)
 
 
-def test_dynamic_tables(tmp_path: Path) -> None:
-    """The route field names the table, in any case."""
+def test_the_route_field_contains_the_table_name(tmp_path: Path) -> None:
+    """In upper or lower case."""
     result = run_batches(
         config(**DYNAMIC), both_tables(tmp_path), [source(lines("db.t1", "DB.T2", "db.t1"))]
     )
     assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 3], [2])
 
 
-def test_unknown_tables_are_asked_for(tmp_path: Path) -> None:
-    """A table that is not in the plan is asked for once, and nothing of the run may be used."""
+def test_unknown_tables_are_requested(tmp_path: Path) -> None:
+    """A table that is not in the plan is requested once, and the files are not used."""
     values = lines("db.t1", "db.new", "db.new", "db.other")
     result = run_batches(config(**DYNAMIC), both_tables(tmp_path), [source(values)])
     assert {r.table: r.schema_json for r in result.table_requests} == {
@@ -144,8 +144,8 @@ def test_unknown_tables_are_asked_for(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
-    """With auto-create the request says what the first record makes of the table."""
+def test_an_auto_create_request_contains_the_schema(tmp_path: Path) -> None:
+    """The schema of the first record."""
     connector = config(
         **DYNAMIC,
         **{
@@ -171,8 +171,8 @@ def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
     assert "write.parquet.compression-codec" in request.properties
 
 
-def test_absent_tables_are_unmatched(tmp_path: Path) -> None:
-    """A name of a table that does not exist is unmatched."""
+def test_names_of_missing_tables_are_unmatched(tmp_path: Path) -> None:
+    """Without auto-create."""
     connector = config(**DYNAMIC, **{"iceberg.tables.unmatched": "drop"})
     result = run_batches(
         connector,
@@ -184,8 +184,8 @@ def test_absent_tables_are_unmatched(tmp_path: Path) -> None:
     assert result.progress[TP] == PartitionProgress(2, 1, 0, 1, 1_700_000_000_001)
 
 
-def test_new_fields_are_asked_for(tmp_path: Path) -> None:
-    """With evolution, fields that a table lacks are asked for; without, they are ignored."""
+def test_new_fields_are_requested_with_schema_evolution(tmp_path: Path) -> None:
+    """Without it they are ignored."""
     values = [
         *lines("a"),
         b'{"id":2,"n":{"m":1}}',
@@ -202,8 +202,8 @@ def test_new_fields_are_asked_for(tmp_path: Path) -> None:
     assert not asking.is_usable
 
 
-def test_first_refused_record_is_named(tmp_path: Path) -> None:
-    """With tolerance none the first refused record ends the task, with all its coordinates."""
+def test_the_first_refused_record_is_named(tmp_path: Path) -> None:
+    """Without tolerance it ends the task, with all its coordinates."""
     values = [*lines("a"), b'{"id":"x"}', b"nonsense"]
     result = run_batches(config(), [plan(tmp_path, SCHEMA)], [source(values, start=40)])
     assert result.error is not None
@@ -217,7 +217,7 @@ def test_first_refused_record_is_named(tmp_path: Path) -> None:
 
 
 def test_a_record_goes_to_all_its_tables_or_none(tmp_path: Path) -> None:
-    """A record that one of its tables refuses is in none of them."""
+    """A record that one of its tables refuses is written to no table."""
     strict = Schema(NestedField(1, "id", LongType(), required=True))
     plans = [plan(tmp_path, SCHEMA, name="db.t1"), plan(tmp_path, strict, name="db.t2")]
     connector = config(**TWO, **{"errors.tolerance": "all"})
@@ -240,7 +240,7 @@ def test_tombstones_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_keys_are_converted(tmp_path: Path) -> None:
-    """A key its converter refuses makes a dead letter of the record; one it takes does not."""
+    """A key that its converter refuses makes the record a dead letter."""
     connector = config(
         **{
             "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -262,8 +262,8 @@ def test_keys_are_converted(tmp_path: Path) -> None:
         {"iceberg.tables.schema-case-insensitive": "true"},
     ],
 )
-def test_without_a_column_form(more: dict[str, str], tmp_path: Path) -> None:
-    """Envelopes and case-insensitive names go through the reference, and arrive."""
+def test_records_without_a_column_path_are_written(more: dict[str, str], tmp_path: Path) -> None:
+    """Envelopes and case-insensitive names use the reference path."""
     value = b'{"id":1,"KIND":"a"}'
     if "value.converter.schemas.enable" in more:
         field = '{"field":"id","type":"int64","optional":true}'
@@ -273,8 +273,8 @@ def test_without_a_column_form(more: dict[str, str], tmp_path: Path) -> None:
     assert ids(result, "db.t1") == [1]
 
 
-def test_only_needed_columns_are_asked_for(tmp_path: Path) -> None:
-    """Keys and headers cost; they are read for converters and dead letters only."""
+def test_only_needed_columns_are_read(tmp_path: Path) -> None:
+    """Keys and headers are read for converters and dead letters only."""
     plans = (plan(tmp_path, SCHEMA),)
     basic = ("value", "topic", "partition", "offset", "timestamp")
     assert PipelineSpec(config(), plans).columns() == basic
@@ -282,8 +282,8 @@ def test_only_needed_columns_are_asked_for(tmp_path: Path) -> None:
     assert tolerant.columns() == (*basic, "key", "headers")
 
 
-def test_the_function_travels(tmp_path: Path) -> None:
-    """What Spark ships to the executors pickles, and still works."""
+def test_the_function_can_be_pickled(tmp_path: Path) -> None:
+    """Spark sends it to the executors."""
     spec = PipelineSpec(config(), (plan(tmp_path, SCHEMA),))
     function = pickle.loads(pickle.dumps(run(spec)))
     [batch] = function(iter([source(lines("a")).select(list(spec.columns()))]))
@@ -291,7 +291,7 @@ def test_the_function_travels(tmp_path: Path) -> None:
     assert ids(collect(pa.Table.from_batches([batch])), "db.t1") == [1]
 
 
-def test_no_records_no_files(tmp_path: Path) -> None:
+def test_a_task_without_records_returns_no_descriptors(tmp_path: Path) -> None:
     """A task without records describes nothing."""
     assert run_batches(config(), [plan(tmp_path, SCHEMA)], []) == BatchResult()
 
@@ -322,8 +322,8 @@ def table_of(*rows: tuple[str, bytes]) -> pa.Table:
     return pa.Table.from_batches([to_batch(rows)])
 
 
-def test_descriptors_come_back_as_they_went() -> None:
-    """Files, counts, letters and errors survive the way to the driver unchanged."""
+def test_descriptors_survive_the_way_to_the_driver() -> None:
+    """Files, counts, dead letters and errors are unchanged."""
     record = KafkaRecord("t", 1, 5, None, -1, None, b"\xff", (("h", None), ("h", b"\x00")))
     error = RecordError("no", stage="ROUTE", code="unmatched", topic="t", partition=1, offset=5)
     result = collect(
@@ -345,8 +345,8 @@ def test_descriptors_come_back_as_they_went() -> None:
         assert reported.coordinates == error.coordinates
 
 
-def test_first_error_of_all_tasks_wins() -> None:
-    """Of several tasks' errors the lowest position is reported."""
+def test_the_error_at_the_lowest_position_is_reported() -> None:
+    """Several Spark tasks have errors."""
     rows = [
         error_row(RecordError("x", topic="t", partition=p, offset=o))
         for p, o in ((1, 1), (0, 9), (0, 3))
@@ -362,8 +362,8 @@ def test_unknown_descriptors_are_a_bug() -> None:
         collect(table_of(("mystery", b"{}")))
 
 
-def test_many_tables_of_their_own_columns(tmp_path: Path) -> None:
-    """Tables that share no columns are decoded in blocks small enough for all their fields."""
+def test_blocks_are_small_when_tables_share_no_columns(tmp_path: Path) -> None:
+    """A block has room for the fields of all tables."""
     plans = [
         plan(
             tmp_path,

@@ -22,7 +22,7 @@ def transforms(**keys: str) -> dict[str, str]:
 
 
 def test_filtered_records_are_dropped(tmp_path: Path) -> None:
-    """What a filter takes out is read and counted as dropped; the rest is written."""
+    """They count as read and dropped; the other records are written."""
     keys = transforms(
         transforms="r,f",
         transforms__r__type="RegexRouter",
@@ -60,8 +60,8 @@ def test_headers_are_read_for_transformations(tmp_path: Path) -> None:
     assert ids(result, "db.t1") == [2]
 
 
-def test_a_refused_transformation_is_a_dead_letter(tmp_path: Path) -> None:
-    """The record goes to the dead letters as it came, with the transformation's stage and class."""
+def test_a_record_that_a_transformation_refuses_is_a_dead_letter(tmp_path: Path) -> None:
+    """It is unchanged, with the stage and the class of the transformation."""
     keys = transforms(
         transforms="c", transforms__c__type="Cast$Value", transforms__c__spec="id:int8"
     )
@@ -91,8 +91,8 @@ def test_a_refused_transformation_is_a_dead_letter(tmp_path: Path) -> None:
         {"iceberg.tables.name-template": "${kind}", "iceberg.tables.default-namespace": "db"},
     ],
 )
-def test_tables_named_by_topic_and_field(keys: dict[str, str], tmp_path: Path) -> None:
-    """Both paths find the same tables by topic, template and field, and miss the same records."""
+def test_both_paths_route_by_topic_template_and_field(keys: dict[str, str], tmp_path: Path) -> None:
+    """They find the same tables, and the same records without a table."""
     connector = config(**{"iceberg.tables": None, "errors.tolerance": "all", **keys})
     names = ["db.t1", "db.t2", "db.t", "db.u", "db.a_t", "db.a_u", "db.a"]
     plans = [plan(tmp_path, SCHEMA, name=name) for name in names]

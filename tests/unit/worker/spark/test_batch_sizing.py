@@ -35,7 +35,7 @@ def test_narrow_records_are_bounded_by_their_number() -> None:
     assert sizes.records_max == BATCH_RECORDS
 
 
-def test_wide_records_are_spread_over_all_cores_sooner() -> None:
+def test_wide_records_use_all_cores_sooner() -> None:
     """A read of many bytes is not small, even with few records."""
     sizes = after((10_000, 1_090))
     assert sizes.is_small(40_000)
@@ -50,8 +50,8 @@ def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
     assert after((100_000, 10**10)).records_max == 1
 
 
-def test_records_are_small_by_their_mean_until_one_is_not() -> None:
-    """The size is unknown before the first batch; after one large record, reads are not small."""
+def test_one_large_record_ends_small_reads() -> None:
+    """Before the first batch the size is unknown; then the mean decides."""
     assert not ReadSizes().are_small
     assert not after((10_000, 4_000)).are_small
     assert not after((10_000, 190), may_enlarge=True).are_small
@@ -74,14 +74,14 @@ def test_polls_are_bounded_in_bytes() -> None:
     assert after((0, 0)).poll_records(1) == 5_000
 
 
-def test_the_mean_is_of_the_records_read_last() -> None:
-    """Old records have no influence; a few unusual records have little."""
+def test_recent_records_determine_the_mean_size() -> None:
+    """Old records have no influence, and a few unusual records have little."""
     assert after((1_000, 900_000), (100_000, 190), (100_000, 190)).is_small(200_000)
     assert after((100_000, 190), (2, 1_000_000)).is_small(150_000)
 
 
 def test_a_batch_that_does_not_fit_is_read_in_smaller_ones() -> None:
-    """Down to one record, without small reads, and up again step by step."""
+    """Down to one record, without small reads; then the size increases step by step."""
     sizes = ReadSizes()
     assert sizes.shrink(80_000)
     assert sizes.records_max == 10_000

@@ -30,7 +30,7 @@ def names(parent: Path) -> set[str]:
     return {entry.name for entry in parent.iterdir()}
 
 
-def test_a_killed_process_folder_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
     """It stays while the process runs; other folders are never removed."""
     (tmp_path / "icefloe-worker-of-another-user").mkdir()
     outside = tmp_path / "outside"
@@ -68,10 +68,10 @@ def _left_over(parent: Path, name: str) -> Path:
     return folder
 
 
-def test_a_folder_swapped_for_a_link_leads_nowhere(
+def test_a_link_in_the_place_of_a_folder_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The opened and locked folder is removed, not another one that later has its name."""
+    """Only the opened and locked folder is removed."""
     target = tmp_path / "target"
     target.mkdir()
     (target / "data").write_text("kept")
@@ -91,8 +91,8 @@ def test_a_folder_swapped_for_a_link_leads_nowhere(
     assert (target / "data").read_text() == "kept"
 
 
-def test_folders_that_other_users_own_or_may_write_are_not_removed(tmp_path: Path) -> None:
-    """Folders and locks of other users, folders with access for them, and links."""
+def test_folders_of_other_users_are_not_removed(tmp_path: Path) -> None:
+    """Also folders that other users may write, and links."""
     names_left = set()
     open_to_others = _left_over(tmp_path, "icefloe-worker-open")
     open_to_others.chmod(0o777)
@@ -113,8 +113,8 @@ def test_folders_that_other_users_own_or_may_write_are_not_removed(tmp_path: Pat
     made.remove()
 
 
-def test_an_own_folder_that_was_replaced_is_not_followed(tmp_path: Path) -> None:
-    """A worker that ends removes its own folder, not another one that now has its name."""
+def test_a_replaced_folder_is_not_removed(tmp_path: Path) -> None:
+    """A worker that ends removes its own folder, not another one with the same name."""
     target = tmp_path / "target"
     target.mkdir()
     (target / "data").write_text("kept")

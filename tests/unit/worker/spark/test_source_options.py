@@ -55,7 +55,7 @@ def test_client_settings_reach_spark_under_kafka() -> None:
 
 
 def test_settings_of_the_protocol_cannot_be_overridden() -> None:
-    """Isolation level, group, reset and deserializers are fixed."""
+    """Isolation level, group, reset policy and deserializers are fixed."""
     made = options(
         isolation_level="read_uncommitted",
         auto_offset_reset="latest",
@@ -70,7 +70,7 @@ def test_settings_of_the_protocol_cannot_be_overridden() -> None:
 
 
 def test_group_follows_task_and_options() -> None:
-    """Executors cache consumers by group: equal options share a group, others never do."""
+    """Executors cache consumers by group: only equal options share a group."""
     group = options()["kafka.group.id"]
     assert options()["kafka.group.id"] == group
     assert options(fetch_max_bytes="1")["kafka.group.id"] != group
@@ -83,7 +83,7 @@ def test_fetch_settings_can_be_overridden() -> None:
     assert options(fetch_max_wait_ms="100")["kafka.fetch.max.wait.ms"] == "100"
 
 
-def test_brokers_must_be_named() -> None:
+def test_a_read_needs_bootstrap_servers() -> None:
     """A read needs ``bootstrap.servers``."""
     with pytest.raises(ConfigError, match="bootstrap"):
         source_options({}, {}, task="t", has_headers=False)
@@ -94,8 +94,8 @@ def test_brokers_must_be_named() -> None:
         st.tuples(st.text(min_size=1), st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1)
     )
 )
-def test_offsets_survive_their_text(offsets: dict[tuple[str, int], int]) -> None:
-    """The text of the options is the text of a checkpoint."""
+def test_offsets_survive_the_text_form(offsets: dict[tuple[str, int], int]) -> None:
+    """The text of the options is that of a checkpoint."""
     given_offsets = {TopicPartition(*tp): at for tp, at in offsets.items()}
     assert parse_offsets(offsets_text(given_offsets)) == given_offsets
     named = json.loads(assignment(given_offsets))
@@ -103,7 +103,7 @@ def test_offsets_survive_their_text(offsets: dict[tuple[str, int], int]) -> None
 
 
 @pytest.mark.parametrize("position", [5, 7, 9])
-def test_positions_inside_the_log_are_fine(position: int) -> None:
+def test_positions_inside_the_log_are_accepted(position: int) -> None:
     """From the first retained record to the end."""
     check_positions({A: position}, {A: (5, 9)})
 
@@ -117,7 +117,7 @@ def test_deleted_range_is_named() -> None:
 
 
 def test_log_that_ends_before_the_position_is_another_log() -> None:
-    """A topic was created again: its old offsets mean nothing."""
+    """The topic was recreated: its old offsets have no meaning."""
     with pytest.raises(DataLost) as e:
         check_positions({A: 10}, {A: (0, 9)})
     assert e.value.code == "source_log_reset"
@@ -149,7 +149,7 @@ def test_log_that_ends_before_the_position_is_another_log() -> None:
     ],
 )
 def test_spark_errors_are_mapped(text: str, kind: type[Exception], code: str, message: str) -> None:
-    """The class decides what to do; the message has the cause and no trace."""
+    """The error class decides what to do; the message has the cause and no trace."""
     error = map_spark_error(RuntimeError(text))
     assert type(error) is kind
     assert error.code == code
@@ -157,8 +157,8 @@ def test_spark_errors_are_mapped(text: str, kind: type[Exception], code: str, me
     assert "\n" not in str(error)
 
 
-def test_answers_of_stores_stay_in_the_process() -> None:
-    """If foreign texts are hidden, the trace of a Python worker is reduced to class names."""
+def test_texts_of_stores_are_not_shown() -> None:
+    """If foreign texts are hidden, the trace of a Python worker has only class names."""
     text = (
         "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
         '  File "x.py", line 1\nOSError: When writing: HTTP status 403: canary of the store\n'
@@ -189,7 +189,7 @@ def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
 
 
 def test_sessions_authenticate(tmp_path: Path) -> None:
-    """All masters authenticate; remote ones encrypt, and need a configured secret."""
+    """Remote masters also encrypt, and need a configured secret."""
 
     def made(**given: str) -> dict[str, str]:
         node = {f"spark.{key.replace('_', '.')}": value for key, value in given.items()}
@@ -221,16 +221,16 @@ def test_sessions_authenticate(tmp_path: Path) -> None:
     ],
 )
 def test_a_local_master_retries_a_failed_task(tmp_path: Path, given: str, used: str) -> None:
-    """Spark's default is one attempt; a configured number of attempts stays."""
+    """Spark's default is one attempt; a configured number is kept."""
     node = {"spark.master": given, "spark.authenticate.secret": "x"}
     made = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
     assert made["spark.master"] == used
 
 
-def test_java_options_of_a_node_leave_temporary_files_where_they_are_removed(
+def test_java_options_of_a_node_keep_the_temporary_folder(
     tmp_path: Path,
 ) -> None:
-    """They replace the defaults or are appended; the folder stays."""
+    """They replace the defaults or are appended."""
     given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
     made = settings(given, folder=tmp_path, scratch=tmp_path / "tmp", jars=[], cores=1)
     assert made["spark.driver.extraJavaOptions"] == "-Da=1"
@@ -267,7 +267,7 @@ def test_java_options_of_a_node_keep_the_archive_of_classes(tmp_path: Path) -> N
     assert made["spark.driver.defaultJavaOptions"].endswith("-XX:SharedArchiveFile=/a.jsa -Db=2")
 
 
-def test_archives_leave_the_module_path() -> None:
-    """Spark's archives are removed, that of the standard library stays."""
+def test_archives_of_spark_are_removed_from_the_module_path() -> None:
+    """That of the standard library stays."""
     path = ["", "/x/pyspark.zip", "/x/py4j-src.zip", "/x/a.jar", "/lib/python311.zip", "/lib/y"]
     assert without_archives(path) == ["", "/lib/python311.zip", "/lib/y"]

@@ -35,7 +35,7 @@ from worker.sql.pattern_rules import (
     ],
 )
 def test_ordinary_patterns_are_accepted(pattern: str) -> None:
-    """Java's matcher does a bounded number of things between two reads of a character."""
+    """Java's matcher has a bounded number of steps per character."""
     assert check_pattern(pattern).visits <= 500
 
 
@@ -79,15 +79,15 @@ def test_ordinary_patterns_are_accepted(pattern: str) -> None:
         "\\",
     ],
 )
-def test_others_are_refused(pattern: str) -> None:
-    """Many ways that read no character, an unknown form, or a work of too many parts."""
+def test_patterns_without_a_bound_are_refused(pattern: str) -> None:
+    """Many empty alternatives, an unknown form, or too much work."""
     with pytest.raises(PatternRefusedError):
         check_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", [".*a", "(.*)a(.*)", "(?<x>.*?)a", "(?:(.*)a)b"])
-def test_any_text_at_the_begin_is_tried_once_a_line(pattern: str) -> None:
-    """The pattern that runs begins at a line's start, or where the last match ended."""
+def test_any_text_at_the_start_of_a_pattern_is_tried_once_per_line(pattern: str) -> None:
+    """The rewritten pattern starts at a line, or where the last match ended."""
     assert once_per_line(pattern).startswith(r"(?:\G|(?<!")
 
 
@@ -96,7 +96,7 @@ def test_any_text_at_the_begin_is_tried_once_a_line(pattern: str) -> None:
     [".*", "a.*", ".*+a", "(?s).*a", ".*a|b", r"(.*)\1a", "(?>.*)a", "(?=.*)a"],
 )
 def test_other_patterns_run_as_written(pattern: str) -> None:
-    """Where a match may begin inside of a line, or be empty."""
+    """A match may start inside a line, or be empty."""
     assert once_per_line(pattern) == pattern
 
 

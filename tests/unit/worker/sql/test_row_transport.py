@@ -115,15 +115,15 @@ def test_fences_limit_runs_of_null_lists() -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 57, 199])
-def test_a_missing_row_is_not_a_dropped_row(lost: int) -> None:
-    """The task stops."""
+def test_a_missing_row_stops_the_task(lost: int) -> None:
+    """It does not count as dropped."""
     came = [batch for batch in asked(rows(200), batch_rows=1) if batch[PLACE][0].as_py() != lost]
     with pytest.raises(InvariantViolation, match="lost rows"):
         list(from_pieces(iter(came), SPLIT))
 
 
 def test_rows_out_of_order_stop_the_task() -> None:
-    """Rows before their carrier stop it as well."""
+    """Also rows before their carrier."""
     carrier, *came = asked(rows(200), batch_rows=1)
     with pytest.raises(InvariantViolation, match="order"):
         list(from_pieces(iter([carrier, *reversed(came)]), SPLIT))
@@ -131,7 +131,7 @@ def test_rows_out_of_order_stop_the_task() -> None:
         list(from_pieces(iter([came[0], carrier, *came[1:]]), SPLIT))
 
 
-def test_fences_hold_an_item_in_every_list() -> None:
+def test_fences_have_an_item_in_every_list() -> None:
     """At any depth, and in maps."""
     inner = T.StructType([T.StructField("x", T.ArrayType(T.LongType()))])
     kind = T.MapType(T.DateType(), T.ArrayType(inner))

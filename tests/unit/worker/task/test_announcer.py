@@ -104,7 +104,7 @@ def events(messages: list[ProducerMessage]) -> list[tuple[Any, Any]]:
 
 
 def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
-    """DataWritten per batch and table with layout, task and batch number, then DataComplete."""
+    """DataWritten has layout, task and batch number, per batch and table."""
     made = list(
         announcer().events(
             COMMIT, answer({"a": [data_file(0)], "b": [data_file(1)]}, {"a": [data_file(2)]})
@@ -123,8 +123,8 @@ def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
     assert [(r.start_offset, r.end_offset) for r in headers.ranges or ()] == [(0, 2)]
 
 
-def test_a_successors_batches_have_higher_numbers() -> None:
-    """A successor may answer the same round: its batches are numbered after its predecessor's."""
+def test_the_batches_of_a_successor_have_higher_numbers() -> None:
+    """A successor may answer the same round as its predecessor."""
     ledger = ReadLedger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     table = TableReference("c", ("db",), "a", UUID(int=1))
     numbers = []
@@ -143,8 +143,8 @@ def test_a_successors_batches_have_higher_numbers() -> None:
 
 
 @given(st.integers(1, 300), st.integers(12_000, 60_000))
-def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) -> None:
-    """Any number of files is announced once, under the limit, in order."""
+def test_files_are_split_over_events_below_the_size_limit(files: int, limit: int) -> None:
+    """Any number of files is announced once and in order."""
     listed = [data_file(i) for i in range(files)]
     made = list(announcer(limit).events(COMMIT, answer({"a": listed})))
     assert all(len(m.value or b"") <= limit * EVENT_SHARE for m in made)
@@ -152,7 +152,7 @@ def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) 
     assert [f.file_path for f in found] == [f.file_path for f in listed]
 
 
-def test_delete_files_go_into_their_own_list() -> None:
+def test_delete_files_have_a_separate_list() -> None:
     """An event lists data files and delete files separately."""
     both = [data_file(0), data_file(1, content=FileContent.EQUALITY_DELETES)]
     ((payload, _), _) = events(list(announcer().events(COMMIT, answer({"a": both}))))
@@ -161,7 +161,7 @@ def test_delete_files_go_into_their_own_list() -> None:
 
 
 def test_files_of_two_specs_have_separate_events() -> None:
-    """An event has one partition type; both events belong to the same batch."""
+    """An event has one partition type; both events have the same batch number."""
     both = [data_file(0), replace(data_file(1, content=FileContent.EQUALITY_DELETES), spec_id=1)]
     made = events(list(announcer().events(COMMIT, answer({"a": both}))))
     written = [(p, h) for p, h in made if isinstance(p, DataWritten)]
@@ -172,8 +172,8 @@ def test_files_of_two_specs_have_separate_events() -> None:
     assert [h.batch for _, h in written] == [0, 0]
 
 
-def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:
-    """Bounds only serve pruning: the file is announced without them."""
+def test_a_file_too_large_for_an_event_is_announced_without_bounds() -> None:
+    """Bounds only serve pruning."""
     made = list(announcer(12_000).events(COMMIT, answer({"a": [data_file(0, bound=b"x" * 6_000)]})))
     ((payload, _), _) = events(made)
     (found,) = payload.data_files or ()
@@ -181,21 +181,21 @@ def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:
     assert found.record_count == 1
 
 
-def test_event_that_cannot_be_made_small_names_the_setting() -> None:
-    """If an event cannot be split or reduced, the error names the setting to raise."""
+def test_an_event_that_cannot_be_made_smaller_is_an_error() -> None:
+    """The error names the setting to raise."""
     with pytest.raises(ConfigError, match=r"max\.request\.size") as e:
         list(announcer(2_000).events(COMMIT, answer({"a": [data_file(0)]})))
     assert e.value.code == "event_too_large"
 
 
-def test_batch_without_files_is_announced_by_its_range_alone() -> None:
-    """Records that were all dropped leave no DataWritten."""
+def test_a_batch_without_files_has_only_its_range() -> None:
+    """If all records are dropped, there is no DataWritten."""
     made = events(list(announcer().events(COMMIT, answer({"a": []}))))
     assert [type(p) for p, _ in made] == [DataComplete]
 
 
 def test_lost_records_are_in_the_header_of_every_event() -> None:
-    """Files carry those that no snapshot has yet, DataComplete those inside its ranges."""
+    """Files carry ranges that no snapshot has yet, DataComplete those inside its ranges."""
     old, new = LostRange("t", 0, 0, 3), LostRange("t", 0, 3, 9)
     given = replace(answer({"a": [data_file(0)]}), lost=(new,), lost_to_report=(old, new))
     found = [headers.lost for _, headers in events(list(announcer().events(COMMIT, given)))]

@@ -48,7 +48,7 @@ def test_fewer_records_than_the_window_are_not_checked() -> None:
         ratio.add(batch(1))
 
 
-def test_the_share_itself_is_allowed() -> None:
+def test_the_configured_share_is_allowed() -> None:
     """Half of the records may be refused at 0.5, one more may not."""
     DeadLetterRatio(0.5).add(batch(1_000, ("bad", 500)))
     with pytest.raises(RecordError):
@@ -56,7 +56,7 @@ def test_the_share_itself_is_allowed() -> None:
 
 
 def test_one_is_no_limit_and_zero_allows_none() -> None:
-    """The lowest and the highest value of the setting."""
+    """The highest and the lowest value of the setting."""
     DeadLetterRatio(1).add(batch(5_000, ("bad", 5_000)))
     with pytest.raises(RecordError):
         DeadLetterRatio(0).add(batch(5_000, ("bad", 1)))
@@ -90,7 +90,7 @@ def test_the_error_has_cause_coordinates_and_setting() -> None:
     st.lists(st.integers(1, 700).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))),
     st.floats(0, 1),
 )
-def test_the_window_is_the_shortest_that_is_long_enough(
+def test_the_window_is_the_shortest_sufficient_one(
     sizes: list[tuple[int, int]], ratio_max: float
 ) -> None:
     """The result equals a count over all batches each time."""
@@ -128,7 +128,7 @@ def read(
     return WrittenBatch(OffsetRanges({TP: start}, {TP: end}), progress, (), tuple(dead_letters))
 
 
-def test_a_run_of_the_length_itself_is_allowed() -> None:
+def test_a_run_of_the_configured_length_is_allowed() -> None:
     """Three in a row are allowed, four are not, at any position."""
     DeadLetterRuns(3).add(read(0, 10, {1, 2, 3, 5, 6, 7}))
     with pytest.raises(RecordError):
@@ -136,7 +136,7 @@ def test_a_run_of_the_length_itself_is_allowed() -> None:
 
 
 def test_runs_continue_from_batch_to_batch() -> None:
-    """The end of one batch and the beginning of the next are one run; a good record ends it."""
+    """The end of one batch and the start of the next are one run; a good record ends it."""
     runs = DeadLetterRuns(3)
     runs.add(read(0, 4, {2, 3}))
     runs.add(read(4, 6, {4}))
@@ -150,7 +150,7 @@ def test_runs_continue_from_batch_to_batch() -> None:
 
 
 def test_each_partition_has_separate_runs() -> None:
-    """Dead letters of two partitions, one after the other, are no run; empty reads end none."""
+    """Consecutive dead letters of two partitions are no run; empty reads end no run."""
     other = TopicPartition("payments", 4)
     runs = DeadLetterRuns(3)
     runs.add(read(0, 2, {0, 1}))
@@ -170,8 +170,8 @@ def test_gaps_do_not_end_a_run_if_all_records_are_refused() -> None:
         runs.add(read(8, 12, {8, 10}, holes=frozenset({9, 11})))
 
 
-def test_no_limit_and_both_limits() -> None:
-    """0 is no limit for runs; with a run limit the share is still checked."""
+def test_the_limits_are_independent() -> None:
+    """0 is no limit for runs; with a run limit, the share is still checked."""
     DeadLetterLimits(1, 0).add(read(0, 5_000, set(range(5_000))))
     with pytest.raises(RecordError, match="in a row"):
         DeadLetterLimits(1, 4_999).add(read(0, 5_000, set(range(5_000))))
@@ -183,8 +183,10 @@ def test_no_limit_and_both_limits() -> None:
     st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=8),
     st.integers(1, 6),
 )
-def test_runs_are_those_of_the_whole_partition(outcomes: list[list[bool]], run_max: int) -> None:
-    """For any split into batches, the batch with one dead letter too many is refused."""
+def test_runs_do_not_depend_on_the_split_into_batches(
+    outcomes: list[list[bool]], run_max: int
+) -> None:
+    """The batch with one dead letter too many is refused."""
     runs = DeadLetterRuns(run_max)
     start = length = 0
     for batch_outcomes in outcomes:

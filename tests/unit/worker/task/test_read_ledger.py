@@ -41,8 +41,8 @@ def batch(
     return WrittenBatch(part, counts)
 
 
-def test_answer_covers_exactly_the_pending_batches() -> None:
-    """Ranges cover all batches; offsets of idle partitions are stored as well, or they expire."""
+def test_an_answer_covers_exactly_the_pending_batches() -> None:
+    """Offsets of idle partitions are stored as well, because a broker deletes old offsets."""
     book = ledger(a=10, b=7)
     book.add(batch({A: (10, 15), B: (7, 7)}, written=3, at_ms=1000))
     book.add(batch({A: (15, 18), B: (7, 7)}, written=2, at_ms=900))
@@ -71,7 +71,7 @@ def test_answers_are_contiguous() -> None:
     assert (source_range.start_offset, source_range.end_offset) == (4, 9)
 
 
-def test_unannounced_answer_changes_nothing() -> None:
+def test_an_answer_that_was_not_sent_is_part_of_the_next() -> None:
     """An answer that was not sent is part of the next answer."""
     book = ledger(a=0)
     book.add(batch({A: (0, 4)}, written=4))
@@ -156,8 +156,8 @@ def test_head_of_fewer_records_than_partitions() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
-def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> None:
-    """For any sequence of reads and announcements, the ranges cover each log without overlap."""
+def test_announced_ranges_cover_the_log_without_overlap(steps: list[tuple[int, int, bool]]) -> None:
+    """For any sequence of reads and announcements."""
     book = ledger(a=0, b=0)
     covered = {A: 0, B: 0}
     at = {A: 0, B: 0}

@@ -31,7 +31,7 @@ def test_a_round_is_requested_until_it_is_answered() -> None:
 
 
 def test_an_announcement_without_a_request_answers_no_round() -> None:
-    """The round that was answered before stays answered, the next one is answered once."""
+    """The round that was answered before stays answered; the next one is answered once."""
     task = rounds()
     task.started(IDS[0], 5)
     task.announced(IDS[0], has_batches=True)
@@ -89,8 +89,8 @@ def test_a_committed_round_includes_all_earlier_ones() -> None:
     assert task.uncommitted_count == 0
 
 
-def test_rounds_that_are_over_without_a_commit_stay_uncommitted() -> None:
-    """A CommitComplete is no proof: rounds in its list of waiting rounds stay uncommitted."""
+def test_rounds_without_a_commit_stay_uncommitted() -> None:
+    """Rounds in the list of waiting rounds of a CommitComplete stay uncommitted."""
     task = rounds(*IDS[:4])
     assert task.must_pause(0, has_pending=False)
     task.completed(IDS[2], waiting=IDS[:3])

@@ -114,7 +114,7 @@ def write(
 
 
 def test_files_roll_at_their_target_size(tmp_path: Path) -> None:
-    """A file ends when it reached the table's target size; no row is lost or doubled."""
+    """A file ends at the target size of its table; no row is lost or duplicated."""
     one = plan(tmp_path, SCHEMA, properties={"write.target-file-size-bytes": "1000"})
     limits = PipelineLimits(block_rows=100, group_rows=100)
     batches = [numbered(100, start=s) for s in range(0, 1000, 100)]
@@ -132,8 +132,8 @@ def test_files_roll_at_their_target_size(tmp_path: Path) -> None:
         assert len(file.split_offsets or ()) == read.num_row_groups
 
 
-def test_waiting_rows_are_bounded(tmp_path: Path) -> None:
-    """Rows of many tables together never wait beyond the bound; the largest wait ends first."""
+def test_buffered_rows_are_bounded(tmp_path: Path) -> None:
+    """Over all tables; the largest buffer is written first."""
     names = [f"db.t{i}" for i in range(20)]
     values = [
         f'{{"id":{i},"kind":"db.t{min(i % 40, 19)}","pad":"{i:0100d}"}}'.encode()
@@ -157,7 +157,7 @@ def test_waiting_rows_are_bounded(tmp_path: Path) -> None:
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:
-    """Beyond the bound the least recently used file ends; its partition gets another one."""
+    """Above the bound, the least recently used file ends; its partition gets another one."""
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "kind"))
     limits = PipelineLimits(block_rows=10, group_rows=1, open_files_max=2)
     values = [f'{{"id":{i},"kind":"{"abcd"[i % 4]}"}}'.encode() for i in range(40)]
@@ -171,8 +171,8 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
     ("codec", "stored"),
     [("zstd", "ZSTD"), ("snappy", "SNAPPY"), ("gzip", "GZIP"), ("uncompressed", "UNCOMPRESSED")],
 )
-def test_compression(codec: str, stored: str, tmp_path: Path) -> None:
-    """The table's codec and level are used; zstd without the property."""
+def test_the_codec_and_level_of_the_table_are_used(codec: str, stored: str, tmp_path: Path) -> None:
+    """Zstd without the property."""
     properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": "2"}
     [file] = write(tmp_path, [b'{"id":1}'], **properties)
     assert footer(file).row_group(0).column(0).compression == stored
@@ -181,23 +181,23 @@ def test_compression(codec: str, stored: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_unusable_properties_count_as_absent(value: str, tmp_path: Path) -> None:
-    """Rows are written with any values of the properties that tune files."""
+def test_invalid_tuning_properties_have_no_effect(value: str, tmp_path: Path) -> None:
+    """Rows are written with any values of the properties."""
     values = [b'{"id":1}'] * 3
     files = write(tmp_path, values, **dict.fromkeys(TUNING, value))
     assert sum(file.record_count for file in files) == 3
 
 
-def test_an_unusable_codec_is_zstd(tmp_path: Path) -> None:
-    """The default replaces a codec or level that Parquet does not have."""
+def test_an_invalid_codec_is_replaced_by_zstd(tmp_path: Path) -> None:
+    """Also an invalid level."""
     properties = {"write.parquet.compression-codec": "lzma", "write.parquet.compression-level": "2"}
     [file] = write(tmp_path, [b'{"id":1}'], **properties)
     assert footer(file).row_group(0).column(0).compression == "ZSTD"
     assert ignored(properties) == {"write.parquet.compression-codec": "lzma"}
 
 
-def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:
-    """Its files are deleted, and the writers end without a warning in the log."""
+def test_an_aborted_task_deletes_its_files(tmp_path: Path) -> None:
+    """The writers end without a warning in the log."""
     one = plan(tmp_path, SCHEMA)
     limits = PipelineLimits(block_rows=100, group_rows=10)
     result = run_batches(config(), [one], [numbered(100), source([b"{"], start=100)], limits=limits)
@@ -206,8 +206,8 @@ def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:
     gc.collect()  # pytest fails on warnings of the collection
 
 
-def test_locations(tmp_path: Path) -> None:
-    """Files go below the data path, hashed for object stores, with partition folders."""
+def test_files_are_below_the_data_path(tmp_path: Path) -> None:
+    """Hashed for object stores, with partition folders."""
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "kind"))
     value = [b'{"id":1,"kind":"a"}']
     [file] = write(tmp_path, value, spec=spec)
@@ -224,15 +224,15 @@ def test_locations(tmp_path: Path) -> None:
     assert "kind=a" not in file.file_path
 
 
-def test_no_class_of_a_property_is_imported(tmp_path: Path) -> None:
+def test_a_location_provider_class_of_a_property_is_not_imported(tmp_path: Path) -> None:
     """A location provider that a table property names is not loaded into the worker."""
     named = {"write.py-location-provider.impl": "no.such.Module"}
     [file] = write(tmp_path, [b'{"id":1}'], **named)
     assert "/data/" in file.file_path
 
 
-def test_field_ids_are_in_the_file(tmp_path: Path) -> None:
-    """Columns carry Iceberg's ids and compatible names, and no Arrow schema."""
+def test_a_file_has_field_ids(tmp_path: Path) -> None:
+    """Columns have Iceberg's ids and compatible names, and there is no Arrow schema."""
     [file] = write(tmp_path, [ONE_OF_ALL], ALL_TYPES)
     path = file.file_path.removeprefix("file://")
     stored = pq.ParquetFile(path).schema_arrow
@@ -241,8 +241,8 @@ def test_field_ids_are_in_the_file(tmp_path: Path) -> None:
     assert b"ARROW:schema" not in (footer(file).metadata or {})
 
 
-def test_metrics_are_pyicebergs(tmp_path: Path) -> None:
-    """Counts, sizes and bounds are those PyIceberg reads from the same footer."""
+def test_metrics_equal_those_of_pyiceberg(tmp_path: Path) -> None:
+    """Counts, sizes and bounds that PyIceberg reads from the same footer."""
     [file] = write(tmp_path, [ONE_OF_ALL, SMALL, ONE_OF_ALL], ALL_TYPES)
     ids = parquet_path_to_id_mapping(sanitize_column_names(ALL_TYPES))
     default = "write.metadata.metrics.default"
@@ -270,7 +270,7 @@ def test_dates_of_any_year_have_bounds(tmp_path: Path) -> None:
     assert int.from_bytes(file.lower_bounds[2], "little", signed=True) < -6 * 10**16
 
 
-def test_readers_agree(tmp_path: Path) -> None:
+def test_pyiceberg_reads_every_type_as_it_was_written(tmp_path: Path) -> None:
     """PyIceberg reads a committed table of every type as it was sent."""
     catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("db")
@@ -318,8 +318,8 @@ def as_data_file(file: ContentFile) -> DataFile:
     return made
 
 
-def test_dictionaries_only_where_they_pay() -> None:
-    """Columns that repeat themselves get a dictionary, at any depth; others and booleans none."""
+def test_only_repetitive_columns_get_a_dictionary() -> None:
+    """At any depth; booleans get none."""
     count = 100
     rows = pa.table(
         {

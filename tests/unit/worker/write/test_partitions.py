@@ -126,10 +126,10 @@ def split(kind: IcebergType, transform: Any, values: list[Any]) -> list[tuple[An
 @pytest.mark.parametrize(("kind", "values", "transform"), PAIRS)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_transform_is_pyicebergs(
+def test_partition_values_equal_those_of_pyiceberg(
     kind: IcebergType, values: st.SearchStrategy[Any], transform: Any, data: st.DataObject
 ) -> None:
-    """Each row is in the partition that the scalar transform gives, nulls in null's."""
+    """Each row is in the partition of the scalar transform; nulls are in the null partition."""
     given_values = data.draw(st.lists(st.none() | values, min_size=1, max_size=30))
     scalar = transform.transform(kind)
     seen: dict[int, Any] = {}
@@ -160,8 +160,8 @@ def of_decimal(transform: Any, value: Decimal | None) -> int | None:
     return number
 
 
-def test_known_values() -> None:
-    """Iceberg's own examples: hashes of the specification, dates before 1970, negative numbers."""
+def test_examples_of_the_specification() -> None:
+    """Hashes, dates before 1970 and negative numbers."""
     assert split(IntegerType(), BucketTransform(100), [34]) == [(2017239379 % 100, [0])]
     assert split(StringType(), BucketTransform(100), ["iceberg"]) == [(1210000089 % 100, [0])]
     assert split(DateType(), MonthTransform(), [-1]) == [(-1, [0])]
@@ -169,13 +169,13 @@ def test_known_values() -> None:
     assert split(IntegerType(), TruncateTransform(10), [-1]) == [(-10, [0])]
 
 
-def test_smallest_numbers_wrap_as_in_java() -> None:
+def test_truncating_the_smallest_long_wraps_as_in_java() -> None:
     """Truncating the smallest long wraps around, as Java's arithmetic does."""
     assert split(LongType(), TruncateTransform(10), [-(2**63)]) == [(2**63 - 2, [0])]
 
 
-def test_several_fields() -> None:
-    """Partitions are the combinations that occur; rows keep their order inside them."""
+def test_several_partition_fields() -> None:
+    """Partitions are the combinations that occur; rows keep their order."""
     schema = Schema(
         NestedField(1, "s", StringType()),
         NestedField(2, "st", StructType(NestedField(3, "ts", TimestamptzType()))),
@@ -212,15 +212,15 @@ def test_paths_are_escaped() -> None:
     assert key.path == "p%2Fq=..%2Fa+b%3Dc"
 
 
-def test_unknown_transform() -> None:
-    """A transform of a later Iceberg is an error, not a wrong partition."""
+def test_an_unknown_transform_is_an_error() -> None:
+    """A transform of a later version of Iceberg."""
     field = PartitionField(1, 1000, UnknownTransform("zorder"), "p")
     with pytest.raises(ConfigError, match="zorder"):
         arrow_transform(field, LongType())
 
 
-def test_unpartitioned() -> None:
-    """Without fields all rows are one partition with an empty path."""
+def test_without_partition_fields_there_is_one_partition() -> None:
+    """Its path is empty."""
     rows = pa.table({"c": [dt.date(2024, 1, 1)]})
     [(key, part)] = Partitioner(PartitionSpec(), Schema(NestedField(1, "c", DateType()))).split(
         rows
