@@ -57,8 +57,10 @@ def ends(leader: LeaderNode) -> dict[int, int]:
     return {tp.partition: at for tp, at in end.offsets.items() if tp.topic == leader.topic}
 
 
-def test_the_end_is_fixed_once(leader: LeaderNode, kafka_properties: dict[str, str]) -> None:
-    """By the first start; another leader, more records, a stop and a new key change nothing."""
+def test_the_end_is_fixed_at_the_first_start(
+    leader: LeaderNode, kafka_properties: dict[str, str]
+) -> None:
+    """Another leader, more records, a stop and a new key do not change it."""
     produce(kafka_properties, leader.topic, 1, 2, 3)
     assert start(leader, icefloe__end="latest") == {0: 3, 1: 0}
     produce(kafka_properties, leader.topic, 4, partition=1)
@@ -72,10 +74,10 @@ def test_the_end_is_fixed_once(leader: LeaderNode, kafka_properties: dict[str, s
     successor.close()
 
 
-def test_a_completed_run_is_not_planned_until_its_configuration_changes(
+def test_a_completed_run_starts_again_only_with_a_new_configuration(
     leader: LeaderNode, kafka_properties: dict[str, str]
 ) -> None:
-    """Then the new run has an end of its own."""
+    """The new run has its own end."""
     produce(kafka_properties, leader.topic, 1)
     start(leader, icefloe__end="latest")
     state = leader.store.get(NAME)
@@ -89,10 +91,10 @@ def test_a_completed_run_is_not_planned_until_its_configuration_changes(
     assert leader.store.get(NAME).is_to_run
 
 
-def test_a_new_topic_gets_its_end_and_the_others_keep_theirs(
+def test_an_added_topic_gets_an_end_and_other_topics_keep_theirs(
     leader: LeaderNode, kafka_properties: dict[str, str], topics: Topics
 ) -> None:
-    """In one run; a topic that does not exist is an error before anything is fixed."""
+    """A missing topic is an error before any end is fixed."""
     produce(kafka_properties, leader.topic, 1)
     start(leader, icefloe__end="latest")
     more = topics.create("more", retention_ms="-1")
@@ -107,10 +109,10 @@ def test_a_new_topic_gets_its_end_and_the_others_keep_theirs(
 
 
 @pytest.mark.spark
-def test_a_bounded_read_ends_inside_the_log(
+def test_a_bounded_read_ends_at_its_exact_offset(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """In bounded batches up to the exact offset, although the log continues."""
+    """In bounded batches, although the log continues."""
     topic = topics.create("inside", retention_ms="-1")
     produce(kafka_properties, topic, *range(900))
     tp, seen = TopicPartition(topic, 0), list[OffsetRanges]()

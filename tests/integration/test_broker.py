@@ -27,8 +27,8 @@ def topic_names(broker: Broker) -> set[str]:
     return set(admin.list_topics(timeout=60).topics)
 
 
-def test_data_and_port_stay_over_stop_and_kill(tmp_path: Path) -> None:
-    """A topic is there after an orderly end and after a crash, at the same address."""
+def test_a_broker_keeps_data_and_port_after_a_stop_and_a_kill(tmp_path: Path) -> None:
+    """A topic exists after both, at the same address."""
     broker = Broker(tmp_path / "state").start()
     try:
         address, name = broker.bootstrap_servers, Topics(broker).create()
@@ -49,8 +49,8 @@ def test_data_and_port_stay_over_stop_and_kill(tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_paused_broker_goes_on(broker: Broker) -> None:
-    """SIGSTOP freezes it, SIGCONT lets it answer again."""
+def test_a_paused_broker_continues(broker: Broker) -> None:
+    """SIGSTOP freezes it, and SIGCONT lets it answer again."""
     assert broker.pid is not None
     process = psutil.Process(broker.pid)
     broker.pause()
@@ -63,31 +63,31 @@ def test_paused_broker_goes_on(broker: Broker) -> None:
     assert process.status() != psutil.STATUS_STOPPED
 
 
-def test_second_broker_on_the_same_folder_is_refused(broker: Broker) -> None:
-    """The message names the folder; the first broker is not disturbed."""
+def test_a_second_broker_with_the_same_folder_is_refused(broker: Broker) -> None:
+    """The message names the folder; the first broker continues."""
     with pytest.raises(ConfigError, match="running on") as caught:
         Broker(broker.log_file.parent).start()
     assert caught.value.code == "state_in_use"
     assert broker.is_running
 
 
-def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
-    """A fixed port that another process uses is a configuration error that names the port."""
+def test_a_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
+    """A fixed port that another process uses is a configuration error."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
         Broker(tmp_path / "state", port=port).start()
     assert caught.value.code == "port_in_use"
 
 
-def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A state folder below a file is a configuration error that names it."""
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    """A state folder below a file is a configuration error."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written") as caught:
         Broker(tmp_path / "file" / "state").start()
     assert caught.value.code == "dir_unwritable"
 
 
-def test_dead_jvm_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_the_error_of_a_dead_jvm_contains_the_end_of_its_log(tmp_path: Path) -> None:
     """If Kafka refuses a setting, the error contains Kafka's message."""
     broker = Broker(tmp_path / "state", settings={"num.partitions": "none"})
     with pytest.raises(Exception, match=r"num\.partitions"):
@@ -95,8 +95,8 @@ def test_dead_jvm_shows_the_end_of_its_log(tmp_path: Path) -> None:
     assert not broker.is_running
 
 
-def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
-    """A parent that is killed leaves no JVM behind."""
+def test_a_broker_ends_with_its_parent(tmp_path: Path) -> None:
+    """No JVM is left when the parent is killed."""
     code = (
         "import sys, time, pathlib\n"
         "from connect.embedded.broker import Broker\n"
@@ -115,10 +115,10 @@ def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
     assert gone or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
 
 
-def test_a_message_that_the_broker_refuses_is_no_outage(
+def test_a_message_that_is_too_large_is_a_configuration_error(
     kafka_properties: dict[str, str], topics: Topics
 ) -> None:
-    """Larger than its topic allows: an error of the configuration that names the setting."""
+    """The error names the setting of the topic; it is not an outage."""
     topic = topics.create("small", max_message_bytes="1000")
     producer = TransactionalProducer(kafka_properties, f"sends-{topic}")
     producer.init()

@@ -134,8 +134,8 @@ def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int, **mo
     nodes[through].wait_until(is_done)
 
 
-def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
-    """Work is spread; each node answers for all; a change of one connector moves no other."""
+def test_any_node_answers_any_request(nodes: Nodes, topics: Topics) -> None:
+    """Work is spread; a change of one connector moves no other connector."""
     start(nodes, *NAMES)
     leader = nodes.view("a")["leader"]
     assert [nodes.view(name)["leader"] for name in NAMES] == [leader] * 3
@@ -195,10 +195,10 @@ def _view(nodes: Nodes, name: str, what: str) -> dict[str, Any]:
     return found
 
 
-def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> None:
-    """Sums over the nodes that run tasks; where one does not answer, it is named, and null."""
+def test_each_node_shows_metrics_of_all_nodes(nodes: Nodes, topics: Topics) -> None:
+    """Sums over the nodes with tasks; if one does not answer, it is named and the sum is null."""
     for number, name in enumerate(NAMES):
-        # a child tells what ran on it earlier, too: of gauges only what runs there now counts
+        # a child also reports units that ran on it before: only gauges of present units count
         lag = [["lag_records", {"connector": "one", "task": str(t)}, 10**number] for t in range(3)]
         dead_letters = ["records_dead_lettered", {"connector": "one", "task": "0"}, 2**number]
         own = [
@@ -239,8 +239,8 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
     nodes[asked].wait_until(lambda: not _metrics(nodes, asked)["missing"])
 
 
-def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
-    """The others elect one of them; what ran on it runs on them, from the same layout."""
+def test_a_killed_leader_is_replaced_and_its_units_move(nodes: Nodes, topics: Topics) -> None:
+    """The other nodes elect a leader and run its units, with the same layout."""
     start(nodes, *NAMES)
     leader = nodes.view("a")["leader"]
     left = [name for name in NAMES if name != leader]
@@ -264,8 +264,10 @@ def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topic
         nodes[name].wait_until(lambda n=name: nodes[n].status("three")[0] == "RUNNING")
 
 
-def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) -> None:
-    """A node that stops ends its units first; another node starts them. Later it joins again."""
+def test_a_node_that_stops_ends_its_units_before_others_start_them(
+    nodes: Nodes, topics: Topics
+) -> None:
+    """Later it joins again."""
     start(nodes, "a", "b")
     leader = nodes.view("a")["leader"]
     stays = "b" if leader == "a" else "a"
@@ -288,8 +290,8 @@ def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) 
     nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
 
 
-def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) -> None:
-    """It wakes up fenced: it writes nothing, passes requests on, and runs what is placed on it."""
+def test_a_leader_that_was_frozen_is_fenced(nodes: Nodes, topics: Topics) -> None:
+    """It writes nothing, forwards requests, and runs the units that are placed on it."""
     start(nodes, "a", "b")
     frozen = nodes.view("a")["leader"]
     other = "b" if frozen == "a" else "a"
@@ -317,7 +319,7 @@ def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) ->
 def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     nodes: Nodes, topics: Topics
 ) -> None:
-    """A task of another node reports it; the leader reads the topics without waiting for a poll."""
+    """The leader reads the topics without waiting for its next poll."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a", "b")
@@ -338,8 +340,8 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     assert other.layouts("one")[0].partitions == {(kept, 0)}
 
 
-def test_a_node_that_comes_gets_its_tasks_at_once(nodes: Nodes, topics: Topics) -> None:
-    """The layout changes when a node joins, without waiting for the leader's next poll."""
+def test_a_node_that_joins_gets_tasks_at_once(nodes: Nodes, topics: Topics) -> None:
+    """The layout changes without waiting for the leader's next poll."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a")
@@ -350,10 +352,10 @@ def test_a_node_that_comes_gets_its_tasks_at_once(nodes: Nodes, topics: Topics) 
     assert set(tasks) == {"a", "b"}
 
 
-def test_workers_of_another_kind_keep_a_node_out(
+def test_a_node_does_not_join_a_group_of_other_clients(
     nodes: Nodes, topics: Topics, kafka_properties: Any
 ) -> None:
-    """A group of Java's Kafka Connect workers, or of consumers, is named in health and log."""
+    """Java's Kafka Connect workers or consumers in the group are named in health and log."""
     other = Consumer(
         {
             **kafka_properties,

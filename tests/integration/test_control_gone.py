@@ -56,10 +56,10 @@ def _stopped(harness: CoordinatorHarness) -> DataLost:
     return error
 
 
-def test_group_offsets_that_expired_repeat_nothing(
+def test_expired_control_group_offsets_repeat_no_commit(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """Reading begins at the earliest event; what the table has is filtered by its floor."""
+    """Reading starts at the earliest event; the floor filters what the table has."""
     admin.delete_group(harness.config.control_group_id)
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 3)
@@ -67,10 +67,10 @@ def test_group_offsets_that_expired_repeat_nothing(
         wait_until(lambda: admin.committed(harness.config.control_group_id, [control])[control])
 
 
-def test_offsets_of_both_groups_that_expired_stop(
+def test_a_connector_stops_when_offsets_of_both_groups_expired(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """The error names the last announcement; the sink continues once an operator sets an offset."""
+    """The error names the last announcement; an operator sets an offset to continue."""
     for group in (harness.config.control_group_id, harness.config.connect_group_id):
         admin.delete_group(group)
     for _ in range(2):
@@ -87,10 +87,10 @@ def test_offsets_of_both_groups_that_expired_stop(
         wait_until(lambda: harness.rows() == [1, 2, 3])
 
 
-def test_without_group_offsets_a_hole_before_the_log_stops(
+def test_a_gap_between_floor_and_log_stops_without_group_offsets(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """What was announced between floor and first event is unknown: it stops, with the range."""
+    """The announcements in the gap are unknown; the error contains the range."""
     admin.delete_group(harness.config.control_group_id)
     harness.answer(next(iter(harness.answered)), 3)
     # the transaction's marker may come a little later
@@ -104,7 +104,7 @@ def test_without_group_offsets_a_hole_before_the_log_stops(
     assert harness.rows() == [1, 2]
 
 
-def test_a_floor_beyond_the_log_stops(
+def test_a_floor_past_the_end_of_the_log_stops(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """A recreated topic is detected without a topic id, as with tables of the Java sink."""
@@ -119,10 +119,10 @@ def test_a_floor_beyond_the_log_stops(
     assert harness.rows() == [1, 2]
 
 
-def test_a_topic_that_was_given_up_no_longer_counts(
+def test_a_rebase_continues_after_a_recreated_control_topic(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """A recreated topic stops the coordinator; after a rebase, it commits rows again."""
+    """The recreated topic stops the coordinator; after the rebase it commits rows again."""
     old = admin.topic_id(control.topic)
     assert old is not None
     harness.layout = dataclasses.replace(harness.layout, topic_ids=((control.topic, old),))
@@ -146,10 +146,10 @@ def test_a_topic_that_was_given_up_no_longer_counts(
         wait_until(lambda: harness.rows() == [1, 2, 3, 4, 5])
 
 
-def test_partitions_that_are_added_are_read(
+def test_added_control_partitions_are_read(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """Seen while the coordinator runs; it starts over, and what another sink left there counts."""
+    """The coordinator restarts; announcements of another sink in them count."""
     harness.poll_ms = 500
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 3)
@@ -185,7 +185,7 @@ def _announced_in_last_partition(harness: CoordinatorHarness, number: int) -> No
 def test_a_compacted_control_topic_is_refused(
     harness: CoordinatorHarness, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
-    """All events of a connector share a key: compaction would leave one of them."""
+    """All events of a connector have the same key: compaction would keep one of them."""
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, control.topic, incremental_configs=[entry])
     client = AdminClient({**harness.kafka, "log_level": 0})

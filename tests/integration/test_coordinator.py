@@ -36,8 +36,8 @@ from tests.support.tables import announced, reference, table_commit, written_fil
 pytestmark = pytest.mark.kafka
 
 
-def test_rounds_reach_the_table(harness: CoordinatorHarness) -> None:
-    """Two rounds of announcements become two snapshots with offsets and VTTS, and completions."""
+def test_rounds_become_snapshots(harness: CoordinatorHarness) -> None:
+    """Two rounds become two snapshots with offsets and VTTS, and completions."""
     harness.set_long_timeout()
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 1, 2, 3)
@@ -67,10 +67,10 @@ def _foreign(kafka: dict[str, str]) -> Producer:
     return producer
 
 
-def test_nothing_is_claimed_while_old_announcements_lie_above_an_open_transaction(
+def test_nothing_is_claimed_while_an_open_transaction_hides_announcements(
     kafka_properties: dict[str, str], topics: Topics, sql_catalog_properties: dict[str, str]
 ) -> None:
-    """The control log goes to its end, not to the last stable offset."""
+    """The control log is read to its end, not to the last stable offset."""
     control = topics.create("control", partitions=2)
     harness = CoordinatorHarness(
         kafka_properties, control, topics.create("source"), sql_catalog_properties
@@ -106,7 +106,7 @@ def test_nothing_is_claimed_while_old_announcements_lie_above_an_open_transactio
 def test_a_hanging_transaction_on_the_control_topic_is_reported(
     harness: CoordinatorHarness,
 ) -> None:
-    """Announcements behind it wait, and the metric says why; ended, they are committed."""
+    """A metric reports it; announcements after it are committed when it ends."""
     harness.config = dataclasses.replace(harness.config, lso_stalled_ms=500)
     foreign = _foreign(harness.kafka)
     with RunningCoordinator(harness.coordinator()):
@@ -125,8 +125,8 @@ def test_a_hanging_transaction_on_the_control_topic_is_reported(
         wait_until(lambda: harness.rows() == [1, 2])
 
 
-def test_a_successor_goes_on_where_the_last_one_stopped(harness: CoordinatorHarness) -> None:
-    """Announcements made while no coordinator ran are committed by the next one, once."""
+def test_a_successor_continues_where_its_predecessor_stopped(harness: CoordinatorHarness) -> None:
+    """Announcements made without a coordinator are committed once by the next one."""
     with RunningCoordinator(harness.coordinator()):
         commit = harness.start_commit()
         harness.answer(commit, 1)
@@ -137,8 +137,8 @@ def test_a_successor_goes_on_where_the_last_one_stopped(harness: CoordinatorHarn
         wait_until(lambda: harness.rows() == [1, 2, 3])
 
 
-def test_a_silent_task_does_not_hold_back_the_others(harness: CoordinatorHarness) -> None:
-    """After the timeout what is announced is committed, without a VTTS."""
+def test_a_silent_task_does_not_delay_other_tasks(harness: CoordinatorHarness) -> None:
+    """After the timeout the announced files are committed, without a VTTS."""
     with RunningCoordinator(harness.coordinator()):
         commit = harness.start_commit()
         file = written_file(harness.table, [{"id": 7}])
@@ -151,8 +151,8 @@ def test_a_silent_task_does_not_hold_back_the_others(harness: CoordinatorHarness
     assert summary.get("kafka.connect.valid-through-ts") is None
 
 
-def test_two_coordinators_one_is_fenced(harness: CoordinatorHarness) -> None:
-    """The one that started later wins; the other stops as fenced and nothing is doubled."""
+def test_of_two_coordinators_the_older_one_is_fenced(harness: CoordinatorHarness) -> None:
+    """Nothing is duplicated."""
     with RunningCoordinator(harness.coordinator()) as first:
         harness.answer(harness.start_commit(), 1)
         wait_until(lambda: harness.rows() == [1])
@@ -166,10 +166,10 @@ def test_two_coordinators_one_is_fenced(harness: CoordinatorHarness) -> None:
             wait_until(lambda: harness.rows() == [1, 2])
 
 
-def test_a_late_commit_of_a_predecessor_is_no_second_coordinator(
+def test_a_late_commit_of_a_predecessor_restarts_the_coordinator(
     harness: CoordinatorHarness,
 ) -> None:
-    """If the floor moved without a takeover of the transactional id, the coordinator restarts."""
+    """The floor moved, but no process took over the transactional id."""
     with RunningCoordinator(harness.coordinator()) as running:
         harness.answer(harness.start_commit(), 1)
         wait_until(lambda: harness.rows() == [1])
@@ -191,8 +191,8 @@ def test_a_late_commit_of_a_predecessor_is_no_second_coordinator(
     assert "restart" in harness.events
 
 
-def test_foreign_and_broken_events_are_passed_over(harness: CoordinatorHarness) -> None:
-    """Events of other groups and bytes that are none of ours stop nothing and are counted."""
+def test_foreign_and_broken_events_are_skipped_and_counted(harness: CoordinatorHarness) -> None:
+    """Events of other groups, and bytes that are no event."""
     other = Event(uuid4(), 0, "connect-other", StartCommit(uuid4()))
     harness.task_producer.transact(
         [
@@ -209,8 +209,8 @@ def test_foreign_and_broken_events_are_passed_over(harness: CoordinatorHarness) 
     assert harness.events.count("malformed") == 2
 
 
-def test_a_dropped_table_waits_and_the_rest_goes_on(harness: CoordinatorHarness) -> None:
-    """A table that is gone fails alone; the group's offsets stay before its announcements."""
+def test_a_dropped_table_does_not_delay_other_tables(harness: CoordinatorHarness) -> None:
+    """Only this table fails; the control offsets stay before its announcements."""
     other = harness.catalog.create(("db", "u"), SCHEMA)
     with RunningCoordinator(harness.coordinator()):
         commit = harness.start_commit()
@@ -239,7 +239,7 @@ def test_a_dropped_table_waits_and_the_rest_goes_on(harness: CoordinatorHarness)
 def test_a_round_of_two_tables_is_one_request(
     kafka_properties: dict[str, str], topics: Topics, rest_catalog: RestCatalog
 ) -> None:
-    """Where the operator says that the catalog is atomic; completions name both snapshots."""
+    """If the operator declares the catalog atomic; completions name both snapshots."""
     proxy = FaultyProxy(rest_catalog.uri)
     properties = {**rest_catalog.properties, "uri": proxy.uri}
     harness = CoordinatorHarness(
@@ -269,8 +269,8 @@ def test_a_round_of_two_tables_is_one_request(
     proxy.close()
 
 
-def test_control_events_that_are_gone_stop_the_coordinator(harness: CoordinatorHarness) -> None:
-    """When retention passed the group's offset nothing is guessed."""
+def test_deleted_control_events_stop_the_coordinator(harness: CoordinatorHarness) -> None:
+    """Retention passed the offset of the group."""
     harness.task_producer.transact(harness.messages(*[StartCommit(uuid4()) for _ in range(20)]))
     control = TopicPartition(harness.control, 0)
     admin = KafkaAdmin(harness.kafka)

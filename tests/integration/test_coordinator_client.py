@@ -30,8 +30,8 @@ def ask_for_members(servers: str, pipe: Connection) -> None:
             pipe.send(e.code)
 
 
-def test_questions_to_an_absent_coordinator_harm_nothing(own_broker: Broker) -> None:
-    """Each is an error in time; back again, the broker is asked and the process lives."""
+def test_requests_to_an_absent_broker_end_with_an_error(own_broker: Broker) -> None:
+    """Each ends in time; when the broker is back it is asked again."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=ask_for_members, args=(own_broker.bootstrap_servers, theirs), daemon=True

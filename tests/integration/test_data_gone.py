@@ -71,7 +71,7 @@ def _messages(node: RunningNode, topic: str) -> list[Any]:
 def test_a_recreated_control_topic_stops_the_connector(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
-    """The trace says control_log_reset; connectors on other control topics run on."""
+    """The trace contains control_log_reset; connectors on other control topics continue."""
     node.put("c", topics.create("orders"))
     node.put("other", topics.create("other"), iceberg_control_topic=topics.create("control"))
     node.running("c", 1)
@@ -85,7 +85,7 @@ def test_a_recreated_control_topic_stops_the_connector(
 def test_recreated_source_topics_are_read_when_their_offsets_are_set(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
-    """Tasks keep the old identity until an operator moves or forgets the topic's offsets."""
+    """Tasks keep the old topic id until an operator moves or resets the offsets."""
     orders, users = topics.create("orders"), topics.create("users")
     ids = admin.topic_ids([orders, users])
     node.put("c", f"{orders},{users}")
@@ -109,10 +109,10 @@ def test_recreated_source_topics_are_read_when_their_offsets_are_set(
     assert node.commands("worker", "c")[-1]["layout"]["topic_ids"] == {**known, orders: new}
 
 
-def test_a_named_topic_that_is_deleted_stops_its_task_only(
+def test_a_deleted_listed_topic_stops_only_its_task(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
-    """The layout keeps its partitions; stopped and resumed the connector says what is missing."""
+    """The layout keeps its partitions; after stop and resume, the trace names the topic."""
     orders, users = topics.create("orders"), topics.create("users")
     node.put("c", f"{orders},{users}")
     node.running("c", 1)
@@ -157,7 +157,7 @@ def test_offsets_of_a_deleted_regex_topic_are_reset(
     assert _messages(node, f"{node.group_id}-control") == [message]
 
 
-def test_a_task_that_misses_its_topic_makes_the_leader_read_the_topics(
+def test_a_missing_topic_makes_the_leader_read_the_topics(
     tmp_path: Path, kafka_properties: dict[str, str], topics: Topics, admin: KafkaAdmin
 ) -> None:
     """The layout changes without waiting for the next poll of all topics."""
@@ -199,7 +199,7 @@ def _ranges(harness: CoordinatorHarness, start: int, end: int) -> None:
 def test_a_gap_in_the_source_is_a_bug_unless_an_operator_moved_offsets(
     harness: CoordinatorHarness, node: RunningNode, topics: Topics
 ) -> None:
-    """Only the announcement of the offsets API allows a gap between ranges."""
+    """Only an announcement of the offsets API allows a gap between ranges."""
     node.put("c", topics.create("orders"), iceberg_control_topic=topics.create("gap-control"))
     node.running("c", 1)
     control = node.wait_until(lambda: node.commands("coordinator", "c"))[0]["config"][

@@ -54,7 +54,7 @@ def _said(headers: EventHeaders) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_records_that_were_deleted_while_the_task_did_not_run(harness: TaskHarness) -> None:
+def test_records_deleted_before_a_start_are_reported_as_lost(harness: TaskHarness) -> None:
     """The announced range includes them; the status names them again after a retried error."""
     harness.produce(5)
     with harness.running():
@@ -80,8 +80,8 @@ def test_records_that_were_deleted_while_the_task_did_not_run(harness: TaskHarne
     assert harness.ended == [None]
 
 
-def test_records_that_are_deleted_while_the_task_runs(harness: TaskHarness) -> None:
-    """What is gone in the middle of a run is passed too, also where nothing is left to read.
+def test_records_deleted_during_a_run_are_reported_as_lost(harness: TaskHarness) -> None:
+    """Also where no record is left to read.
 
     An answer without files leaves the range for the files of a later one.
     """
@@ -102,7 +102,7 @@ def test_records_that_are_deleted_while_the_task_runs(harness: TaskHarness) -> N
     assert harness.ended == [None]
 
 
-def test_a_kill_before_the_announcement_loses_no_range(harness: TaskHarness) -> None:
+def test_a_kill_before_the_announcement_keeps_the_lost_range(harness: TaskHarness) -> None:
     """The range is announced with the offsets that pass it; the next start finds it again."""
     harness.produce(4)
     lost = _delete(harness, 2)
@@ -118,8 +118,8 @@ def test_a_kill_before_the_announcement_loses_no_range(harness: TaskHarness) -> 
         wait_until(lambda: task.metrics.announcement.source_offsets_lost == 2)
 
 
-def test_a_truncated_log_still_stops_the_task(harness: TaskHarness) -> None:
-    """Its offsets would be used for other records: no range of lost records can be named."""
+def test_a_truncated_log_stops_the_task(harness: TaskHarness) -> None:
+    """Its offsets would be used for other records, so no lost range can be named."""
     harness.produce(2)
     harness.store_offsets({0: 5, 1: 0})
     with harness.running():

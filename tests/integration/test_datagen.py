@@ -68,10 +68,10 @@ def records(kafka: dict[str, str], admin: KafkaAdmin, topic: str) -> list[KafkaR
     return found
 
 
-def test_json_records_are_produced_by_their_keys(
+def test_json_records_with_equal_keys_are_in_one_partition(
     tmp_path: Path, kafka_properties: dict[str, str], admin: KafkaAdmin
 ) -> None:
-    """The topic is created; every record is there once, equal keys in one partition, in order."""
+    """The topic is created; every record is produced once and in order."""
     topic, file = unique_name("generated"), tmp_path / "spec.json"
     file.write_text(json.dumps(spec(topic)))
     server = kafka_properties["bootstrap.servers"]

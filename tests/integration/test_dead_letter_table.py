@@ -58,7 +58,7 @@ def letter(offset: int, timestamp_ms: int | None = 1_000, *, kind: int = 0) -> D
 
 
 def test_dead_letters_become_rows(catalog: CatalogGateway) -> None:
-    """The table is made; bytes are kept; text that Parquet cannot hold is escaped."""
+    """The table is created; bytes are unchanged; text that Parquet cannot store is escaped."""
     far = 2**62
     ((reference, (file,)),) = letters_of(catalog).write(
         [letter(1), letter(2, None, kind=-1), letter(3, far)]
@@ -87,22 +87,24 @@ def test_dead_letters_become_rows(catalog: CatalogGateway) -> None:
     assert not {5, 6, 16} & (file.lower_bounds or {}).keys()
 
 
-def test_its_location_is_that_of_new_tables(catalog: CatalogGateway, tmp_path: Path) -> None:
-    """The template holds for every table that a connector creates."""
+def test_the_location_template_applies_to_the_dead_letter_table(
+    catalog: CatalogGateway, tmp_path: Path
+) -> None:
+    """As to every table that a connector creates."""
     template = f"file://{tmp_path}/${{namespace}}/${{table}}"
     letters_of(catalog, **{"iceberg.tables.default-location": template}).write([letter(1)])
     assert catalog.load(("dead", "letters")).location() == f"file://{tmp_path}/dead/letters"
 
 
-def test_without_dead_letters_or_table_nothing_is_made(catalog: CatalogGateway) -> None:
-    """Neither a table nor a file."""
+def test_without_dead_letters_or_table_nothing_is_written(catalog: CatalogGateway) -> None:
+    """Neither a table nor a file is created."""
     assert letters_of(catalog).write([]) == ()
     assert letters_of(catalog, **{"errors.deadletterqueue.table": ""}).write([letter(1)]) == ()
     assert not catalog.exists(("dead", "letters"))
 
 
-def test_a_table_that_was_there_may_have_more(catalog: CatalogGateway) -> None:
-    """Optional columns of its own and a partition spec; a file for each partition."""
+def test_an_existing_table_may_have_more_columns(catalog: CatalogGateway) -> None:
+    """Optional columns and a partition spec; each partition gets a file."""
     note = NestedField(40, "note", StringType(), required=False)
     spec = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "offset"))
     catalog.create(("dead", "letters"), Schema(note, *SCHEMA.fields), spec)
@@ -110,8 +112,8 @@ def test_a_table_that_was_there_may_have_more(catalog: CatalogGateway) -> None:
     assert sorted(file.partition[0].value for file in files) == [1, 2]
 
 
-def test_a_table_that_cannot_hold_dead_letters_is_refused(catalog: CatalogGateway) -> None:
-    """Missing, other and required columns are all named."""
+def test_a_table_that_does_not_fit_is_refused(catalog: CatalogGateway) -> None:
+    """Missing, different and required columns are all named."""
     fields = [f for f in SCHEMA.fields if f.name not in {"code", "value"}]
     fields += [
         NestedField(40, "value", StringType(), required=False),
@@ -125,8 +127,8 @@ def test_a_table_that_cannot_hold_dead_letters_is_refused(catalog: CatalogGatewa
         assert text in str(caught.value)
 
 
-def test_a_store_that_refuses_is_an_outage(catalog: CatalogGateway) -> None:
-    """The task starts over; the records are not given up."""
+def test_a_refusal_of_the_store_is_retriable(catalog: CatalogGateway) -> None:
+    """The task restarts; no record is given up."""
     table = letters_of(catalog)
     made = catalog.create(("dead", "letters"), SCHEMA)
     folder = Path(made.location().removeprefix("file://"))

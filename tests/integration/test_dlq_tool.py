@@ -179,7 +179,7 @@ def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
 
 
 def test_a_killed_command_replays_each_dead_letter_once(direct: DeadLetterTool) -> None:
-    """Killed after a transaction and inside one: all are back, byte for byte, none twice."""
+    """Killed after and inside a transaction: all are replayed byte for byte, none twice."""
     dead_letters = direct
     expected = dead_letters.add(0, 700) + dead_letters.add(700, 1_900)
     dead_letters.killed_replay("R2")
@@ -201,7 +201,7 @@ def test_a_killed_command_replays_each_dead_letter_once(direct: DeadLetterTool) 
 def test_a_killed_node_replays_each_dead_letter_once(
     kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
 ) -> None:
-    """Killed inside a transaction; the next node replays all, byte for byte, none twice."""
+    """Killed inside a transaction: the next node replays all, byte for byte, none twice."""
     node = RunningNode(tmp_path / "node", kafka_properties["bootstrap.servers"])
     node.folder.mkdir()
     node.start("replay")
@@ -227,7 +227,7 @@ def test_a_killed_node_replays_each_dead_letter_once(
 def test_a_node_replays_a_limited_number_of_offsets_per_request(
     kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
 ) -> None:
-    """Requests are repeated up to the first ends; dead letters that came later are left."""
+    """Requests are repeated up to the first ends; later dead letters are not replayed."""
     dead_letters = DeadLetterTool(kafka_properties, topics, tmp_path)
     expected = dead_letters.add(0, 120)
     limits = replace(NODE_LIMITS, replayed_offsets_max=50, counted_offsets_max=30)
@@ -248,10 +248,10 @@ def test_a_node_replays_a_limited_number_of_offsets_per_request(
     dead_letters.close()
 
 
-def test_other_connectors_dead_letters_in_a_shared_topic_are_hidden_by_a_node(
+def test_a_node_hides_dead_letters_of_other_connectors(
     dead_letters: DeadLetterTool,
 ) -> None:
-    """A node neither counts nor shows them; the direct command reads the whole topic."""
+    """They are neither counted nor shown; the direct command reads the whole topic."""
     dead_letters.add(0, 2)
     dead_letters.add(2, 5, name="another")
     is_node = dead_letters.node is not None
@@ -263,10 +263,10 @@ def test_other_connectors_dead_letters_in_a_shared_topic_are_hidden_by_a_node(
         assert (CONTENT in displayed.output) == (not is_node and bool(more))
 
 
-def test_no_dead_letter_goes_to_a_topic_that_the_connector_does_not_read(
+def test_a_replay_writes_only_to_source_topics_of_the_connector(
     dead_letters: DeadLetterTool, topics: Topics
 ) -> None:
-    """Neither by ``--topic`` nor by a forged header."""
+    """Neither ``--topic`` nor a forged header selects another one."""
     other = topics.create("other")
     dead_letters.add(0, 1, context=False)
     refused = dead_letters.run("replay", "--yes", "--topic", other)
@@ -281,8 +281,8 @@ def test_no_dead_letter_goes_to_a_topic_that_the_connector_does_not_read(
     assert dead_letters.back(other, 1) == []
 
 
-def test_a_replay_is_only_said_until_it_is_confirmed(dead_letters: DeadLetterTool) -> None:
-    """Exit status 2, the counts, and nothing moved."""
+def test_an_unconfirmed_replay_only_prints_its_plan(dead_letters: DeadLetterTool) -> None:
+    """Exit status 2 and the counts; no record is written."""
     dead_letters.add(0, 5)
     for _ in range(2):
         result = dead_letters.run("replay")
@@ -291,10 +291,10 @@ def test_a_replay_is_only_said_until_it_is_confirmed(dead_letters: DeadLetterToo
     assert not dead_letters.back()
 
 
-def test_filtered_and_foreign_dead_letters_are_skipped_and_said(
+def test_filtered_and_foreign_dead_letters_are_skipped_and_reported(
     dead_letters: DeadLetterTool,
 ) -> None:
-    """Only the code asked for, never those of another connector in the same topic."""
+    """Only the requested code, and none of other connectors in the same topic."""
     dead_letters.add(0, 4)
     wanted = dead_letters.add(4, 6, code="not_null")
     dead_letters.add(6, 9, code="not_null", name="another")
@@ -306,10 +306,10 @@ def test_filtered_and_foreign_dead_letters_are_skipped_and_said(
     assert content(dead_letters.back()) == content(wanted)
 
 
-def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(
+def test_dead_letters_without_a_topic_stop_a_replay_before_its_start(
     dead_letters: DeadLetterTool,
 ) -> None:
-    """Without context headers a topic must be named; one that is gone is named."""
+    """Without context headers a topic must be given; a missing topic is named."""
     dead_letters.add(0, 2)
     bare = dead_letters.add(2, 3, context=False)[0]
     refused = dead_letters.run("replay", "--yes")
@@ -328,8 +328,8 @@ def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(
     assert f"goes to topic {dead_letters.source}, partition 1" in refused.stderr
 
 
-def test_list_and_show_tell_everything_but_the_content(dead_letters: DeadLetterTool) -> None:
-    """Counts with first and last place; headers and sizes; key and value only when asked."""
+def test_list_and_show_hide_the_content_by_default(dead_letters: DeadLetterTool) -> None:
+    """Counts, first and last position, headers and sizes; key and value on request."""
     dead_letters.add(0, 5)
     dead_letters.add(5, 7, context=False)
     listed = dead_letters.run("list")

@@ -59,8 +59,8 @@ def ready(started: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
 
 
 @pytest.mark.timeout(600)
-def test_up_ends_when_asked_goes_on_and_dies_as_one(tmp_path: Path) -> None:
-    """SIGTERM: exit status 0; started again connectors are there; SIGKILL: no process is left."""
+def test_up_stops_on_sigterm_and_leaves_no_process_after_sigkill(tmp_path: Path) -> None:
+    """After SIGTERM the status is 0, and connectors continue with the next start."""
     folder = tmp_path / "state"
     with up(folder) as first:
         url, family = ready(first)
@@ -82,8 +82,8 @@ def test_up_ends_when_asked_goes_on_and_dies_as_one(tmp_path: Path) -> None:
     assert not alive
 
 
-def test_up_says_which_port_is_taken(tmp_path: Path) -> None:
-    """No traceback: the code and a sentence with the port, exit status 2."""
+def test_up_names_a_port_in_use(tmp_path: Path) -> None:
+    """The code, a sentence with the port and exit status 2, without a traceback."""
     import socket
 
     reported = io.StringIO()

@@ -36,10 +36,10 @@ def _stands(harness: CoordinatorHarness, admin: KafkaAdmin) -> tuple[int | None,
     ]
 
 
-def test_what_tasks_announce_at_their_end_is_committed_before_the_coordinator_ends(
+def test_last_announcements_are_committed_before_the_coordinator_ends(
     rare: CoordinatorHarness, admin: KafkaAdmin
 ) -> None:
-    """In one last round; then the group's control offset is the end of the log."""
+    """One last round; then the control offset of the group is the end of the log."""
     with RunningCoordinator(rare.coordinator()):
         rare.answer(rare.start_commit(), 1)
         wait_until(lambda: rare.rows() == [1])
@@ -51,10 +51,10 @@ def test_what_tasks_announce_at_their_end_is_committed_before_the_coordinator_en
     assert rare.rounds[-1].valid_through_us is None
 
 
-def test_an_end_in_the_middle_of_a_round_commits_what_was_answered(
+def test_a_stop_during_a_round_commits_the_answers_so_far(
     harness: CoordinatorHarness, admin: KafkaAdmin
 ) -> None:
-    """A round that waits for others is closed; no announcement is passed."""
+    """The round is closed; no announcement is skipped."""
     harness.set_long_timeout()
     harness.layout = dataclasses.replace(
         harness.layout, tasks=(*harness.layout.tasks, (TopicPartition("other", 0),))
@@ -67,10 +67,10 @@ def test_an_end_in_the_middle_of_a_round_commits_what_was_answered(
     assert at == end
 
 
-def test_an_end_without_news_leaves_no_event_behind_the_group(
+def test_a_stop_without_announcements_moves_the_group_to_the_end(
     harness: CoordinatorHarness, admin: KafkaAdmin
 ) -> None:
-    """Else retention would pass the group's offset while the connector is stopped."""
+    """Otherwise retention could pass the group's offset while the connector is stopped."""
     with RunningCoordinator(harness.coordinator()):
         harness.answer(harness.start_commit(), 1)
         wait_until(lambda: len(harness.rounds) >= 1)
@@ -81,10 +81,10 @@ def test_an_end_without_news_leaves_no_event_behind_the_group(
         wait_until(lambda: harness.rows() == [1, 2])
 
 
-def test_what_cannot_be_committed_stays_announced(
+def test_announcements_that_cannot_be_committed_are_kept(
     rare: CoordinatorHarness, admin: KafkaAdmin
 ) -> None:
-    """The table is gone at the end: the group's offset does not pass its announcement."""
+    """The table is missing at the end: the control offset stays before its announcement."""
     with RunningCoordinator(rare.coordinator()):
         rare.answer(rare.start_commit(), 1)
         wait_until(lambda: rare.rows() == [1])
@@ -97,10 +97,10 @@ def test_what_cannot_be_committed_stays_announced(
         wait_until(lambda: rare.reported.get("kept", {}).get("records") == 1)
 
 
-def test_the_control_topics_retention_is_an_alarm_before_it_loses_announcements(
+def test_an_alarm_precedes_the_loss_of_uncommitted_announcements(
     harness: CoordinatorHarness,
 ) -> None:
-    """What no table holds is named with the time that is left; it ends when it is committed."""
+    """It names them and the time left, and ends when they are committed."""
     _retain(harness, 20 * 60_000)
     harness.layout = dataclasses.replace(
         harness.layout, tasks=(*harness.layout.tasks, (TopicPartition("other", 0),))

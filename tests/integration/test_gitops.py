@@ -68,8 +68,8 @@ def cli(node: RunningNode, topics: Topics, tmp_path: Path) -> Iterator[Cli]:
         node.call("DELETE", f"/connectors/{name}")
 
 
-def test_apply_until_nothing_changes(cli: Cli) -> None:
-    """Create, repeat, change, prune: exit codes for CI, secrets never shown, others untouched."""
+def test_apply_converges(cli: Cli) -> None:
+    """Create, repeat, change, prune: exit codes for CI, no secrets, other connectors unchanged."""
     cli.write("foreign")
     assert cli.files("apply", "--owner", "others")[0] == 0
     (cli.folder / "foreign.yaml").unlink()
@@ -103,8 +103,8 @@ def test_apply_until_nothing_changes(cli: Cli) -> None:
     assert "belongs to the owner 'others'" in text
 
 
-def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
-    """Nothing is applied; each error names file, connector and key."""
+def test_one_invalid_file_stops_the_whole_apply(cli: Cli) -> None:
+    """Each error names file, connector and key."""
     for number in range(20):
         cli.write(f"c{number:02}")
     cli.write("c03", **{"iceberg.of-a-later-version": "1"})
@@ -137,8 +137,8 @@ def test_a_key_of_a_later_sink_is_a_warning(cli: Cli) -> None:
     assert cli.files("validate", "--no-remote", "--strict")[0] == 1
 
 
-def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
-    """If the catalog does not answer, validate reports it, and apply still succeeds."""
+def test_validate_checks_live_services_and_apply_does_not(cli: Cli) -> None:
+    """If the catalog does not answer, validate reports it, and apply succeeds."""
     cli.write("one")
     code, text = cli.files("validate")
     assert code == 1
@@ -149,8 +149,8 @@ def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
     assert cli.names() == {"one"}
 
 
-def test_read_and_control(cli: Cli) -> None:
-    """Get, status, pause, resume, stop, restart and offsets do what their endpoints do."""
+def test_control_commands_use_their_endpoints(cli: Cli) -> None:
+    """Get, status, pause, resume, stop, restart and offsets."""
     cli.write("one")
     assert cli.files("apply", "--wait", "60")[0] == 0
     code, text = cli("get", "one", "-o", "yaml")
@@ -211,8 +211,8 @@ def test_read_and_control(cli: Cli) -> None:
     assert (code, "no-such" in text) == (1, True)
 
 
-def test_no_node_answers(tmp_path: Path) -> None:
-    """An unreachable server and an invalid server are one clear line, without a traceback."""
+def test_an_unreachable_server_is_one_clear_line(tmp_path: Path) -> None:
+    """Also an invalid server; there is no traceback."""
     for server, status, message in (
         ("http://127.0.0.1:1", 3, "no node answers"),
         ("nowhere", 2, "is no URL"),

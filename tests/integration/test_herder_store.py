@@ -44,10 +44,10 @@ def layout(number: int, tasks: int) -> Layout:
     return spread("c", number, [TopicPartition("t", p) for p in range(4)], tasks=tasks)
 
 
-def test_what_is_written_is_read_at_once_and_after_a_restart(
+def test_a_write_is_visible_at_once_and_after_a_restart(
     settings: StoreSettings, admin: KafkaAdmin
 ) -> None:
-    """A write is in the log and in memory when it returns; a new process reads the same."""
+    """It is in the log and in memory when it returns; a new process reads the same."""
     store = opened(settings, admin)
     store.put_connector("c", CONFIG, "PAUSED")
     assert store.get("c").config == CONFIG
@@ -71,7 +71,7 @@ def test_what_is_written_is_read_at_once_and_after_a_restart(
     again.close()
 
 
-def test_a_task_reads_the_layouts_for_itself(
+def test_a_task_reads_the_layout_from_the_config_topic(
     settings: StoreSettings, admin: KafkaAdmin, kafka_properties: dict[str, str]
 ) -> None:
     """The latest committed layout and the ready number, to the end of the topic."""
@@ -90,7 +90,7 @@ def test_a_task_reads_the_layouts_for_itself(
 
 
 def test_concurrent_writes_have_one_order(settings: StoreSettings, admin: KafkaAdmin) -> None:
-    """Racing writers of one connector leave what the log has last, in memory and on disk."""
+    """The last record of the log wins, in memory and on disk."""
     store = opened(settings, admin)
     threads = [
         threading.Thread(target=store.put_connector, args=("c", {"n": str(n)})) for n in range(8)
@@ -136,17 +136,19 @@ def test_a_second_node_of_the_same_group_fences_the_first(
     ("partitions", "policy", "message"),
     [(1, "delete", "cleanup.policy=compact"), (2, "compact", "single partition")],
 )
-def test_unfit_config_topic_is_refused(
+def test_an_unsuitable_config_topic_is_refused(
     settings: StoreSettings, admin: KafkaAdmin, partitions: int, policy: str, message: str
 ) -> None:
-    """A topic that would lose configurations or their order is named, with what is wrong."""
+    """A topic that would lose configurations or their order; the error says why."""
     admin.ensure_topic(settings.config_topic.name, partitions, {"cleanup.policy": policy})
     with pytest.raises(ConfigError, match=message) as caught:
         ConfigStore(settings, admin, SystemClock()).start()
     assert settings.config_topic.name in str(caught.value)
 
 
-def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: KafkaAdmin) -> None:
+def test_statuses_are_visible_at_once_and_written_on_close(
+    settings: StoreSettings, admin: KafkaAdmin
+) -> None:
     """Statuses are visible before they are written, and written when the store closes."""
     store = StatusStore(settings, admin, SystemClock())
     store.start()
@@ -167,7 +169,7 @@ def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: Kafka
 
 
 def test_nodes_read_each_others_statuses(settings: StoreSettings, admin: KafkaAdmin) -> None:
-    """A node reads the statuses of another node; every node forgets those of a removed node."""
+    """Every node forgets the statuses of a removed node."""
     first = StatusStore(settings, admin, SystemClock())
     second = StatusStore(replace(settings, worker_id="b:1"), admin, SystemClock())
     for store in (first, second):
@@ -191,10 +193,10 @@ def test_nodes_read_each_others_statuses(settings: StoreSettings, admin: KafkaAd
 
 
 @pytest.mark.faults
-def test_broker_restart_delays_a_write_and_loses_none(
+def test_a_broker_restart_delays_writes_and_loses_none(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A write while the broker is down returns after it is back, acknowledged and read back."""
+    """A write while the broker is down returns after it is acknowledged and read back."""
     with Broker(tmp_path_factory.mktemp("own-broker")) as broker:
         properties = {"bootstrap.servers": broker.bootstrap_servers}
         own = StoreSettings(

@@ -49,8 +49,10 @@ def announce(leader: LeaderNode, number: int, *, group: str | None = None) -> No
     producer.close()
 
 
-def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], LeaderNode]) -> None:
-    """Of this connector; else its rounds were never covered, and older rows won."""
+def test_a_first_layout_has_a_higher_number_than_announced_ones(
+    make: Callable[[str], LeaderNode],
+) -> None:
+    """Otherwise its rounds would not be covered, and older rows would win."""
     leader = make(unique_name("config"))
     announce(leader, 57)
     announce(leader, 99, group="connect-other")
@@ -62,7 +64,7 @@ def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], Leade
 
 
 def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], LeaderNode]) -> None:
-    """All that ``tasks.max`` allows: the config topic no longer says how many there were."""
+    """All that ``tasks.max`` allows: the config topic no longer has their number."""
     leader = replace(make(unique_name("config")), tasks=5)
     announce(leader, 57)
     old = TransactionalProducer(leader.kafka, task_transactional_id(leader.group_id, NAME, 4))
@@ -74,10 +76,10 @@ def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], LeaderNode
     leader.close()
 
 
-def test_a_ready_layout_below_an_announced_one_is_written_again(
+def test_a_ready_layout_below_an_announced_one_is_replaced(
     make: Callable[[str], LeaderNode],
 ) -> None:
-    """A config topic that was restored from a copy is behind the control topic."""
+    """A config topic restored from a copy is behind the control topic."""
     leader = make(unique_name("config"))
     leader.create()
     announce(leader, 57)

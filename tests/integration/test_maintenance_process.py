@@ -224,7 +224,9 @@ def test_a_table_is_maintained_and_committed_to_again(
 
 
 @pytest.mark.parametrize("properties", ["rest"], indirect=True)
-def test_a_kill_loses_and_doubles_nothing(source: Source, start: Callable[[], Process]) -> None:
+def test_a_killed_maintenance_process_loses_and_duplicates_nothing(
+    source: Source, start: Callable[[], Process]
+) -> None:
     """The process dies with files written and not committed; the coordinator commits meanwhile."""
     data = Path(source.now().location().removeprefix("file://")) / "data"
     known = {file.name for file in data.iterdir()}

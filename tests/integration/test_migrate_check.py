@@ -123,7 +123,7 @@ def found(report: MigrationReport) -> dict[str, bool]:
 
 
 def test_a_first_start_is_safe(state: State) -> None:
-    """Nothing is there: it begins at the beginning."""
+    """No offsets and no tables: reading starts at the beginning."""
     state.write(state.source, b"x")
     report = state.inspect()
     assert found(report) == {"no_offsets": False}
@@ -132,8 +132,8 @@ def test_a_first_start_is_safe(state: State) -> None:
     assert sorted(at for at, _ in ends.values()) == [0, 1]
 
 
-def test_what_waits_is_counted_above_the_floor(state: State) -> None:
-    """Announcements below the group's offset or the table's floor, or of others, do not wait."""
+def test_only_announcements_above_the_floor_are_waiting(state: State) -> None:
+    """Not those below the group's offset or the floor, and not those of other groups."""
     group = f"connect-{state.name}"
     state.announce(group)
     state.announce(group)
@@ -149,7 +149,7 @@ def test_what_waits_is_counted_above_the_floor(state: State) -> None:
     assert table.writer == "kafka-connect"
 
 
-def test_files_for_a_table_that_is_gone_are_not_safe(state: State) -> None:
+def test_announced_files_of_a_missing_table_are_not_safe(state: State) -> None:
     """They would be in no table."""
     state.announce(f"connect-{state.name}")
     state.commit(f"connect-{state.name}", source=0, control=0)
@@ -167,7 +167,7 @@ def test_files_for_a_table_that_is_gone_are_not_safe(state: State) -> None:
         (lambda s, _: s.config.update({CONTROL_TOPIC: "nowhere"}), {"control_topic_missing"}),
     ],
 )
-def test_what_is_gone_is_not_safe(
+def test_offsets_and_floors_outside_the_topics_are_not_safe(
     state: State, spoil: Callable[[State, str], None], codes: set[str]
 ) -> None:
     """Offsets and floors outside of what the topics hold."""
@@ -181,7 +181,7 @@ def test_what_is_gone_is_not_safe(
 
 
 def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: State) -> None:
-    """Its offsets have expired: a start would write everything again."""
+    """Its offsets have expired: a start would write all records again."""
     group = f"connect-{state.name}"
     state.create_table(**{state.floor(group): '{"0":0}'})
     assert found(state.inspect()) == {"no_offsets": False, "offsets_lost": True}
@@ -190,7 +190,7 @@ def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: Stat
 
 
 def test_old_announcements_are_not_safe(state: State) -> None:
-    """The ancestor's own format is recognised; its other events and other groups do not matter."""
+    """The older sink's format is recognised; its other events and other groups do not matter."""
     group = f"cg-control-{state.name}"
     tabular = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
     state.create_table()
@@ -204,7 +204,7 @@ def test_old_announcements_are_not_safe(state: State) -> None:
     assert f"{state.control}-1 offset 0" in report.findings[0].text
 
 
-def test_a_table_of_another_format_is_not_safe(state: State) -> None:
-    """Version 1 cannot be written."""
+def test_a_table_of_format_version_1_is_not_safe(state: State) -> None:
+    """It cannot be written."""
     state.create_table(format_version="1")
     assert found(state.inspect()) == {"no_offsets": False, "format_version_unsupported": True}

@@ -31,10 +31,10 @@ def node(
     made.close()
 
 
-def test_a_connector_is_stored_laid_out_fenced_and_started(
+def test_a_connector_is_stored_then_planned_then_fenced_then_started(
     node: RunningNode, topics: Topics
 ) -> None:
-    """The three steps in order, then both children get the layout; secrets stay unresolved."""
+    """Then both children get the layout; secrets stay unresolved."""
     topic = topics.create("orders", partitions=3)
     node.start()
     assert node.put("c", topic, tasks_max="5", icefloe_tasks_per_worker="2").status_code == 201
@@ -75,8 +75,8 @@ def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: 
         zombie.close()
 
 
-def test_pause_resume_stop_show_at_once(node: RunningNode, topics: Topics) -> None:
-    """Status follows the request, not the processes; stopping ends in an empty ready layout."""
+def test_pause_resume_and_stop_are_visible_at_once(node: RunningNode, topics: Topics) -> None:
+    """The status follows the request, not the processes; a stop ends in an empty layout."""
     topic = topics.create("lifecycle", partitions=1)
     node.start()
     node.put("c", topic)
@@ -114,7 +114,7 @@ def _offsets(topic: str, *offsets: tuple[int, int | None]) -> dict[str, Any]:
 def test_offsets_of_a_stopped_connector_can_be_changed(
     node: RunningNode, topics: Topics, dies: tuple[str, ...]
 ) -> None:
-    """Set, forgotten one by one and all; a crash between forgetting and setting loses none."""
+    """Set or reset, one or all; a crash between reset and set loses no offset."""
     topic = topics.create("offsets", partitions=3)
     node.start(*dies)
     node.put("c", topic)
@@ -139,10 +139,8 @@ def test_offsets_of_a_stopped_connector_can_be_changed(
         assert node.call("GET", "/connectors/c/offsets").json() == {"offsets": []}
 
 
-def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
-    node: RunningNode, topics: Topics
-) -> None:
-    """400 that says what stands in the way; nothing is changed then, and nothing later."""
+def test_offset_changes_that_cannot_work_are_refused(node: RunningNode, topics: Topics) -> None:
+    """400 with the reason: a group in use or a missing partition; nothing is changed."""
     topic = topics.create("used", partitions=2)
     node.start()
     node.put("in-use", topic)
@@ -170,10 +168,10 @@ def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
     assert reported == _offsets(topic, (0, 5), (1, 6))
 
 
-def test_partition_and_topic_changes_are_followed(
+def test_added_partitions_and_topics_get_a_new_layout(
     node: RunningNode, topics: Topics, admin: KafkaAdmin
 ) -> None:
-    """New partitions and topics of a regex get a new layout; the coordinator stays up."""
+    """New partitions, and new topics of a regex; the coordinator continues."""
     first = topics.create("daily", partitions=1)
     node.start()
     node.put("c", "", topics_regex=f"{first}.*")
@@ -209,7 +207,7 @@ def test_missing_topics_leave_a_task_without_partitions(
 def test_failures_restart_with_back_off_except_final_ones(
     node: RunningNode, topics: Topics
 ) -> None:
-    """A retriable failure heals itself; a final one stays, with its cause first, until asked."""
+    """A retriable failure is restarted; a final one stays, with its cause, until requested."""
     topic = topics.create("failing", partitions=1)
     retriable = {"code": "broker_unavailable", "retriable": True}
     final = {"code": "source_data_lost", "retriable": False}
@@ -245,8 +243,10 @@ def _starts(node: RunningNode) -> int:
     return sum(command["op"] == "start" for command in node.commands("worker", "c"))
 
 
-def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Topics) -> None:
-    """What another product or version stored is not lost, but FAILED with the reason."""
+def test_a_stored_configuration_that_cannot_run_is_failed(
+    node: RunningNode, topics: Topics
+) -> None:
+    """A record of another product or version is kept, and FAILED with the reason."""
     node.start()
     node.put("c", topics.create("was-right"))
     node.running("c", tasks=1)
@@ -265,10 +265,10 @@ def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Top
 
 @pytest.mark.faults
 @pytest.mark.parametrize("process", ["worker", "coordinator"])
-def test_a_killed_child_comes_back_with_its_work(
+def test_a_killed_child_is_replaced_with_its_units(
     node: RunningNode, topics: Topics, process: str
 ) -> None:
-    """Its units are shown as restarting, then run again on the same layout."""
+    """They are shown as restarting, then run with the same layout."""
     topic = topics.create("killed", partitions=1)
     node.start()
     node.put("c", topic)
@@ -312,8 +312,8 @@ def test_a_node_killed_between_storing_and_starting_continues(
     assert len(node.commands("worker", "c")) == 1
 
 
-def test_everything_comes_back_after_a_restart(node: RunningNode, topics: Topics) -> None:
-    """Configurations, target states and layouts survive; a deleted connector does not."""
+def test_a_restarted_node_restores_its_state(node: RunningNode, topics: Topics) -> None:
+    """Configurations, target states and layouts; deleted connectors stay deleted."""
     topic = topics.create("restart", partitions=1)
     node.start()
     for name in ("runs", "paused", "stopped", "deleted"):

@@ -108,8 +108,8 @@ def test_scratch_tables_need_the_operators_grant(
     assert not memory.catalog.namespaces
 
 
-def test_a_catalog_that_does_not_answer_is_no_verdict(checked: Checked) -> None:
-    """Status 3: the command knows nothing about the catalog."""
+def test_a_catalog_that_does_not_answer_has_status_3(checked: Checked) -> None:
+    """The command has no result about the catalog."""
     checked.config["iceberg.catalog.uri"] = "http://127.0.0.1:9"
     for command in (("migrate", "--check"), ("catalog", "check")):
         done = checked.run(*command)

@@ -114,8 +114,8 @@ def test_patch_changes_only_its_keys(node: RunningNode, connector: str, tmp_path
     assert (code, "tasks.max" in text) == (1, True)
 
 
-def test_delete_and_names(node: RunningNode, connector: str) -> None:
-    """A connector is gone; one that does not exist is refused unless that is accepted."""
+def test_delete_removes_a_connector(node: RunningNode, connector: str) -> None:
+    """A missing one is an error, unless that is accepted."""
     for listing in (("get",), ("list",), ("get", "connectors"), ("status",), ("lag",)):
         code, text = node.icefloe(*listing, "-o", "name")
         assert (code, connector in text.splitlines()) == (0, True)
@@ -128,8 +128,8 @@ def test_delete_and_names(node: RunningNode, connector: str) -> None:
     assert done == (0, f"{connector}\n")
 
 
-def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
-    """What the node knows of its cluster, its plugins and its log levels."""
+def test_cluster_plugins_and_loggers_are_printed(node: RunningNode, connector: str) -> None:
+    """The node's view of its cluster, plugins and log levels."""
     found = parsed(node, "cluster")
     (one,) = found["nodes"]
     assert (found["leader"], one["version"]) == (one["worker_id"], version("icefloe"))
@@ -155,7 +155,7 @@ def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
 
 
 def test_watch_prints_each_change(node: RunningNode, connector: str) -> None:
-    """Rows that change, until Ctrl-C."""
+    """The rows change until Ctrl-C."""
     command = [sys.executable, "-m", "connect.cli.main", "status", "--watch", "--interval", "0.1"]
     # a child inherits that SIGINT is ignored, as it is in a shell's background job
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

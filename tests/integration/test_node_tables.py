@@ -37,8 +37,8 @@ def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[Runn
     made.close()
 
 
-def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode) -> None:
-    """The connector runs on; its trace, the extension and ``icefloe tables`` name the table."""
+def test_a_failed_table_is_in_status_list_and_command_line(node: RunningNode) -> None:
+    """The connector continues; trace, extension and ``icefloe tables`` name the table."""
     status = node.wait_until(
         lambda: (
             (body := node.call("GET", "/connectors/one/status").json())["connector"].get("trace")
@@ -59,8 +59,8 @@ def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode)
     assert not [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
 
 
-def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: RunningNode) -> None:
-    """POST and ``icefloe tables skip --yes`` ask the coordinator; a refusal is an error text."""
+def test_a_decision_is_sent_to_the_coordinator_and_its_answer_returned(node: RunningNode) -> None:
+    """By POST and by ``icefloe tables skip --yes``; a refusal is an error text."""
     skipped = {"announcements": 1, "files": 2, "records": 30, "paths": ["a.parquet", "b.parquet"]}
     waiting = {"announcements": 0, "files": 0, "records": 0}
     decided = {"state": "done", "table": "db.t", "skipped": skipped, "waiting": waiting}

@@ -105,7 +105,7 @@ def test_tables_show_their_last_outcome(node: RunningNode) -> None:
 
 
 def test_the_two_lags_are_shown(node: RunningNode, kafka_properties: dict[str, str]) -> None:
-    """Not in files, per partition; in files and in no table; up to when the tables are whole."""
+    """Records not in files, per partition; records in files and in no table; valid-through time."""
     topic = node.properties["topic"]
     _produce(kafka_properties, topic, [{}] * 3)
     admin = KafkaAdmin(kafka_properties)
@@ -119,10 +119,10 @@ def test_the_two_lags_are_shown(node: RunningNode, kafka_properties: dict[str, s
     assert (by_partition[1]["committed_offset"], by_partition[1]["lag"]) == (None, 0)
 
 
-def test_dead_letters_say_where_they_came_from_and_hold_no_content(
+def test_dead_letters_have_their_origin_and_no_content(
     node: RunningNode, kafka_properties: dict[str, str]
 ) -> None:
-    """The newest first; those of other connectors on the same topic are left out."""
+    """The newest first; those of other connectors in the same topic are left out."""
     errors = [
         {"connector.name": "views", "topic": "t", "partition": "3", "offset": "7"},
         {"connector.name": "other", "topic": "t", "partition": "0", "offset": "1"},
@@ -142,8 +142,10 @@ def test_dead_letters_say_where_they_came_from_and_hold_no_content(
     assert "canary-content" not in json.dumps(found)
 
 
-def test_a_connector_without_dead_letter_topic_has_none(node: RunningNode, topics: Topics) -> None:
-    """Neither topic nor letters; unknown views and connectors are 404."""
+def test_a_connector_without_dead_letter_topic_has_an_empty_view(
+    node: RunningNode, topics: Topics
+) -> None:
+    """Unknown views and connectors are 404."""
     node.put("plain", topics.create("plain"))
     found = _view(node, "dead-letters", "plain")
     assert (found["topic"], found["last"]) == (None, [])
@@ -167,7 +169,7 @@ def _produce(
 def test_the_age_of_orphans_is_above_that_of_announced_files(
     node: RunningNode, kafka_properties: dict[str, str]
 ) -> None:
-    """An age at which files that wait for a commit would be removed is refused."""
+    """An age that would remove files that wait for a commit is refused."""
     assert _view(node, "orphan-age")["oldest_announcement_ms"] is None
     assert node.icefloe("tables", "orphan-age", "views") == (0, "3\n")
     made_us = int((time.time() - 9.5 * 86_400) * 1e6)

@@ -68,7 +68,7 @@ def wait(admin: KafkaAdmin, clock: SteppedClock, *groups: str) -> None:
     wait_until_left(admin, groups, clock, clock)
 
 
-def test_groups_without_members_are_not_waited_for(admin: KafkaAdmin) -> None:
+def test_a_group_without_members_is_not_waited_for(admin: KafkaAdmin) -> None:
     """A group that was never used has no members, and the wait ends at once."""
     clock = SteppedClock()
     wait(admin, clock, "never-used", "never-used-coord")
@@ -76,7 +76,7 @@ def test_groups_without_members_are_not_waited_for(admin: KafkaAdmin) -> None:
 
 
 def test_a_member_that_stays_is_named(admin: KafkaAdmin, member: Consumer, group: str) -> None:
-    """While another sink is in the group nothing starts, and the error says who it is."""
+    """Nothing starts while another sink is in the group, and the error names its members."""
     clock, waits = SteppedClock(), set[str]()
     with pytest.raises(RetriableError, match=f"group {group} has 1 members, first java-task at"):
         wait_until_left(admin, [group], clock, clock, waits.add)
@@ -86,7 +86,7 @@ def test_a_member_that_stays_is_named(admin: KafkaAdmin, member: Consumer, group
     assert member.assignment()
 
 
-def test_a_group_is_free_once_its_members_left(
+def test_the_wait_ends_with_the_last_member(
     admin: KafkaAdmin, member: Consumer, group: str
 ) -> None:
     """The wait ends with the last member."""
@@ -95,10 +95,10 @@ def test_a_group_is_free_once_its_members_left(
     wait(admin, clock, "never-used", group)
 
 
-def test_what_a_former_member_still_sends_is_refused(
+def test_offset_commits_of_a_former_member_are_refused(
     kafka_properties: dict[str, str], member: Consumer, group: str
 ) -> None:
-    """Its offsets come with its membership: the wait for its end is a fence."""
+    """Its offsets need its membership, so the wait is a fence."""
     place = member.assignment()[0]
     at_first, later = (TopicPartition(place.topic, place.partition, n) for n in (1, 2))
     membership = member.consumer_group_metadata()

@@ -140,10 +140,10 @@ def checked(
         yield Checked(server, herder, good)
 
 
-def test_nothing_is_wrong_and_nothing_is_made(
+def test_validation_of_a_valid_connector_creates_nothing(
     checked: Checked, kafka_properties: dict[str, str]
 ) -> None:
-    """A valid connector has no errors; validation creates neither a topic nor a group."""
+    """No errors, no topic and no group."""
     letters = unique_name("letters")
     change = {
         "errors.tolerance": "all",
@@ -157,8 +157,10 @@ def test_nothing_is_wrong_and_nothing_is_made(
     assert checked.good["iceberg.control.topic"] not in there
 
 
-def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, str]) -> None:
-    """Missing sources, topics that cannot be created, a control topic that forgets."""
+def test_topic_errors_are_reported(
+    checked: Checked, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Missing sources, topics that cannot be created, and a control topic that deletes events."""
     servers = kafka_properties["bootstrap.servers"]
     missing = unique_name("missing")
     messages = checked.error({"topics": f"{checked.good['topics']},{missing}"}, "topics")
@@ -179,8 +181,8 @@ def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, st
     assert "cleanup.policy is compact" in messages
 
 
-def test_tables_of_the_catalog(checked: Checked) -> None:
-    """Errors name missing tables, unsupported formats, unfit columns and missing keys."""
+def test_table_errors_are_reported(checked: Checked) -> None:
+    """Missing tables, unsupported formats, unsuitable columns and missing keys."""
     messages = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
     assert messages.startswith("Asked the sql catalog at sqlite:///")
     assert "table db.none does not exist; create it, or set iceberg.tables.auto-create" in messages
@@ -211,8 +213,8 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
     assert "format version 1" in messages
 
 
-def test_a_database_that_is_not_there_stays_so(checked: Checked, tmp_path: Path) -> None:
-    """Validation creates neither a database nor a catalog's tables in one."""
+def test_validation_creates_no_database(checked: Checked, tmp_path: Path) -> None:
+    """Neither a database nor a catalog's tables in one."""
     file = tmp_path / "new.db"
     change = {f"{CATALOG}uri": f"sqlite:///{file}"}
     assert "db.t does not exist" in checked.error(change, "iceberg.tables")
@@ -226,8 +228,8 @@ def test_a_database_that_is_not_there_stays_so(checked: Checked, tmp_path: Path)
 
 
 @pytest.mark.java
-def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
-    """Tables, and the transaction over several that one offers."""
+def test_a_rest_catalog_is_checked(checked: Checked, rest_catalog: RestCatalog) -> None:
+    """Tables, and its transaction over several tables."""
     catalog = open_catalog("iceberg", rest_catalog.properties)
     table = f"{unique_name('rest').replace('-', '_')}.t"
     catalog.create(table.split("."), SCHEMA)
@@ -241,8 +243,8 @@ def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
 
 
 @pytest.mark.java
-def test_an_object_store(checked: Checked, tmp_path: Path) -> None:
-    """A probe is written and deleted; refused keys and a missing bucket are errors of the store."""
+def test_an_object_store_is_checked(checked: Checked, tmp_path: Path) -> None:
+    """A probe is written and deleted; refused keys and a missing bucket are errors."""
     with started(S3Proxy(tmp_path)) as store:
         given = {
             **sqlite(tmp_path),
@@ -271,8 +273,8 @@ AVRO = "io.confluent.connect.avro.AvroConverter"
 REGISTRY = "value.converter.schema.registry.url"
 
 
-def test_a_schema_registry(checked: Checked) -> None:
-    """The check uses the connector's login; a refused login is an error of the registry's key."""
+def test_a_schema_registry_is_checked(checked: Checked) -> None:
+    """With the connector's login; a refused login is an error of the registry's key."""
     with SchemaRegistryServer() as registry:
         avro = {"value.converter": AVRO, REGISTRY: registry.url}
         assert checked.errors(avro) == {}
@@ -299,8 +301,10 @@ def hasty(kafka_properties: dict[str, str], tmp_path: Path, checked: Checked) ->
         yield Checked(server, checked.herder, checked.good)
 
 
-def test_no_service_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> None:
-    """The error names the service, the request and the time, without any secret."""
+def test_a_service_that_does_not_answer_is_named(
+    hasty: Checked, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error has the service, the request and the time, without any secret."""
     caplog.set_level(logging.DEBUG)
     closed = f"127.0.0.1:{free_port()}"
     rest = {f"{CATALOG}type": "rest", f"{CATALOG}token": CANARY, f"{CATALOG}warehouse": ""}
@@ -336,8 +340,8 @@ def test_no_service_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) ->
     assert CANARY not in caplog.text
 
 
-def test_creating_asks_no_service(checked: Checked) -> None:
-    """An outage does not prevent a create; the query parameter skips remote checks."""
+def test_creating_runs_no_remote_checks(checked: Checked) -> None:
+    """An outage does not prevent a create; a query parameter skips remote checks."""
     away = {f"{CATALOG}uri": f"sqlite:////nowhere/{unique_name('db')}"}
     assert checked.errors(away)
     assert checked.errors(away, "?icefloe.remote=false") == {}
@@ -349,10 +353,10 @@ def test_creating_asks_no_service(checked: Checked) -> None:
     assert checked.server.json("PUT", f"/connectors/{name}/config", config).status == 200
 
 
-def test_the_property_leaves_it_out(
+def test_a_node_property_disables_remote_checks(
     kafka_properties: dict[str, str], tmp_path: Path, checked: Checked
 ) -> None:
-    """`icefloe.validate.remote.ms=0` skips remote checks, also with the query parameter."""
+    """`icefloe.validate.remote.ms=0`, also with the query parameter."""
     more = {"icefloe.validate.remote.ms": "0"}
     properties = node_properties(kafka_properties["bootstrap.servers"], tmp_path, **more)
     with api(properties, {}, checked.herder) as server:
@@ -360,14 +364,14 @@ def test_the_property_leaves_it_out(
         assert quick.errors({"topics": "nowhere"}, "?icefloe.remote=true") == {}
 
 
-def test_quick_checks_come_first(checked: Checked) -> None:
+def test_an_invalid_configuration_starts_no_remote_checks(checked: Checked) -> None:
     """Nothing is asked while the configuration itself is wrong."""
     found = checked.errors({"topics": "nowhere-at-all", "tasks.max": "0"})
     assert list(found) == ["tasks.max"]
 
 
-def test_other_connectors_groups(checked: Checked) -> None:
-    """A consumer group that another connector has is refused, when creating too."""
+def test_a_consumer_group_of_another_connector_is_refused(checked: Checked) -> None:
+    """Also by a create."""
     config: dict[str, Any] = {**checked.good, "name": "first"}
     checked.herder.create_connector("first", config)
     found = checked.errors({"iceberg.connect.group-id": "connect-first"})
