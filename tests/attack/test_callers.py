@@ -9,8 +9,8 @@ from tests.support.attacked_stack import BOB, CANARIES, FROM_ENVIRONMENT, Attack
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_a_tenant_learns_nothing_of_another_tenant(attacked: AttackedStack) -> None:
-    """Connectors of another prefix can neither be read nor changed, nor are they listed."""
+def test_a_tenant_cannot_read_or_change_another_tenants_connectors(attacked: AttackedStack) -> None:
+    """They are not listed either."""
     for tenant in (attacked.alice, attacked.guest):
         assert tenant.call("GET", f"/connectors/{BOB}/config").status_code == 403
         assert tenant.call("DELETE", f"/connectors/{BOB}").status_code == 403
@@ -23,7 +23,7 @@ def test_a_tenant_learns_nothing_of_another_tenant(attacked: AttackedStack) -> N
 
 
 def test_secrets_of_the_node_are_in_no_answer(attacked: AttackedStack) -> None:
-    """A configuration with placeholders is answered as it was sent."""
+    """A configuration with placeholders is returned as it was sent."""
     name, topic = "alice-placeholders", attacked.topic("alice-source")
     config = attacked.connector(topics=topic, iceberg__tables="alice.t")
     config |= {

@@ -19,7 +19,7 @@ KEYS = (
 def test_no_client_of_the_node_calls_a_server_that_a_tenant_names(
     attacked: AttackedStack, key: str
 ) -> None:
-    """Alone, with the node's own, and with a protocol: refused before anything connects."""
+    """Alone, next to the node's own, or with a protocol: refused before a connection."""
     name, topic = "alice-servers", attacked.topic("alice-source")
     good = attacked.connector(topics=topic, iceberg__tables="alice.t")
     prefix = key.removesuffix("bootstrap.servers")

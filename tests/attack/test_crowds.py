@@ -63,8 +63,8 @@ def others_are_served(attacked: AttackedStack) -> None:
         time.sleep(0.1)
 
 
-def test_bodies_without_end_of_strangers(attacked: AttackedStack) -> None:
-    """Strangers get 401 before their bodies: 510 of them take no other caller's place."""
+def test_endless_bodies_of_unknown_callers_block_no_other_caller(attacked: AttackedStack) -> None:
+    """401 comes before their bodies: 510 of them take no place of other callers."""
     head = f"PUT {VALIDATE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n{{"
     with connections(attacked, 510, head.encode()) as strangers:
         others_are_served(attacked)
@@ -81,16 +81,16 @@ def _answer(connection: socket.socket) -> bytes:
         return b""
 
 
-def test_silent_connections(attacked: AttackedStack) -> None:
-    """1,100 connections that send nothing keep no caller out, not even one of their address."""
+def test_silent_connections_block_no_caller(attacked: AttackedStack) -> None:
+    """1,100 connections that send nothing, also from the caller's own address."""
     with connections(attacked, 1_100):
         others_are_served(attacked)
         with client(attacked, CROWD, "bob", PASSWORDS["bob"]) as neighbour:
             assert neighbour.get(f"/connectors/{BOB}").status_code == 200
 
 
-def test_many_validations_of_one_tenant(attacked: AttackedStack) -> None:
-    """60 at a time: some may get 429, and other tenants wait for none of them."""
+def test_many_validations_of_one_tenant_delay_no_other_tenant(attacked: AttackedStack) -> None:
+    """60 at a time: some may get 429."""
     with socket.create_server(("127.0.0.1", 0), backlog=200) as silent:
         config = attacked.connector(topics="alice-none", iceberg__tables="alice.t")
         config |= {
@@ -112,8 +112,8 @@ def test_many_validations_of_one_tenant(attacked: AttackedStack) -> None:
     assert all(a.headers["retry-after"].isdecimal() for a in answers if a.status_code == 429)
 
 
-def test_wrong_passwords(attacked: AttackedStack) -> None:
-    """100 wrong passwords from one address: few are checked, and others sign in meanwhile."""
+def test_many_wrong_passwords_block_no_sign_in(attacked: AttackedStack) -> None:
+    """100 from one address: few are checked."""
 
     def guess(number: int) -> int:
         with client(attacked, CROWD, "bob", f"guess-{number}") as guessing:

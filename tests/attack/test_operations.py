@@ -35,8 +35,8 @@ def statuses(tenant: Tenant, name: str, config: dict[str, str]) -> set[int]:
     }
 
 
-def test_operations_on_another_tenants_connector(attacked: AttackedStack) -> None:
-    """Refused for alice, for a reader of other connectors, and for a caller without credentials."""
+def test_operations_on_another_tenants_connector_are_refused(attacked: AttackedStack) -> None:
+    """For alice, for a reader of other connectors, and without credentials."""
     config = attacked.connector(topics=attacked.topic("alice-source"), iceberg__tables="alice.t")
     for name in (BOB, "bob-new"):
         assert statuses(attacked.alice, name, config) == {403}
@@ -50,8 +50,8 @@ def test_operations_on_another_tenants_connector(attacked: AttackedStack) -> Non
     attacked.assert_canaries_nowhere()
 
 
-def test_a_shared_dead_letter_topic(attacked: AttackedStack) -> None:
-    """Alice names bob's topic: his dead letters are hidden, and none goes to his source topic."""
+def test_dead_letters_in_a_shared_topic_are_hidden(attacked: AttackedStack) -> None:
+    """Alice names bob's topic: none is shown, and none is replayed to his source topic."""
     shared, bobs = attacked.topic("shared-letters"), attacked.topic("bob-source")
     prefix = "__connect.errors."
     for connector in (BOB, "alice-shared"):
@@ -85,7 +85,7 @@ def test_a_shared_dead_letter_topic(attacked: AttackedStack) -> None:
 
 
 def test_checks_show_no_secret(attacked: AttackedStack) -> None:
-    """Placeholders in names of tables, groups and namespaces; places that are not granted."""
+    """Placeholders in names of tables, groups and namespaces; locations without a grant."""
     topic = attacked.topic("alice-source")
     path = f"{BASE}/alice-check"
     good = attacked.connector(topics=topic, iceberg__tables=f"alice.{FROM_ENVIRONMENT}")

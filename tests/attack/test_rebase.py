@@ -9,8 +9,8 @@ from tests.support.attacked_stack import AttackedStack
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_a_rebase_of_another_tenants_table(attacked: AttackedStack) -> None:
-    """It is refused, whether the table is there or not, and changes nothing."""
+def test_a_rebase_of_another_tenants_table_is_refused(attacked: AttackedStack) -> None:
+    """Whether the table exists or not; nothing is changed."""
     table = attacked.table("bob.rebased", properties={"owner-note": "bob's"})
     topic = attacked.topic("alice-rebase")
     config = attacked.connector(topics=topic, iceberg__tables="alice.t")

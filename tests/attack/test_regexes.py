@@ -41,8 +41,10 @@ def while_others_are_served(attacked: AttackedStack, act: Callable[[], httpx.Res
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_validating_a_slow_topics_regex(attacked: AttackedStack, name: str) -> None:
-    """It is answered, over all topics of the cluster, and no other caller waits."""
+def test_validating_a_slow_topics_regex_delays_no_other_caller(
+    attacked: AttackedStack, name: str
+) -> None:
+    """It is answered, over all topics of the cluster."""
     for number in range(TOPICS if name == "ambiguous" else 0):
         attacked.topic(f"alice-{'a' * 60}-{number}")
     config = attacked.connector(iceberg__tables="alice.t", topics__regex=SLOW[name])
@@ -55,8 +57,10 @@ def test_validating_a_slow_topics_regex(attacked: AttackedStack, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["ambiguous", "look-ahead"])
-def test_a_running_connector_with_a_slow_regex(attacked: AttackedStack, name: str) -> None:
-    """The herder matches it again and again; other tenants' connectors continue."""
+def test_a_slow_regex_of_a_running_connector_delays_no_other(
+    attacked: AttackedStack, name: str
+) -> None:
+    """The herder matches it repeatedly; connectors of other tenants continue."""
     connector = f"alice-{name}"
     config = attacked.connector(iceberg__tables="alice.t", topics__regex=SLOW[name])
     assert while_others_are_served(attacked, lambda: attacked.alice.create(connector, config)) in {
@@ -76,8 +80,10 @@ def test_a_running_connector_with_a_slow_regex(attacked: AttackedStack, name: st
 
 
 @pytest.mark.parametrize("name", ["look-ahead", "large"])
-def test_slow_regexes_of_transformations(attacked: AttackedStack, name: str) -> None:
-    """``RegexRouter`` and ``TopicNameMatches`` are judged within time, too."""
+def test_slow_regexes_of_transformations_are_checked_in_time(
+    attacked: AttackedStack, name: str
+) -> None:
+    """``RegexRouter`` and ``TopicNameMatches``."""
     config = attacked.connector(topics="alice-none", iceberg__tables="alice.t")
     config |= {
         "name": "alice-steps",

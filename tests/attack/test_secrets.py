@@ -37,8 +37,8 @@ PLACES = (
 )
 
 
-def test_no_secret_shows_where_a_configuration_is_wrong(attacked: AttackedStack) -> None:
-    """In validation, refusals, states, traces, metrics, views and logs, alone or within a list."""
+def test_errors_of_a_configuration_contain_no_secret(attacked: AttackedStack) -> None:
+    """In validation, refusals, states, traces, metrics, views and logs, alone or in a list."""
     name, topic = "alice-wrong", attacked.topic("alice-source")
     good = attacked.connector(topics=topic, iceberg__tables="alice.t")
     for place in PLACES:
@@ -57,8 +57,8 @@ def test_no_secret_shows_where_a_configuration_is_wrong(attacked: AttackedStack)
     attacked.assert_canaries_nowhere()
 
 
-def test_a_connector_that_runs_into_its_secret_says_so_without_it(attacked: AttackedStack) -> None:
-    """Trace, status topic, metrics, views, audit and logs, where a table is named by a secret."""
+def test_errors_of_a_running_connector_contain_no_secret(attacked: AttackedStack) -> None:
+    """Trace, status topic, metrics, views, audit and logs; the table name is a secret."""
     name, topic = "alice-table", attacked.topic("alice-source")
     config = attacked.connector(topics=topic, iceberg__tables=f"alice.{FROM_ENVIRONMENT}")
     config |= {"iceberg.tables.auto-create-enabled": "false"}
@@ -71,7 +71,7 @@ def test_a_connector_that_runs_into_its_secret_says_so_without_it(attacked: Atta
     assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204
 
 
-def test_logs_are_for_their_owner(attacked: AttackedStack) -> None:
+def test_logs_are_readable_by_their_owner_only(attacked: AttackedStack) -> None:
     """No other user of the machine reads the log of a node's process."""
     state: Path = attacked.stack.state_dir
     files = [file for file in state.rglob("*.log") if file.is_file()]

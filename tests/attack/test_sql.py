@@ -18,8 +18,8 @@ def _config(attacked: AttackedStack, topic: str, query: str, **more: str) -> dic
     return config | {"transforms": "q", **{TRANSFORM + k: v for k, v in options.items()}}
 
 
-def test_queries_that_reach_out_are_refused(attacked: AttackedStack) -> None:
-    """Functions and subqueries that read files, addresses or the node are a 400 at once."""
+def test_queries_with_access_to_files_or_addresses_are_refused(attacked: AttackedStack) -> None:
+    """Functions and subqueries that read files, addresses or the node are a 400."""
     topic, shadow = attacked.topic("alice-sql"), attacked.stack.state_dir / "shadow.csv"
     shadow.write_text(f"{CANARIES['shadow']},second\n1,2\n")
     items = [
@@ -48,8 +48,8 @@ def test_queries_that_reach_out_are_refused(attacked: AttackedStack) -> None:
     attacked.assert_canaries_nowhere()
 
 
-def test_a_subquery_that_only_spark_knows_ends_its_task(attacked: AttackedStack) -> None:
-    """Its trace holds no line of the file, and is the same where there is no such file."""
+def test_a_subquery_that_only_spark_detects_fails_its_task(attacked: AttackedStack) -> None:
+    """Its trace has no line of the file, and is the same if the file does not exist."""
     topic, shadow = attacked.topic("alice-subquery"), attacked.stack.state_dir / "shadow.csv"
     shadow.write_text(f"{CANARIES['shadow']},second\n1,2\n")
     traces = []
@@ -65,8 +65,8 @@ def test_a_subquery_that_only_spark_knows_ends_its_task(attacked: AttackedStack)
     assert traces[0].splitlines()[0] == traces[1].splitlines()[0]
 
 
-def test_static_tables_are_those_that_the_operator_lists(attacked: AttackedStack) -> None:
-    """Another tenant's table, a data file and a folder of the node cannot be joined."""
+def test_only_static_tables_of_the_operators_list_can_be_joined(attacked: AttackedStack) -> None:
+    """No table of another tenant, no data file and no folder of the node."""
     topic = attacked.topic("alice-joined")
     query = "SELECT r.id, s.id AS other FROM records r LEFT JOIN s ON r.id = s.id"
     places = ("bob.orders", "/etc", str(attacked.stack.state_dir), "s3://bucket/bob")
@@ -77,8 +77,8 @@ def test_static_tables_are_those_that_the_operator_lists(attacked: AttackedStack
         assert attacked.alice.create("alice-joined", config).status_code == 400, place
 
 
-def test_variables_bring_nothing_into_rows(attacked: AttackedStack) -> None:
-    """References to environment, JVM and Spark settings are plain text in the tenant's own rows."""
+def test_variables_are_plain_text_in_rows(attacked: AttackedStack) -> None:
+    """References to environment, JVM and Spark settings."""
     topic, name = attacked.topic("alice-variables"), "alice-variables"
     for hidden in ("env:NODE_HIDDEN_CANARY", "env:AWS_SESSION_TOKEN"):
         query = f"SELECT id, '${{{hidden}}}' AS v FROM records"
@@ -96,8 +96,8 @@ def test_variables_bring_nothing_into_rows(attacked: AttackedStack) -> None:
     assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204
 
 
-def test_a_pattern_of_a_tenant_holds_no_thread(attacked: AttackedStack) -> None:
-    """A text that Java matches for hours fails its own task; another tenant's rows arrive."""
+def test_a_slow_pattern_of_a_tenant_fails_only_its_task(attacked: AttackedStack) -> None:
+    """Java would match the text for hours; rows of another tenant are written."""
     topic, flow = attacked.topic("alice-pattern"), attacked.topic("bob-pattern")
     query = "SELECT id FROM records WHERE device RLIKE '(?:(?:a+)+){2,}b'"
     config = _config(attacked, topic, query, columns="id BIGINT, device STRING")

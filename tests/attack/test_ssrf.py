@@ -47,7 +47,7 @@ def addresses(port: int) -> list[str]:
     return [f"http://{host}:{port}/" for host in (*hosts, "[::ffff:127.0.0.1]", "x@127.0.0.1")]
 
 
-def test_no_client_of_the_node_calls_inner_addresses(attacked: AttackedStack, port: int) -> None:
+def test_no_client_of_the_node_calls_internal_addresses(attacked: AttackedStack, port: int) -> None:
     """Catalogs, token endpoints, stores and registries: refused, and nothing is sent."""
     topic = attacked.topic("alice-source")
     good = attacked.connector(topics=topic, iceberg__tables="alice.t")
@@ -73,7 +73,7 @@ def test_no_client_of_the_node_calls_inner_addresses(attacked: AttackedStack, po
 
 
 def test_a_client_that_uses_the_nodes_credentials_is_refused(attacked: AttackedStack) -> None:
-    """Signed requests, profiles and roles need keys of the tenant's own."""
+    """Signed requests, profiles and roles need the tenant's own keys."""
     good = attacked.connector(topics=attacked.topic("alice-source"), iceberg__tables="alice.t")
     rest = {k: v for k, v in good.items() if not k.startswith("iceberg.catalog.")}
     for catalog in (

@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 TITLE, ERASE, TURN = "\x1b]0;pwned\x07", "\x9b2J\x1b[2J", "\u202egnp.exe"
 
 
-def test_names_and_causes_of_a_tenant_are_not_obeyed(
+def test_control_characters_of_a_tenant_are_escaped(
     attacked: AttackedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``get``, ``status`` and ``lag`` print escapes in place of control characters."""
+    """``get``, ``status`` and ``lag`` print escapes in their place."""
     token = attacked.root.api.headers["authorization"].removeprefix("Bearer ")
     monkeypatch.setenv("ICEFLOE_TOKEN", token)
     topic = attacked.topic("alice-terminal")

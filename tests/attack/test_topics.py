@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CONTROL, LETTERS = "iceberg.control.topic", "errors.deadletterqueue.topic.name"
 
 
-def test_reserved_topics_are_neither_sources_nor_dead_letters(attacked: AttackedStack) -> None:
-    """Validate, create and PATCH refuse topics of control events, configurations and states."""
+def test_reserved_topics_are_refused(attacked: AttackedStack) -> None:
+    """Validate, create and PATCH refuse them as source and as dead letter topic."""
     theirs = attacked.topic("bob-control")
     bobs = attacked.bob.call("PATCH", f"/connectors/{BOB}/config", json={CONTROL: theirs})
     assert bobs.status_code == 200
@@ -43,7 +43,7 @@ def test_reserved_topics_are_neither_sources_nor_dead_letters(attacked: Attacked
     assert attacked.alice.call("DELETE", "/connectors/alice-topics").status_code == 204
 
 
-def test_a_regex_passes_over_reserved_topics(attacked: AttackedStack) -> None:
+def test_a_regex_skips_reserved_topics(attacked: AttackedStack) -> None:
     """``topics.regex=.*`` reads no control topic, no configurations and no states."""
     config = attacked.connector(topics__regex=".*", iceberg__tables="alice.all")
     assert attacked.alice.create("alice-regex", config).status_code == 201
@@ -58,7 +58,9 @@ def test_a_regex_passes_over_reserved_topics(attacked: AttackedStack) -> None:
     assert attacked.alice.call("DELETE", "/connectors/alice-regex").status_code == 204
 
 
-def test_a_control_topic_is_no_source_of_others(attacked: AttackedStack) -> None:
+def test_a_source_topic_of_another_tenant_is_refused_as_control_topic(
+    attacked: AttackedStack,
+) -> None:
     """Control events are not written into a topic that another tenant reads."""
     source = attacked.bob.call("GET", f"/connectors/{BOB}/config").json()["topics"]
     config = attacked.connector(topics=attacked.topic("a"), iceberg__tables="alice.t")
@@ -67,8 +69,8 @@ def test_a_control_topic_is_no_source_of_others(attacked: AttackedStack) -> None
     assert "another connector reads that topic" in answer.text
 
 
-def test_announcements_sent_again_add_no_row(attacked: AttackedStack) -> None:
-    """A writer of the control topic neither doubles rows nor reaches a foreign table."""
+def test_repeated_announcements_add_no_row(attacked: AttackedStack) -> None:
+    """A writer of the control topic neither duplicates rows nor reaches a foreign table."""
     topic, name, table = attacked.topic("alice-events"), "alice-replayed", "alice.replayed"
     attacked.table(table)
     attacked.catalog.create_namespace_if_not_exists("bob")

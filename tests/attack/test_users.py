@@ -65,8 +65,8 @@ def file(attacked: AttackedStack) -> Iterator[UsersFile]:
     made.write()
 
 
-def test_passwords_of_removed_users(file: UsersFile) -> None:
-    """A user who signs in at the moment of their removal is out once the node has read the file.
+def test_a_removed_user_cannot_sign_in(file: UsersFile) -> None:
+    """Also when removed during the sign-in, once the node has read the file.
 
     Passwords are checked all the time in which the node reads the file again, so that some are
     being hashed when it does. None of them stays known.
@@ -120,10 +120,10 @@ def _answers(file: UsersFile, token: str) -> Callable[[str], int]:
         ("t*m-(a|b)+", ("tm-(a|b)+", "team-(a|b)+"), ("team-a", "team-aa", "team-b", "tem-(a|b)")),
     ],
 )
-def test_grants_cover_the_names_of_their_pattern(
+def test_a_grant_covers_only_the_names_of_its_pattern(
     file: UsersFile, pattern: str, covered: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
-    """Only ``*`` is any text: names around a pattern are refused, for reading and for creating."""
+    """Only ``*`` is any text; similar names are refused, for reading and for creating."""
     token, entry = new_token()
     grants = [{"role": "admin", "connectors": pattern}]
     file.write({"name": "tenant", "token": entry, "grants": grants})

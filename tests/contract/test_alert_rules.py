@@ -140,7 +140,7 @@ CASES = [
 
 
 def test_every_alert_has_a_case() -> None:
-    """No rule is left without a firing and a silent case."""
+    """Each rule has a firing and a silent case."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     names = [rule["alert"] for group in groups for rule in group["rules"]]
     assert sorted(names) == sorted(case.alert for case in CASES)
@@ -148,7 +148,7 @@ def test_every_alert_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
 @pytest.mark.parametrize("kind", ["firing", "silent"])
-def test_an_alert_fires_when_it_should(case: Case, kind: str, tmp_path: Path) -> None:
+def test_an_alert_fires_for_its_series_only(case: Case, kind: str, tmp_path: Path) -> None:
     """The alert fires for its own series and is silent for the others."""
     series = case.firing if kind == "firing" else case.silent
     count = evaluate(case, series, tmp_path)

@@ -48,8 +48,10 @@ def _namespaces(catalog: dict[str, str]) -> list[Any]:
     return [n for n in found if "icefloe_check" in ".".join(n)]
 
 
-def test_iceberg_s_own_server_is_found_out(tmp_path: Path, rest_catalog: RestCatalog) -> None:
-    """It commits table after table: single commits are atomic, several tables are not."""
+def test_a_catalog_that_commits_table_after_table_is_detected(
+    tmp_path: Path, rest_catalog: RestCatalog
+) -> None:
+    """Iceberg's own server: single commits are atomic, several tables are not."""
     result = _check(tmp_path, rest_catalog.properties)
     assert result.status == 1, result.output
     assert "one table: ATOMIC; several tables: NOT ATOMIC" in result.output
@@ -59,7 +61,7 @@ def test_iceberg_s_own_server_is_found_out(tmp_path: Path, rest_catalog: RestCat
 
 
 def test_an_atomic_catalog_passes(tmp_path: Path, memory: MemoryCatalogServer) -> None:
-    """Exit 0, and nothing of the check is left."""
+    """Exit status 0, and nothing of the check is left."""
     result = _check(tmp_path, memory.properties)
     assert result.status == 0, result.output
     assert "several tables: ATOMIC in every race" in result.output
@@ -77,10 +79,8 @@ def test_a_catalog_without_multi_table_commits_is_reported(
     assert "one table: ATOMIC; several tables: the catalog does not offer it" in result.output
 
 
-def test_a_namespace_of_the_operator_s_is_left_alone(
-    tmp_path: Path, memory: MemoryCatalogServer
-) -> None:
-    """Only the scratch tables in it come and go; one that is not there is not made."""
+def test_an_existing_namespace_is_kept(tmp_path: Path, memory: MemoryCatalogServer) -> None:
+    """Only the scratch tables are created and removed; a missing namespace is not created."""
     missing = _check(tmp_path, memory.properties, "--namespace", "sandbox")
     assert missing.status == 2
     assert "namespace sandbox does not exist" in missing.output
@@ -98,18 +98,20 @@ def test_a_namespace_of_the_operator_s_is_left_alone(
         ({"type": "hadoop"}, "cannot be used"),
     ],
 )
-def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], message: str) -> None:
-    """The check exits with 3, or 2 for a wrong configuration, and prints the reason."""
+def test_without_an_answer_the_status_is_3(
+    tmp_path: Path, catalog: dict[str, str], message: str
+) -> None:
+    """Status 2 for a wrong configuration; both print the reason."""
     result = _check(tmp_path, catalog)
     assert result.status == (3 if "uri" in catalog else 2), result.output
     assert message in result.output
 
 
 @pytest.mark.parametrize("status", ["403", "500"])
-def test_a_catalog_that_takes_no_commit_shows_nothing(
+def test_without_any_commit_the_status_is_3(
     tmp_path: Path, memory: MemoryCatalogServer, status: str
 ) -> None:
-    """Status 3 with the last answer, and the tables are removed."""
+    """The last answer is printed, and the tables are removed."""
     proxy = FaultyProxy(memory.properties["uri"])
     proxy.faults.extend([f"refused:{status}"] * 1000)
     result = _check(tmp_path, {**memory.properties, "uri": proxy.uri})
@@ -122,7 +124,7 @@ def test_a_catalog_that_takes_no_commit_shows_nothing(
 
 @pytest.mark.parametrize("text", ["", "[]", '{"config": 3}', '{"name": "x"}'])
 def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> None:
-    """Status 2 and what is wrong, as a sentence."""
+    """Status 2 and a sentence with the reason."""
     file = tmp_path / "x.json"
     file.write_text(text)
     refused = icefloe("catalog", "check", "-f", str(file))
@@ -141,10 +143,10 @@ class _Careless(CatalogGateway):
         return table
 
 
-def test_a_catalog_that_says_yes_and_loses_is_noticed(
+def test_a_catalog_that_loses_commits_is_detected(
     sql_catalog_properties: dict[str, str],
 ) -> None:
-    """The answer is not believed: the snapshot has to be there."""
+    """After a success, the snapshot must be in the table."""
     plain = open_catalog("iceberg", sql_catalog_properties)
     gateway = _Careless("iceberg", plain.config)
     check = CatalogCheck(gateway, SystemClock())

@@ -92,8 +92,10 @@ def answers() -> Iterator[Answers]:
 
 
 @pytest.mark.parametrize("named", NAMING)
-def test_a_table_cannot_name_code(rest_catalog: RestCatalog, module: str, named: str) -> None:
-    """A property set by the table's owner stops the table, and imports nothing."""
+def test_a_table_property_cannot_import_code(
+    rest_catalog: RestCatalog, module: str, named: str
+) -> None:
+    """A property set by the owner of the table stops the table."""
     gateway = open_catalog("iceberg", rest_catalog.properties)
     table = gateway.create(("db", f"evil-{uuid4().hex[:8]}"), SCHEMA)
     commit = Place(gateway, table).round(0)
@@ -110,10 +112,10 @@ def test_a_table_cannot_name_code(rest_catalog: RestCatalog, module: str, named:
 
 
 @pytest.mark.parametrize("named", NAMING)
-def test_a_metadata_file_cannot_name_code(
+def test_a_metadata_file_cannot_import_code(
     sql_catalog_properties: dict[str, str], module: str, named: str
 ) -> None:
-    """The same where our own client reads the metadata file."""
+    """Also if our own client reads the metadata file."""
     gateway = open_catalog("iceberg", sql_catalog_properties)
     table = gateway.create(("db", "t"), SCHEMA)
     file = Path(table.metadata_location.removeprefix("file://"))
@@ -128,10 +130,10 @@ def test_a_metadata_file_cannot_name_code(
 
 @pytest.mark.parametrize("part", ["defaults", "overrides"])
 @pytest.mark.parametrize("named", [*NAMING, "auth"])
-def test_a_catalogs_configuration_cannot_name_code(
+def test_the_configuration_of_a_catalog_cannot_import_code(
     answers: Answers, module: str, part: str, named: str
 ) -> None:
-    """What a REST catalog answers to ``/v1/config`` is checked before it is used."""
+    """The answer to ``/v1/config`` is checked before it is used."""
     value: Any = {"type": "custom", "impl": module, "custom": {}} if named == "auth" else module
     answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}, part: {named: value}}
     with pytest.raises(CommitRefused) as refused:
@@ -140,7 +142,7 @@ def test_a_catalogs_configuration_cannot_name_code(
 
 
 def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[str, str]) -> None:
-    """A table's owner cannot send our requests, and their signatures, to a store of theirs."""
+    """The owner of a table cannot redirect our signed requests to another store."""
     properties = {**sql_catalog_properties, "s3.endpoint": "http://ours"}
     gateway = open_catalog("iceberg", properties)
     theirs = {"s3.endpoint": "http://theirs", "s3.proxy-uri": "http://theirs"}
@@ -161,10 +163,10 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
         ({"s3.remote-signing-enabled": "false"}, {}, False),
     ],
 )
-def test_a_catalog_that_only_signs_requests(
+def test_a_catalog_with_remote_signing_only_is_refused(
     answers: Answers, own: dict[str, str], lent: dict[str, str], is_refused: bool
 ) -> None:
-    """It is refused when a table is loaded, and the error says what to change."""
+    """When a table is loaded; the error says what to change."""
     answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}
     location = "s3://bucket/db/t"
     metadata = new_table_metadata(
@@ -187,8 +189,8 @@ def test_a_catalog_that_only_signs_requests(
     gateway.close()
 
 
-def test_a_silent_catalog_does_not_hold_us(answers: Answers) -> None:
-    """Every request ends: the first one, and the one for a token before it."""
+def test_requests_to_a_silent_catalog_end(answers: Answers) -> None:
+    """The first request, and the request for a token before it."""
     soon = {"rest.client.socket-timeout-ms": "500"}
     for more in ({}, {"credential": "user:secret"}):
         with pytest.raises(RetriableError) as raised:
@@ -202,8 +204,8 @@ def test_a_silent_catalog_does_not_hold_us(answers: Answers) -> None:
     gateway.close()
 
 
-def test_only_text_of_the_store_travels(rest_catalog: RestCatalog) -> None:
-    """Only the storage properties that a worker needs are sent; catalog tokens are not."""
+def test_only_storage_properties_are_sent_to_the_worker(rest_catalog: RestCatalog) -> None:
+    """Tokens of the catalog are not sent."""
     secrets = {"token": "catalog-token", "s3.access-key-id": "key"}
     gateway = open_catalog("iceberg", {**rest_catalog.properties, **secrets})
     table = gateway.create(("db", f"s-{uuid4().hex[:8]}"), SCHEMA)

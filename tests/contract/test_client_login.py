@@ -38,7 +38,7 @@ def ask(properties: Mapping[str, str]) -> None:
 
 
 def test_the_node_logs_in_at_its_own_servers(listener: KafkaListener) -> None:
-    """The listener is good enough to be sent a password: the node's own servers get it."""
+    """The listener accepts a password, so the node's own servers receive it."""
     found = client_properties({"bootstrap.servers": listener.address, **LOGIN}, {"linger.ms": "1"})
     while CANARY.encode() not in listener.received:  # the test's timeout bounds it
         ask(found)
@@ -55,7 +55,7 @@ def test_the_node_logs_in_at_its_own_servers(listener: KafkaListener) -> None:
 def test_other_servers_never_get_the_nodes_login(
     listener: KafkaListener, override: dict[str, str], node_server: str
 ) -> None:
-    """A connector gets no login for another server, alone or together with the node's."""
+    """A connector gets no login for another server, alone or next to the node's."""
     node = {"bootstrap.servers": "127.0.0.1:1", "ssl.key.password": CANARY, **LOGIN}
     given = {"bootstrap.servers": node_server + listener.address, **override}
     found = client_properties(node, given)
@@ -66,7 +66,7 @@ def test_other_servers_never_get_the_nodes_login(
 
 
 def test_servers_of_any_layer_of_overrides_count() -> None:
-    """The last override decides which servers are asked, and so whether the login goes along."""
+    """The last override decides about the servers, and so about the login."""
     node = {"bootstrap.servers": "a:1, b:2", "consumer.ssl.key.password": CANARY, **LOGIN}
     other, own = {"bootstrap.servers": "evil:1"}, {"bootstrap.servers": "B:2"}
     prefix = "consumer."

@@ -16,8 +16,8 @@ SOURCE = Path(__file__).parents[1] / "java" / "ClientNames.java"
 
 
 @pytest.mark.parametrize("group", ["spark-kafka", "kafka"])
-def test_every_property_of_the_clients_is_decided(group: str) -> None:
-    """A new property of a Kafka client fails this test until it is allowed or refused."""
+def test_every_client_property_is_allowed_or_refused(group: str) -> None:
+    """A new property of a Kafka client fails this test until it is listed."""
     class_path = f"{jars.class_path(group)}:{jars.pyspark_jars_dir()}/*"
     done = subprocess.run(
         [find_java(), "-XX:TieredStopAtLevel=1", "-cp", class_path, SOURCE],

@@ -83,10 +83,10 @@ def _files(catalog: CatalogGateway, table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_refusal_is_reported_and_leaves_nothing_behind(
+def test_a_refusal_is_reported_and_leaves_no_files(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
 ) -> None:
-    """The table fails with the catalog's message; closing the committer deletes its manifests."""
+    """The table fails with the catalog's message; a closed committer deletes its manifests."""
     committer = _committer(catalog, table)
     proxy.faults.append(f"refused:{what}")
     commit = _round(table, 0)
@@ -101,10 +101,10 @@ def test_a_refusal_is_reported_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("where", ["refused", "applied"])
-def test_a_catalog_that_asks_for_patience_gets_it(
+def test_a_throttled_commit_is_repeated_after_the_requested_time(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str
 ) -> None:
-    """The commit waits as long as asked and is sent again; one that landed is recognised."""
+    """A commit that was applied is recognised."""
     committer = _committer(catalog, table)
     proxy.retry_after = "7"
     proxy.faults.extend([f"{where}:429", f"{where}:429"])
@@ -116,10 +116,10 @@ def test_a_catalog_that_asks_for_patience_gets_it(
 
 
 @pytest.mark.parametrize("asked", [None, "20", "86400", "Wed, 21 Oct 2015 07:28:00 GMT"])
-def test_patience_with_a_catalog_ends(
+def test_the_wait_for_a_throttling_catalog_is_bounded(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, asked: str | None
 ) -> None:
-    """What would take longer than half a minute is left to the next round."""
+    """A wait of more than half a minute is left to the next round."""
     committer = _committer(catalog, table)
     proxy.retry_after = asked
     proxy.faults.extend(["refused:429"] * 100)
@@ -134,10 +134,10 @@ def test_patience_with_a_catalog_ends(
     assert isinstance(committer.commit(commit), TableCommitted)
 
 
-def test_questions_are_asked_again_when_the_catalog_asks_for_patience(
+def test_throttled_reads_are_repeated(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table
 ) -> None:
-    """A table is loaded in the end, by workers and tools, too; or it is said why not."""
+    """A table is loaded in the end, also by workers and tools, or the error says why not."""
     proxy.retry_after = "0"
     proxy.load_faults.extend(["refused:429"] * 3)
     before = proxy.loads
@@ -151,10 +151,10 @@ def test_questions_are_asked_again_when_the_catalog_asks_for_patience(
 
 
 @pytest.mark.parametrize("what", ["401", "419"])
-def test_a_request_sent_again_by_the_client_is_recognised(
+def test_a_commit_that_the_client_repeats_is_recognised(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
 ) -> None:
-    """PyIceberg refreshes its token and posts again: the conflict that follows is our own."""
+    """PyIceberg refreshes its token and posts again: the conflict is with our own commit."""
     committer = _committer(catalog, table)
     proxy.faults.append(f"applied:{what}")
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
@@ -165,7 +165,7 @@ def test_a_request_sent_again_by_the_client_is_recognised(
 def test_an_unknown_outcome_is_resolved_in_the_next_round(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table
 ) -> None:
-    """While the catalog is down the files are kept; the next round does not add them twice."""
+    """While the catalog is down the files are kept; they are not added twice."""
     committer = _committer(catalog, table)
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
     proxy.faults.append("applied:cut")
@@ -182,10 +182,10 @@ def test_an_unknown_outcome_is_resolved_in_the_next_round(
     assert len(files) == len(set(files)) == 3
 
 
-def test_an_attempt_that_lands_late_is_counted_once(
+def test_an_attempt_that_is_applied_late_adds_its_files_once(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, rest_catalog: RestCatalog
 ) -> None:
-    """The next round starts before the lost attempt lands: its files are not added again."""
+    """It is applied after the next round has started."""
     committer = _committer(catalog, table)
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
     late: list[tuple[object, ...]] = []
@@ -218,10 +218,10 @@ def test_an_attempt_that_lands_late_is_counted_once(
     assert len(files) == len(set(files)) == 3
 
 
-def test_a_lost_race_leaves_no_files_behind(
+def test_a_conflict_leaves_no_files(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, rest_catalog: RestCatalog
 ) -> None:
-    """After a conflict the list of the lost attempt is deleted, the manifests are used again."""
+    """The manifest list of the lost attempt is deleted; the manifests are used again."""
     committer = _committer(catalog, table)
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
     direct = open_catalog("iceberg", rest_catalog.properties)
@@ -238,8 +238,10 @@ def test_a_lost_race_leaves_no_files_behind(
     assert len(_files(catalog, table)) == 3
 
 
-def test_endless_conflicts_end(proxy: FaultyProxy, catalog: CatalogGateway, table: Table) -> None:
-    """A catalog that never lets us win makes the round fail, for the next one to try."""
+def test_repeated_conflicts_fail_the_round(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table
+) -> None:
+    """The next round tries again."""
     proxy.faults.extend(["refused:409"] * 100)
     committer = _committer(catalog, table)
     outcome = committer.commit(_round(table, 0))
@@ -251,7 +253,7 @@ def test_endless_conflicts_end(proxy: FaultyProxy, catalog: CatalogGateway, tabl
     assert not metadata_files(table)
 
 
-def test_a_catalog_that_is_away_is_retriable(
+def test_an_unavailable_catalog_is_retriable(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table
 ) -> None:
     """Nothing was attempted: the next round tries again."""
@@ -269,7 +271,7 @@ def test_the_gateway_makes_one_attempt(
     table: Table,
     where: str,
 ) -> None:
-    """Each fault of the table becomes one of three errors, after one request."""
+    """Each fault becomes one of three errors, after one request."""
     for what in [*UNKNOWN, *REFUSED, "429", "409"]:
         proxy.commits = 0
         proxy.faults.append(f"{where}:{what}")
@@ -282,7 +284,7 @@ def test_the_gateway_makes_one_attempt(
 
 
 @pytest.mark.parametrize("point", ["C7", "C8", "C9", "C10", "C11", "C12"])
-def test_an_error_at_any_point_of_a_commit_is_survived(
+def test_an_error_at_any_point_of_a_commit_adds_the_files_once(
     catalog: CatalogGateway, table: Table, point: str
 ) -> None:
     """Wherever the commit breaks off, the files are in the table once in the end."""

@@ -148,8 +148,10 @@ def _after_a_round(catalog: CatalogGateway, count: int, *, together: bool) -> Ta
 
 
 @pytest.mark.parametrize("where", ["applied", "refused"])
-def test_a_table_committed_singly(proxy: FaultyProxy, patient: CatalogGateway, where: str) -> None:
-    """After each answer the table is read: what is in it is not sent again, what is not is."""
+def test_any_answer_to_a_single_commit_adds_its_files_once(
+    proxy: FaultyProxy, patient: CatalogGateway, where: str
+) -> None:
+    """After the answer the table is read: only missing files are committed again."""
     tables = _after_a_round(patient, 1, together=False)
     for what in ANSWERS:
         proxy.commits = proxy.applied = 0
@@ -163,10 +165,10 @@ def test_a_table_committed_singly(proxy: FaultyProxy, patient: CatalogGateway, w
 
 
 @pytest.mark.parametrize("where", ["applied", "refused"])
-def test_many_tables_committed_singly(
+def test_any_answer_to_many_single_commits_adds_all_files_once(
     proxy: FaultyProxy, patient: CatalogGateway, where: str
 ) -> None:
-    """Each of them meets the fault at the same time, and each is settled by itself."""
+    """All tables meet the fault at the same time, and each is resolved separately."""
     tables = _after_a_round(patient, MANY, together=False)
     for what in ANSWERS:
         proxy.faults.extend([f"{where}:{what}"] * MANY)
@@ -177,10 +179,10 @@ def test_many_tables_committed_singly(
 
 
 @pytest.mark.parametrize(("where", "left"), [("applied", 0), ("refused", MANY), ("some", 2)])
-def test_tables_committed_together(
+def test_any_answer_to_a_common_commit_adds_all_files_once(
     proxy: FaultyProxy, patient: CatalogGateway, where: str, left: int
 ) -> None:
-    """After any answer each table is read; those without the commit are committed one by one."""
+    """Each table is read; tables without the commit are committed one by one."""
     tables = _after_a_round(patient, MANY, together=True)
     answers = [*ANSWERS, ""] if where == "some" else ANSWERS  # a success that is none
     for what in answers:
@@ -194,8 +196,10 @@ def test_tables_committed_together(
     tables.check(snapshots=1 + len(answers))
 
 
-def test_a_throttling_catalog_is_not_sent_more(proxy: FaultyProxy, patient: CatalogGateway) -> None:
-    """When patience ends all tables wait for the next round; none is tried alone."""
+def test_a_throttling_catalog_gets_no_additional_requests(
+    proxy: FaultyProxy, patient: CatalogGateway
+) -> None:
+    """At the end of the wait all tables wait for the next round; none is committed alone."""
     tables = _after_a_round(patient, MANY, together=True)
     proxy.commits = proxy.transactions = 0
     proxy.faults.extend(["refused:429"] * 50)
@@ -224,10 +228,10 @@ def test_a_throttling_catalog_is_not_sent_more(proxy: FaultyProxy, patient: Cata
         ("some", MANY, True),
     ],
 )
-def test_a_catalog_that_hangs(
+def test_a_request_to_a_hanging_catalog_ends(
     proxy: FaultyProxy, impatient: CatalogGateway, where: str, count: int, *, together: bool
 ) -> None:
-    """The request ends by our own time limit; then it is as with any other unknown outcome."""
+    """By our own time limit; the outcome is then unknown."""
     tables = _after_a_round(impatient, count, together=together)
     proxy.faults.extend([f"{where}:hang"] * (1 if together else count))
     tables.commit_all(tables.round())
@@ -236,8 +240,10 @@ def test_a_catalog_that_hangs(
     tables.check(snapshots=3)
 
 
-def test_faults_follow_faults(proxy: FaultyProxy, patient: CatalogGateway) -> None:
-    """The single commits after a failed one for all fail too: in the end all is there once."""
+def test_faults_in_single_commits_after_a_common_fault_are_resolved(
+    proxy: FaultyProxy, patient: CatalogGateway
+) -> None:
+    """All files are in the tables once in the end."""
     tables = _after_a_round(patient, MANY, together=True)
     firsts = ("refused:504", "some:500", "some:", "some:409")
     seconds = ("applied:503", "refused:cut", "refused:409", "applied:garbage")
@@ -250,10 +256,10 @@ def test_faults_follow_faults(proxy: FaultyProxy, patient: CatalogGateway) -> No
 
 
 @pytest.mark.parametrize("point", ["C7", "C8", "C9", "C10", "C11", "C12"])
-def test_an_error_at_any_point_of_a_common_commit_is_survived(
+def test_an_error_at_any_point_of_a_common_commit_delays_one_table(
     patient: CatalogGateway, point: str
 ) -> None:
-    """Wherever it breaks off for one table, that table catches up and the others do not wait."""
+    """That table catches up, and the others do not wait."""
     tables = Tables(patient, MANY, together=True)
     commits = tables.round()
     failpoints.configure(f"{point}=raise@1")
@@ -268,10 +274,10 @@ def test_an_error_at_any_point_of_a_common_commit_is_survived(
     tables.check(snapshots=1)
 
 
-def test_one_broken_table_does_not_hold_up_the_others(
+def test_one_broken_table_does_not_delay_the_others(
     proxy: FaultyProxy, patient: CatalogGateway
 ) -> None:
-    """A dropped table fails and keeps its announcements; the others commit in one request."""
+    """A dropped table keeps its announcements; the others commit in one request."""
     tables = _after_a_round(patient, MANY, together=True)
     gone = tables.tables[1]
     patient.drop(gone.name())
@@ -287,10 +293,10 @@ def test_one_broken_table_does_not_hold_up_the_others(
     tables.check(snapshots=2)
 
 
-def test_a_table_dropped_on_the_way_fails_alone(
+def test_a_table_dropped_before_the_request_fails_alone(
     proxy: FaultyProxy, patient: CatalogGateway, rest_catalog: RestCatalog
 ) -> None:
-    """The request for all is refused as a whole; each table then gets its own answer."""
+    """The common request is refused; then each table gets its own answer."""
     tables = _after_a_round(patient, MANY, together=True)
     direct = open_catalog("iceberg", rest_catalog.properties)
     gone = tables.tables[2]
@@ -311,10 +317,10 @@ def test_a_table_dropped_on_the_way_fails_alone(
     tables.check(snapshots=2)
 
 
-def test_a_table_that_fails_goes_alone_until_it_is_committed(
+def test_a_failed_table_is_committed_alone_until_it_succeeds(
     proxy: FaultyProxy, patient: CatalogGateway
 ) -> None:
-    """It spoils one request for all, not every one."""
+    """It makes one common request fail, not every one."""
     tables = _after_a_round(patient, MANY, together=True)
     first = tables.round()
     proxy.faults.extend(["refused:403", "refused:403"])
@@ -337,10 +343,10 @@ def test_a_table_that_fails_goes_alone_until_it_is_committed(
         assert Counter(files) == Counter(tables.announced[table.name()])
 
 
-def test_a_concurrent_writer_costs_no_row(
+def test_a_concurrent_writer_loses_no_row(
     proxy: FaultyProxy, patient: CatalogGateway, rest_catalog: RestCatalog
 ) -> None:
-    """One table's branch moved: the request for all is refused, each table is committed."""
+    """The branch of one table moved: the common request fails, each table is committed."""
     tables = _after_a_round(patient, MANY, together=True)
     direct = open_catalog("iceberg", rest_catalog.properties)
     victim = tables.tables[0]
@@ -363,8 +369,10 @@ def test_a_concurrent_writer_costs_no_row(
         assert Counter(_paths(now)) == Counter(tables.announced[table.name()])
 
 
-def test_a_table_under_two_names_is_sent_once(proxy: FaultyProxy, patient: CatalogGateway) -> None:
-    """Iceberg's server drops the second change of a table; ours goes in a request of its own."""
+def test_a_table_with_two_names_is_sent_once_per_request(
+    proxy: FaultyProxy, patient: CatalogGateway
+) -> None:
+    """Iceberg's server drops the second change of a table; ours has a separate request."""
     tables = _after_a_round(patient, 2, together=True)
     double = tables.tables[0].name()
     prepared = [tables.round_committer._prepare(c) for c in tables.round()]
@@ -376,10 +384,10 @@ def test_a_table_under_two_names_is_sent_once(proxy: FaultyProxy, patient: Catal
     assert proxy.commits == 1
 
 
-def test_a_catalog_without_transactions_is_asked_once(
+def test_a_catalog_without_transactions_gets_one_common_request(
     sql_catalog_properties: dict[str, str],
 ) -> None:
-    """Tables are committed singly from then on."""
+    """Tables are then committed one by one."""
     gateway = open_catalog("iceberg", sql_catalog_properties)
     tables = Tables(gateway, MANY, together=True)
     for _ in range(2):

@@ -73,10 +73,10 @@ def _failed(committer: Committer, commit: TableCommit) -> str:
     return f"{outcome.code} {'again' if outcome.is_retriable else 'final'}"
 
 
-def test_a_store_that_cannot_be_written_is_tried_again(
+def test_a_commit_is_retried_while_the_store_cannot_be_written(
     place: Place, catalog: BreakingCatalog
 ) -> None:
-    """The table waits a round; nothing is lost and nothing stays behind."""
+    """The table waits a round; no file is lost and none is left."""
     committer = place.committer()
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
     before = metadata_files(place.table)
@@ -90,13 +90,13 @@ def test_a_store_that_cannot_be_written_is_tried_again(
 
 
 def test_missing_metadata_is_reported(place: Place) -> None:
-    """A table whose metadata file was deleted needs its operator."""
+    """A table whose metadata file was deleted needs an operator."""
     Path(place.table.metadata_location.removeprefix("file://")).unlink()
     assert _failed(place.committer(), place.round(0)) == "metadata_missing final"
 
 
 def test_a_column_of_an_unknown_type_is_reported(place: Place) -> None:
-    """PyIceberg cannot load a table with a variant column; its commit fails without a retry."""
+    """PyIceberg cannot load a table with a variant column; there is no retry."""
     path = Path(place.table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     field = {"id": 99, "name": "v", "required": False, "type": "variant"}
@@ -105,15 +105,15 @@ def test_a_column_of_an_unknown_type_is_reported(place: Place) -> None:
     assert _failed(place.committer(), place.round(0)) == "unsupported_type final"
 
 
-def test_a_tag_in_the_place_of_the_branch(place: Place) -> None:
+def test_a_tag_with_the_name_of_the_branch_is_refused(place: Place) -> None:
     """Nothing can be committed to a tag."""
     assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
     settings = {"iceberg__tables__default_commit_branch": "icefloe-c"}
     assert _failed(place.committer(settings=settings), place.round(1)) == "branch_is_tag final"
 
 
-def test_a_branch_in_the_place_of_the_tag(place: Place) -> None:
-    """The floor then rests on summary and mirror; the branch is left alone."""
+def test_a_branch_with_the_name_of_the_tag_is_not_moved(place: Place) -> None:
+    """The floor is then in summary and mirror."""
     other = Place(place.catalog, place.table, "d").committer()
     assert isinstance(other.commit(place.round(0)), TableCommitted)
     head = place.now().current_snapshot()
@@ -124,7 +124,7 @@ def test_a_branch_in_the_place_of_the_tag(place: Place) -> None:
     assert place.now().metadata.refs["icefloe-c"].snapshot_id == head.snapshot_id
 
 
-def test_a_format_that_cannot_be_written(catalog: BreakingCatalog) -> None:
+def test_tables_of_format_version_1_are_refused(catalog: BreakingCatalog) -> None:
     """Version 1 tables are refused rather than written wrongly."""
     table = catalog.create(("db", "old"), SCHEMA, properties={"format-version": "1"})
     place = Place(catalog, table)
@@ -138,15 +138,17 @@ def test_a_format_that_cannot_be_written(catalog: BreakingCatalog) -> None:
         ({"file_format": "CSV"}, "file_format_unknown"),
     ],
 )
-def test_files_that_fit_no_table(place: Place, change: dict[str, Any], code: str) -> None:
+def test_files_that_do_not_fit_the_table_are_refused(
+    place: Place, change: dict[str, Any], code: str
+) -> None:
     """A file with an unknown spec or format fails the commit with a code."""
     file = replace(made_up_file(place.table), **change)
     commit = table_commit([announced(reference(place.table), [file], offset=0)])
     assert _failed(place.committer(), commit) == f"{code} final"
 
 
-def test_files_of_older_sinks(place: Place) -> None:
-    """Events without table identity and files without spec id are taken as they are meant."""
+def test_files_of_older_sinks_are_committed(place: Place) -> None:
+    """Events without table id, and files without spec id."""
     file = replace(made_up_file(place.table), spec_id=None, column_sizes=None, split_offsets=None)
     other = PartitionField(1000, "gone", "int", 1)
     files = [file, replace(made_up_file(place.table), partition=(other,))]
@@ -155,7 +157,7 @@ def test_files_of_older_sinks(place: Place) -> None:
     assert len(paths_of(place.now())) == 2
 
 
-def test_a_table_of_another_identity_in_one_event(place: Place) -> None:
+def test_one_event_for_a_replaced_table_fails_the_commit(place: Place) -> None:
     """One event for another table is enough to stop."""
     stranger = replace(reference(place.table), table_uuid=UUID(int=5))
     events = [
@@ -166,7 +168,7 @@ def test_a_table_of_another_identity_in_one_event(place: Place) -> None:
 
 
 def test_a_zombie_is_fenced_without_a_conflict(place: Place) -> None:
-    """The committer detects the fence by the floor, before it writes any metadata."""
+    """The committer detects it by the floor, before it writes any metadata."""
     zombie = place.committer()
     assert isinstance(zombie.commit(place.round(0)), TableCommitted)
     assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
@@ -187,7 +189,7 @@ def test_the_mirror_alone_does_not_lower_the_floor(place: Place) -> None:
     assert _failed(place.committer(), commit) == "floor_unreadable final"
 
 
-def test_manifests_are_not_merged_where_the_table_says_so(catalog: BreakingCatalog) -> None:
+def test_manifests_are_not_merged_if_the_table_disables_it(catalog: BreakingCatalog) -> None:
     """``commit.manifest-merge.enabled`` false keeps every manifest."""
     wants = {
         "commit.manifest-merge.enabled": "false",
@@ -201,7 +203,7 @@ def test_manifests_are_not_merged_where_the_table_says_so(catalog: BreakingCatal
     assert len(place.now().current_snapshot().manifests(place.table.io)) == 4
 
 
-def test_a_merge_bound_by_size_keeps_full_manifests(catalog: BreakingCatalog) -> None:
+def test_a_merge_stops_at_the_target_size(catalog: BreakingCatalog) -> None:
     """Bins are filled up to the target size, not beyond."""
     wants = {
         "commit.manifest.min-count-to-merge": "2",
@@ -217,8 +219,8 @@ def test_a_merge_bound_by_size_keeps_full_manifests(catalog: BreakingCatalog) ->
     assert len(set(paths_of(place.now()))) == 120
 
 
-def test_a_dropped_source_column_stops_merging_only(catalog: BreakingCatalog) -> None:
-    """Manifests of a spec whose column is gone are left as they are."""
+def test_manifests_of_a_dropped_source_column_are_not_merged(catalog: BreakingCatalog) -> None:
+    """Manifests of that spec are kept unchanged."""
     schema = Schema(
         NestedField(1, "id", LongType(), required=False),
         NestedField(2, "gone", LongType(), required=False),
@@ -243,8 +245,8 @@ def test_a_dropped_source_column_stops_merging_only(catalog: BreakingCatalog) ->
     assert len(paths_of(place.now())) == 6
 
 
-def test_deleting_what_cannot_be_deleted_leaves_an_orphan(tmp_path: Path) -> None:
-    """Files that are gone already, or cannot go, do not stop anything."""
+def test_a_failed_deletion_does_not_stop_the_committer(tmp_path: Path) -> None:
+    """The file is already deleted, or stays as an orphan."""
     io = open_storage({}, f"file://{tmp_path}")
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "file").write_text("x")

@@ -27,8 +27,8 @@ from tests.support.stack import unique_name
 from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
 
 
-def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
-    """One snapshot with the files, the offsets, the ids, the tag and the mirror."""
+def test_a_commit_adds_one_snapshot_with_its_files(place: Place) -> None:
+    """With the offsets, the ids, the tag and the mirror."""
     commit = place.round(4, 3, valid_through_us=1_767_323_045_678_999)
     outcome = place.committer(control_topic_id="topic-1").commit(commit)
     assert isinstance(outcome, TableCommitted)
@@ -54,8 +54,8 @@ def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
     assert len(paths_of(table)) == 3
 
 
-def test_rounds_follow_each_other(place: Place) -> None:
-    """Totals add up, parents chain, control offsets never go back."""
+def test_rounds_become_consecutive_snapshots(place: Place) -> None:
+    """Totals add up, parents are linked, control offsets never decrease."""
     committer = place.committer()
     for n in range(4):
         assert isinstance(committer.commit(place.round(n * 10, 2)), TableCommitted)
@@ -71,8 +71,8 @@ def test_rounds_follow_each_other(place: Place) -> None:
     assert len(paths_of(table)) == 8
 
 
-def test_what_is_below_the_floor_is_not_added_again(place: Place) -> None:
-    """A successor that is handed the same announcements adds only the new one."""
+def test_announcements_below_the_floor_are_not_added_again(place: Place) -> None:
+    """A successor gets the same announcements and adds only the new one."""
     old = announced(reference(place.table), place.files(), offset=3)
     new = announced(reference(place.table), place.files(), offset=4)
     assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
@@ -85,7 +85,7 @@ def test_what_is_below_the_floor_is_not_added_again(place: Place) -> None:
 
 
 def test_empty_files_and_empty_rounds_leave_no_snapshot(place: Place) -> None:
-    """Files without rows are not added; a round without files makes no snapshot."""
+    """Files without rows are not added; a round without files adds no snapshot."""
     empty = announced(reference(place.table), place.files(records=0), offset=1)
     outcome = place.committer().commit(table_commit([empty]))
     assert isinstance(outcome, TableCommitted)
@@ -93,8 +93,8 @@ def test_empty_files_and_empty_rounds_leave_no_snapshot(place: Place) -> None:
     assert place.now().current_snapshot() is None
 
 
-def test_foreign_commits_in_between_are_kept(place: Place) -> None:
-    """A commit by another connector makes ours start over, not fail."""
+def test_commits_of_other_writers_are_kept(place: Place) -> None:
+    """A commit of another connector makes ours start again, not fail."""
     ours, theirs = place.committer(), Place(place.catalog, place.table, "d").committer()
     for n in range(3):
         assert isinstance(ours.commit(place.round(n)), TableCommitted)
@@ -114,8 +114,8 @@ def test_a_second_coordinator_fences_the_first(place: Place) -> None:
     assert len(paths_of(place.now())) == 2
 
 
-def test_two_committers_racing_add_everything_once(place: Place) -> None:
-    """Same announcements, two coordinators: one adds them, the other stops or finds them."""
+def test_two_racing_committers_add_every_file_once(place: Place) -> None:
+    """Same announcements: one adds them, the other stops or finds them."""
     first = place.round(0)
     second = place.round(1)
     start = threading.Barrier(2)
@@ -136,7 +136,7 @@ def test_two_committers_racing_add_everything_once(place: Place) -> None:
 
 
 def test_a_replaced_table_is_not_written(place: Place) -> None:
-    """Files for a table that was dropped and created again wait for the operator."""
+    """Files for a dropped and recreated table wait for the operator."""
     committer = place.committer()
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
     commit = place.round(1)
@@ -151,8 +151,8 @@ def test_a_replaced_table_is_not_written(place: Place) -> None:
     assert place.now().current_snapshot() is None
 
 
-def test_a_branch_is_created_and_followed(place: Place) -> None:
-    """The first commit makes the branch; main does not move."""
+def test_commits_to_a_branch_do_not_move_main(place: Place) -> None:
+    """The first commit creates the branch."""
     committer = place.committer(settings={"iceberg__tables__default_commit_branch": "audit"})
     for n in range(2):
         assert isinstance(committer.commit(place.round(n)), TableCommitted)
@@ -168,8 +168,8 @@ def test_a_branch_is_created_and_followed(place: Place) -> None:
     assert outcome.code == "branch_missing"
 
 
-def test_a_branch_starts_from_main_and_main_moves_on(place: Place) -> None:
-    """Sequence numbers belong to the table: a commit to main only makes the branch start over."""
+def test_a_commit_to_main_restarts_a_commit_to_a_branch(place: Place) -> None:
+    """Sequence numbers belong to the table."""
     other = Place(place.catalog, place.table, "d")
     assert isinstance(other.committer().commit(place.round(0)), TableCommitted)
     committer = place.committer(settings={"iceberg__tables__default_commit_branch": "audit"})
@@ -182,16 +182,16 @@ def test_a_branch_starts_from_main_and_main_moves_on(place: Place) -> None:
     assert head.summary["total-data-files"] == "3"
 
 
-def test_a_new_control_topic_is_noticed(place: Place) -> None:
-    """Control offsets of another topic mean nothing."""
+def test_a_recreated_control_topic_is_detected(place: Place) -> None:
+    """Control offsets of another topic have no meaning."""
     assert isinstance(place.committer(control_topic_id="a").commit(place.round(0)), TableCommitted)
     outcome = place.committer(control_topic_id="b").commit(place.round(1))
     assert isinstance(outcome, TableFailed)
     assert outcome.code == "control_log_reset"
 
 
-def test_the_valid_through_time_never_goes_back(place: Place) -> None:
-    """A lower one is left out, as is that of a partial commit; both forget nothing."""
+def test_the_valid_through_time_never_decreases(place: Place) -> None:
+    """A lower one is left out, as is that of a partial commit."""
     committer = place.committer()
     texts = []
     for n, through_us in enumerate((5_000_000, None, 3_000_000, 6_000_000)):
@@ -203,7 +203,7 @@ def test_the_valid_through_time_never_goes_back(place: Place) -> None:
 
 
 def test_a_file_outside_the_table_is_refused(place: Place) -> None:
-    """Control events cannot bring in files from outside the table's location."""
+    """Control events cannot add files from outside the location of the table."""
     for path in (f"{place.table.location()}/../other/x.parquet", "s3://other/x.parquet"):
         file = made_up_file(place.table, file_path=path)
         commit = table_commit([announced(reference(place.table), [file], offset=0)])
@@ -214,7 +214,7 @@ def test_a_file_outside_the_table_is_refused(place: Place) -> None:
 
 
 def test_a_file_announced_twice_is_added_once(place: Place) -> None:
-    """The same path twice is one file; another file under it is refused."""
+    """The same path twice is one file; a different file with the same path is refused."""
     (file,) = place.files()
     twice = [announced(reference(place.table), [file], offset=n) for n in range(2)]
     outcome = place.committer().commit(table_commit(twice))
@@ -228,7 +228,7 @@ def test_a_file_announced_twice_is_added_once(place: Place) -> None:
 
 
 def test_a_wrong_clock_is_an_error(place: Place) -> None:
-    """A clock far behind the table commits nothing; one a little behind does not go back."""
+    """A clock far behind the table commits nothing; a small difference moves no time back."""
     clock = QuickClock()
     committer = place.committer(clock=clock)
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
@@ -243,7 +243,7 @@ def test_a_wrong_clock_is_an_error(place: Place) -> None:
 
 
 def test_row_level_batches_keep_their_order(place: Place) -> None:
-    """Each batch has its own sequence number inside one snapshot, and merging keeps it."""
+    """Each batch has its own sequence number in one snapshot, also after a merge."""
     steps = []
     for batch in (2, 1, 3):
         (data,) = place.files()
@@ -269,10 +269,10 @@ def test_row_level_batches_keep_their_order(place: Place) -> None:
 
 @pytest.mark.parametrize("min_count", ["100", "2"])
 @pytest.mark.parametrize("kind", ["append", "row-level"])
-def test_a_repeated_commit_has_the_number_of_its_snapshot(
+def test_a_repeated_commit_has_the_sequence_number_of_its_snapshot(
     place: Place, kind: str, min_count: str
 ) -> None:
-    """Others' equality deletes come between the attempts: they must not reach our new rows."""
+    """Equality deletes committed between the attempts must not apply to the new rows."""
     place.table = place.catalog.create(
         ("db", unique_name(f"n-{uuid4().hex[:8]}")),
         SCHEMA,
@@ -300,7 +300,7 @@ def test_a_repeated_commit_has_the_number_of_its_snapshot(
 
 
 def test_many_manifests_are_merged(place: Place) -> None:
-    """The number of manifests stays bounded and no file is lost or doubled by merging."""
+    """Their number stays bounded; no file is lost or duplicated."""
     place.table = place.catalog.create(
         ("db", unique_name(f"m-{uuid4().hex[:8]}")),
         SCHEMA,
@@ -318,8 +318,8 @@ def test_many_manifests_are_merged(place: Place) -> None:
     assert len(paths_of(table)) == len(set(paths_of(table))) == 26
 
 
-def test_the_gateway_reports_a_lost_race(place: Place) -> None:
-    """A requirement that no longer holds is a conflict; a missing table is refused."""
+def test_the_gateway_reports_a_conflict(place: Place) -> None:
+    """A requirement that no longer holds; a missing table is a refusal."""
     stale = place.now()
     assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
     bad = AssertTableUUID(uuid=uuid4())
@@ -331,7 +331,7 @@ def test_the_gateway_reports_a_lost_race(place: Place) -> None:
     assert not place.catalog.exists(("nowhere", "no-such-table"))
 
 
-def test_creating_twice_gives_the_winners_table(place: Place) -> None:
+def test_a_lost_race_for_creation_returns_the_existing_table(place: Place) -> None:
     """A lost race for creation ends with the table that exists."""
     again = place.catalog.create(place.table.name(), SCHEMA)
     assert again.metadata.table_uuid == place.table.metadata.table_uuid
@@ -355,8 +355,8 @@ def test_tables_are_committed_in_parallel(place: Place) -> None:
     assert [len(paths_of(p.now())) for p in places] == [5] * 6
 
 
-def test_old_metadata_is_deleted_where_the_table_wants_it(place: Place) -> None:
-    """``write.metadata.delete-after-commit.enabled`` holds for commits of ours too."""
+def test_old_metadata_files_are_deleted_if_the_table_enables_it(place: Place) -> None:
+    """``write.metadata.delete-after-commit.enabled`` applies to our commits too."""
     wants = {
         "write.metadata.delete-after-commit.enabled": "true",
         "write.metadata.previous-versions-max": "2",
@@ -377,7 +377,7 @@ def test_old_metadata_is_deleted_where_the_table_wants_it(place: Place) -> None:
 
 
 def test_retention_of_references_is_kept(place: Place) -> None:
-    """Moving a branch or a tag does not forget the retention its owner gave it."""
+    """A moved branch or tag keeps the retention that its owner set."""
     committer = place.committer()
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
     head = place.now().current_snapshot()
@@ -390,7 +390,7 @@ def test_retention_of_references_is_kept(place: Place) -> None:
     assert (main.min_snapshots_to_keep, main.max_snapshot_age_ms) == (7, 86_400_000)
 
 
-def test_a_schema_change_is_followed(place: Place) -> None:
+def test_a_snapshot_has_the_schema_of_its_commit(place: Place) -> None:
     """A snapshot carries the schema that is current when it is committed."""
     committer = place.committer()
     assert isinstance(committer.commit(place.round(0)), TableCommitted)

@@ -61,7 +61,7 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
 def test_without_a_properties_file_the_environment_configures_a_node(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    """``CONNECT_`` variables give every key; on standard output are the logs of all processes."""
+    """``CONNECT_`` variables set every key; the logs of all processes are on standard output."""
     variables = {
         "CONNECT_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
         "CONNECT_GROUP_ID": "from-environment",

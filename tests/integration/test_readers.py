@@ -248,8 +248,10 @@ def _spark_name(table: Table) -> str:
 
 
 @pytest.mark.parametrize("term", TRANSFORMS)
-def test_every_transform(catalog: CatalogGateway, spark: Sql, duck: Sql, term: str) -> None:
-    """Rows of every partition, the null one too, come back; a filter finds its row."""
+def test_every_partition_transform_is_readable(
+    catalog: CatalogGateway, spark: Sql, duck: Sql, term: str
+) -> None:
+    """Rows of every partition, also of the null partition, are read; a filter finds its row."""
     table = _create(catalog, term, properties=MERGE_SOON)
     committer = _committer(catalog, table)
     rows = [*ROWS, NULLS]
@@ -292,8 +294,10 @@ def test_fixed_values_as_partitions_are_refused(catalog: CatalogGateway) -> None
     assert outcome.code == "partition_type_unsupported"
 
 
-def test_files_of_two_specs_in_one_commit(catalog: CatalogGateway, spark: Sql, duck: Sql) -> None:
-    """Files of an older spec go into manifests of that spec, before and after merging."""
+def test_files_of_two_specs_are_committed_together(
+    catalog: CatalogGateway, spark: Sql, duck: Sql
+) -> None:
+    """Files of an older spec are in manifests of that spec, before and after merging."""
     table = _create(catalog, "identity(s)", properties=MERGE_SOON)
     committer = _committer(catalog, table)
     _commit(committer, table, [_file(table, ROWS[0])], offset=0)
@@ -321,7 +325,9 @@ def test_files_of_two_specs_in_one_commit(catalog: CatalogGateway, spark: Sql, d
     assert sorted(specs) == [[0, 4], [1, 3]]
 
 
-def test_a_branch_is_read_apart_from_main(catalog: CatalogGateway, spark: Sql, duck: Sql) -> None:
+def test_commits_to_a_branch_are_not_in_main(
+    catalog: CatalogGateway, spark: Sql, duck: Sql
+) -> None:
     """What is committed to a branch is there and not in main."""
     table = _create(catalog)
     branch = {"iceberg__tables__default_commit_branch": "audit"}
@@ -339,10 +345,10 @@ def test_a_branch_is_read_apart_from_main(catalog: CatalogGateway, spark: Sql, d
     assert _of_duckdb(duck, table, f", snapshot_from_id={head.snapshot_id}::ubigint") == audit
 
 
-def test_row_level_batches_and_then_maintenance_by_spark(
+def test_row_level_commits_and_maintenance_by_spark_work_together(
     catalog: CatalogGateway, spark: Sql, duck: Sql
 ) -> None:
-    """A key written three times in one round is one row; after Spark rewrites, commits continue."""
+    """A key written three times in one round is one row; commits continue after rewrites."""
     table = _create(catalog, properties={**MERGE_SOON, "write.delete.mode": "merge-on-read"})
     committer = _committer(catalog, table)
     versions = [{**ROWS[0], "i": n} for n in range(6)]

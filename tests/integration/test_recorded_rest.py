@@ -23,21 +23,21 @@ def node(
 
 
 @pytest.mark.parametrize("group", [g for g in suite.GROUPS if g != "second-worker"])
-def test_group(node: NodeTarget, group: str) -> None:
-    """Every recorded answer is the node's, or differs by a written rule."""
+def test_every_recorded_answer_is_met(node: NodeTarget, group: str) -> None:
+    """The node gives the recorded answer, or differs by a written rule."""
     _agrees(suite.replay(group, node))
 
 
 @pytest.mark.parametrize("group", suite.recordings_beyond())
-def test_group_beyond_the_recordings(node: NodeTarget, group: str) -> None:
+def test_every_further_recorded_answer_is_met(node: NodeTarget, group: str) -> None:
     """Loggers, placeholders and refused changes of offsets on a real node."""
     _agrees(suite.replay(group, node, recorded=suite.MORE))
 
 
-def test_second_worker(
+def test_answers_of_a_second_worker_are_met(
     kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The same with the settings of the recorded second worker."""
+    """With the settings of the recorded second worker."""
     folder = tmp_path_factory.mktemp("second")
     servers = kafka_properties["bootstrap.servers"]
     with NodeTarget(servers, folder, is_second=True) as target:

@@ -30,12 +30,12 @@ SETTINGS = """\
 """
 
 
-def test_no_request_breaks_a_node(
+def test_no_request_causes_a_5xx(
     kafka_properties: dict[str, str],
     topics: Topics,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Right and wrong requests: no 5xx, no status or body that is not described."""
+    """Valid and invalid requests: only documented statuses and bodies."""
     if not PROGRAM.exists():
         pytest.fail("the clients are not installed: make clients")
     folder = tmp_path_factory.mktemp("schema")

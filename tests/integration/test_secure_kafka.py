@@ -269,8 +269,8 @@ def test_wrong_protocol_and_refused_connections_are_named(broker: SecureBroker) 
     assert "Connection refused" in str(away)
 
 
-def test_stores_that_cannot_be_read_are_named(broker: SecureBroker) -> None:
-    """A wrong password, an unknown type and a missing file are errors of the configuration."""
+def test_key_stores_that_cannot_be_read_are_named(broker: SecureBroker) -> None:
+    """A wrong password, an unknown type and a missing file are configuration errors."""
     own, _ = broker.keys.stores()
     mutual = broker.client("MTLS", ssl_keystore_location=str(own))
     for more, code in (

@@ -81,7 +81,7 @@ class Frozen:
 def test_a_frozen_leader_changes_no_offset_of_its_successor(
     made: Callable[[], LeaderNode], owner: str, name: str, given: int | None
 ) -> None:
-    """Frozen anywhere in a change, it wakes up after a new leader's task has gone on."""
+    """Frozen at any step of a change, it continues after a task of a new leader has run."""
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
@@ -108,10 +108,10 @@ def test_a_frozen_leader_changes_no_offset_of_its_successor(
     assert second.committed() == {0: 50, 1: 50}
 
 
-def test_a_frozen_leader_settles_nothing_of_its_successor(
+def test_a_frozen_leader_sets_no_start_offset_for_its_successor(
     made: Callable[[], LeaderNode],
 ) -> None:
-    """What it found to be set when it was to start the connector is set by the new leader only."""
+    """Only the new leader sets the offsets that were to be set at the start."""
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
@@ -139,10 +139,10 @@ def test_a_frozen_leader_settles_nothing_of_its_successor(
     assert second.committed() == {0: 50, 1: 50}
 
 
-def test_the_floor_follows_offsets_until_an_operator_forgets_them(
+def test_the_source_floor_follows_the_offsets_until_they_are_reset(
     made: Callable[[], LeaderNode],
 ) -> None:
-    """What is committed is noted; set offsets move the floor, forgotten ones clear it."""
+    """Committed offsets are noted; set offsets move the floor, a reset clears it."""
     leader = made()
     leader.create()
     assert leader.floor() == {}
@@ -167,10 +167,10 @@ def test_the_floor_follows_offsets_until_an_operator_forgets_them(
     assert again.floor() == {}
 
 
-def test_a_group_that_consumers_left_is_made_again(
+def test_a_group_that_consumers_left_is_recreated(
     made: Callable[[], LeaderNode], kafka_properties: dict[str, str], admin: KafkaAdmin
 ) -> None:
-    """The broker would forget all of its offsets a week after they left, however often stored."""
+    """Otherwise the broker deletes its offsets a week after they left."""
     leader = made()
     member = Consumer({**kafka_properties, "group.id": leader.group, "enable.auto.commit": False})
     member.subscribe([leader.topic])
@@ -189,7 +189,7 @@ def test_a_group_that_consumers_left_is_made_again(
 def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     made: Callable[[], LeaderNode],
 ) -> None:
-    """No transaction can delete a group: the floor keeps its partitions known."""
+    """A deletion is not transactional: the floor keeps the partitions known."""
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
@@ -213,10 +213,10 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     assert second.floor() == {0: 50, 1: 50}
 
 
-def test_control_offsets_of_a_paused_connector_pass_events_of_others(
+def test_the_control_offset_of_a_paused_connector_passes_foreign_events(
     made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
-    """Up to its own first announcement: retention of a shared topic takes nothing of it."""
+    """Up to its own first announcement: retention of a shared topic deletes none of its events."""
     leader = made()
     leader.create()
     place, group = TopicPartition(leader.control, 0), f"{leader.group}-coord"
@@ -245,7 +245,7 @@ def test_control_offsets_of_a_paused_connector_pass_events_of_others(
     producer.close()
 
 
-def test_offsets_of_a_group_with_members_are_left_to_them(
+def test_offsets_of_a_group_with_members_are_not_changed(
     made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
     """The connector is stopped in Icefloe and runs in the Java sink again."""
@@ -267,8 +267,8 @@ def test_offsets_of_a_group_with_members_are_left_to_them(
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-def test_offsets_of_what_does_not_run_outlive_the_brokers_retention(tmp_path: Path) -> None:
-    """Those of a failed task, and all of a paused or stopped connector, are stored again."""
+def test_offsets_of_inactive_tasks_survive_the_retention_of_the_broker(tmp_path: Path) -> None:
+    """Those of failed tasks, and of paused or stopped connectors, are stored again."""
     with Broker(tmp_path / "broker", settings=FORGETFUL) as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         topics = Topics(broker)

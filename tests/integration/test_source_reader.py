@@ -44,10 +44,10 @@ def settle(admin: KafkaAdmin, topic: str) -> None:
         time.sleep(0.01)
 
 
-def test_read_takes_exactly_the_range(
+def test_a_read_returns_exactly_its_range(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """A small read holds the records of its range, all of them and no other, in one Spark task."""
+    """A small read has all records of its range, and no other, in one Spark task."""
     topic = topics.create("range", partitions=2)
     produce(kafka_properties, topic, 20)
     produce(kafka_properties, topic, 5, partition=1)
@@ -62,14 +62,14 @@ def test_read_takes_exactly_the_range(
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
-def test_transactions_leave_holes_not_losses(
+def test_transactions_leave_gaps_and_lose_no_record(
     how: str,
     reader: SourceReader,
     admin: KafkaAdmin,
     topics: Topics,
     kafka_properties: dict[str, str],
 ) -> None:
-    """Markers and aborted records are in the range, not in the rows; open ones are not read."""
+    """Markers and aborted records are in the range and not in the rows; open ones are not read."""
     topic = topics.create("txn")
     # 0..9, marker 10; 11..20, marker 21; 22..24, marker 25; 26..29, marker 30
     for count, end in ((10, "commit"), (10, "abort"), (3, "commit"), (4, "abort")):
@@ -97,7 +97,7 @@ def test_the_commit_interval_selects_batch_read_or_query(
     topics: Topics,
     kafka_properties: dict[str, str],
 ) -> None:
-    """A small read is a query with foreachBatch from 5 s on, and a batch read below."""
+    """From 5 s, a small read is a query with foreachBatch; below, it is a batch read."""
     topic = topics.create("interval")
     produce(kafka_properties, topic, 5)
     checkpoints: list[Path] = []
@@ -110,14 +110,14 @@ def test_the_commit_interval_selects_batch_read_or_query(
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
-def test_compaction_leaves_holes_not_losses(
+def test_compaction_leaves_gaps_and_loses_no_record(
     how: str,
     reader: SourceReader,
     admin: KafkaAdmin,
     topics: Topics,
     kafka_properties: dict[str, str],
 ) -> None:
-    """Of a compacted log each key's last record is read, and the range reaches the log's end."""
+    """The last record of each key is read, and the range ends at the end of the log."""
     topic = topics.create(
         "compacted",
         cleanup_policy="compact",
@@ -142,10 +142,10 @@ def test_compaction_leaves_holes_not_losses(
     assert seen.parts[-1].ends == {TopicPartition(topic, 0): end}
 
 
-def test_drain_reads_a_backlog_in_bounded_batches(
+def test_a_backlog_is_read_in_bounded_batches(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Batches join without hole or overlap, hold every record once, and end at the log's end."""
+    """The batches are contiguous, contain every record once and end at the end of the log."""
     topic = topics.create("backlog", partitions=2)
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
@@ -164,10 +164,10 @@ def test_drain_reads_a_backlog_in_bounded_batches(
     assert seen.tasks[0] == 2
 
 
-def test_stop_ends_the_drain_with_the_batch(
+def test_a_stop_ends_the_read_after_the_current_batch(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Once stopped, the batch at hand is finished, none begins, and no exception comes."""
+    """The current batch is completed, no other starts, and no error is raised."""
     topic = topics.create("stopped")
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
@@ -179,10 +179,10 @@ def test_stop_ends_the_drain_with_the_batch(
     assert [offset for _, offset in seen.rows] == list(range(500))
 
 
-def test_error_in_a_batch_ends_the_drain_as_itself(
+def test_an_error_in_a_batch_is_raised_unchanged(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """What a batch raises reaches the caller unchanged, and no later batch is begun."""
+    """No later batch is started."""
     topic = topics.create("failing")
     produce(kafka_properties, topic, 2_000)
     calls = []
@@ -199,10 +199,10 @@ def test_error_in_a_batch_ends_the_drain_as_itself(
     assert len(calls) == 1
 
 
-def test_error_in_a_python_worker_names_its_cause(
+def test_an_error_in_a_python_worker_names_its_cause(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """A batch that fails in Spark is retriable; the message has the cause, not the trace."""
+    """A batch that fails in Spark is retriable; the message has the cause and no trace."""
     topic = topics.create("poison")
     produce(kafka_properties, topic, 5)
 
@@ -220,7 +220,7 @@ def test_error_in_a_python_worker_names_its_cause(
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
-def test_deleted_records_are_a_loss(
+def test_records_deleted_during_a_read_stop_the_reader(
     how: str,
     reader: SourceReader,
     admin: KafkaAdmin,
@@ -242,10 +242,10 @@ def test_deleted_records_are_a_loss(
     assert e.value.code == "source_data_lost"
 
 
-def test_drains_of_two_tasks_run_side_by_side(
+def test_two_tasks_read_at_the_same_time(
     spark_session: Session, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Two tasks drain at the same time, each gets its own records."""
+    """Each gets its own records."""
     meeting = threading.Barrier(2, timeout=WAIT_S)
     results: dict[str, BatchCollector] = {}
 
@@ -266,10 +266,10 @@ def test_drains_of_two_tasks_run_side_by_side(
     assert [len(results[topic].rows) for topic in names] == [10, 11]
 
 
-def test_many_drains_leave_nothing_behind(
+def test_many_reads_leak_nothing(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Threads, handles and folders stay level over many queries (each leaks one without care)."""
+    """Threads, handles and folders do not grow over many queries."""
     topic = topics.create("many")
     produce(kafka_properties, topic, 1)
     (jvm,) = (
@@ -292,7 +292,7 @@ def test_many_drains_leave_nothing_behind(
     assert handles_later <= handles + 20
 
 
-def test_spark_errors_without_a_known_sign_are_retriable() -> None:
+def test_unknown_spark_errors_are_retriable() -> None:
     """A Spark error with an unknown text is retried."""
     error = map_spark_error(RuntimeError("Job aborted\nCaused by: java.io.IOException: broken"))
     assert (type(error), error.code) == (RetriableError, "batch_failed")

@@ -37,8 +37,8 @@ from worker.sql.static_tables import StaticTables
 pytestmark = MARKS
 
 
-def test_the_page_shows_what_happens(sql: SqlHarness) -> None:
-    """The example of the documentation gives the row that it says."""
+def test_the_example_of_the_page_is_correct(sql: SqlHarness) -> None:
+    """It gives the documented row."""
     example = DECLARATION.example
     assert isinstance(example.after, Mapping)
     SqlHarness.static("geo.locations", PLACES, sql.catalog)
@@ -62,7 +62,7 @@ def test_the_page_shows_what_happens(sql: SqlHarness) -> None:
 
 @pytest.mark.parametrize("of_rows", [False, True])
 def test_every_record_is_counted_once(sql: SqlHarness, of_rows: bool) -> None:
-    """Written, dropped by WHERE or as a tombstone, refused before, in and behind the query."""
+    """Written, dropped by WHERE or as a tombstone, refused before, in and after the query."""
     query = sql.query(
         "SELECT r.id, p.city, CAST(r.n AS INT) * 2 AS n, id AS city_id FROM records r "
         "LEFT JOIN places p ON p.device = r.device WHERE CAST(r.n AS INT) < 2000000000"
@@ -143,7 +143,7 @@ def test_a_record_of_several_rows_is_written_whole_or_not_at_all(sql: SqlHarness
 
 
 def test_both_paths_give_the_same_rows(sql: SqlHarness) -> None:
-    """By columns and one by one, for every type that a query may give."""
+    """By columns and record by record, for every type that a query may return."""
     columns = "id BIGINT, t STRING, d DOUBLE, at TIMESTAMP, m MAP<STRING, INT>, l ARRAY<BIGINT>"
     query = sql.query(
         "SELECT id, upper(t) AS s, d / 2 AS d, at, date(at) AS day, m, l, CAST(d AS FLOAT) AS f, "
@@ -192,7 +192,7 @@ def test_both_paths_give_the_same_rows(sql: SqlHarness) -> None:
 
 
 def test_tables_are_created_and_widened_by_the_columns_of_the_query(sql: SqlHarness) -> None:
-    """What the query gives has types, nulls too: a new table, a new column and route are asked."""
+    """Query columns have types, even if null: a new table, a new column and a new route."""
     create = {"iceberg.tables.auto-create-enabled": "true"}
     widen = {"iceberg.tables.evolve-schema-enabled": "true"}
     text = "SELECT id, p.city, kafka.timestamp AS at FROM records LEFT JOIN places p ON "
@@ -230,8 +230,8 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(sql: SqlHarn
         ),
     ],
 )
-def test_what_cannot_be_run_soundly_is_refused(sql: SqlHarness, text: str, message: str) -> None:
-    """The query fails before the first record, with Spark's message or ours."""
+def test_unsupported_queries_are_refused(sql: SqlHarness, text: str, message: str) -> None:
+    """Before the first record, with Spark's message or ours."""
     with pytest.raises(ConfigError, match=message) as refused:
         sql.query(text)
     assert refused.value.code == "sql_query"
@@ -272,10 +272,10 @@ def test_static_tables_are_refreshed(sql: SqlHarness) -> None:
         ({"transforms.q.tables.max.bytes": "100"}, "tables.max.bytes allows 100"),
     ],
 )
-def test_a_static_table_that_cannot_be_had(
+def test_a_static_table_that_cannot_be_read_is_an_error(
     sql: SqlHarness, keys: dict[str, str], message: str
 ) -> None:
-    """A missing or too large table is named in an error, before the first record."""
+    """A missing or too large table is named before the first record."""
     text = "SELECT id FROM records r JOIN places p ON p.device = r.device"
     with pytest.raises(ConfigError, match=message) as refused:
         sql.query(text, **{**sql.keys(text), **keys})

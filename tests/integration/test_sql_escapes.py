@@ -48,7 +48,7 @@ def _asked() -> Iterator[tuple[str, list[str]]]:
     "variable", ["env:PATH", "system:java.home", "spark:spark.app.name", "spark.app.name"]
 )
 def test_variables_are_plain_text(sql: SqlHarness, variable: str) -> None:
-    """No environment, property of the JVM or setting of Spark gets into a row."""
+    """No environment variable, JVM property or Spark setting gets into a row."""
     text = f"${{{variable}}}"
     query = sql.query(f"SELECT id, '{text}' AS city FROM records")
     (row,) = rows_of(sql.run(query, [{"id": 1}]), "db.t1")
@@ -56,7 +56,7 @@ def test_variables_are_plain_text(sql: SqlHarness, variable: str) -> None:
 
 
 def test_schemas_of_xml_are_not_fetched(sql: SqlHarness) -> None:
-    """``from_xml``, in upper or lower case, reads neither an address nor a file of the node."""
+    """``from_xml``, in upper or lower case, reads neither an address nor a local file."""
     secret = sql.folder / "secret.xsd"
     secret.write_text(f"<!DOCTYPE x SYSTEM '{_CANARY}'>")
     with _asked() as (address, paths):
@@ -85,7 +85,7 @@ def test_schemas_of_xml_are_not_fetched(sql: SqlHarness) -> None:
 )
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_subquery_reads_no_file(sql: SqlHarness, condition: str, is_there: bool) -> None:
-    """Its answer neither shows a line nor differs by whether the file exists."""
+    """The error contains no line, and is the same whether the file exists."""
     file = sql.folder / "secret.csv"
     if is_there:
         file.write_text(f"{_CANARY},second\n1,2\n")
@@ -169,13 +169,13 @@ def test_a_subquery_reads_no_file(sql: SqlHarness, condition: str, is_there: boo
         "id" + " + id" * 600,
     ],
 )
-def test_what_depends_on_more_than_its_arguments_is_refused(sql: SqlHarness, item: str) -> None:
-    """Functions, forms and sizes outside the allowlist, before a record is read."""
+def test_only_functions_of_their_arguments_are_allowed(sql: SqlHarness, item: str) -> None:
+    """Functions, forms and sizes outside the allowlist are refused before a record is read."""
     _refused(sql, item)
 
 
-def test_what_spark_says_is_not_passed_on(sql: SqlHarness) -> None:
-    """An error names its condition and the part of the query; not the columns that exist."""
+def test_texts_of_spark_errors_are_not_shown(sql: SqlHarness) -> None:
+    """An error has its condition and the part of the query, not the existing columns."""
     output = _refused(sql, "nothing")
     assert "UNRESOLVED_COLUMN" in output
     assert "nothing" in output
@@ -186,7 +186,7 @@ def test_what_spark_says_is_not_passed_on(sql: SqlHarness) -> None:
     assert "== SQL ==" not in output
 
 
-def test_sessions_are_closed(sql: SqlHarness) -> None:
+def test_sessions_resolve_no_files_variables_or_addresses(sql: SqlHarness) -> None:
     """Files are no tables, variables are not replaced, and addresses are no file systems."""
     for spark in (sql.session.spark, sql.session.of_rows):
         assert spark.conf.get("spark.sql.variable.substitute") == "false"

@@ -19,12 +19,12 @@ _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse"
 
 
 def test_every_function_has_a_sample() -> None:
-    """The table of samples is the allowlist."""
+    """The allowlist and the table of samples are equal."""
     assert set(CALLS) == FUNCTIONS
 
 
 def test_every_listed_function_runs(sql: SqlHarness) -> None:
-    """Each is accepted, resolved to a class that is expected, and computed for a record."""
+    """Each is accepted, resolved to an expected class, and computed for a record."""
     names = sorted(CALLS)
     for start in range(0, len(names), 30):
         _accepted(sql, [CALLS[name] for name in names[start : start + 30]])
@@ -38,7 +38,7 @@ def test_every_form_runs(sql: SqlHarness) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_combinations_run(sql: SqlHarness, seed: int) -> None:
-    """Allowed calls inside of allowed calls stay allowed."""
+    """Allowed calls as arguments of allowed calls."""
     dice = random.Random(seed)
     items = []
     for _ in range(12):
@@ -52,7 +52,7 @@ def test_random_combinations_run(sql: SqlHarness, seed: int) -> None:
 
 
 def test_every_other_function_of_spark_is_refused(sql: SqlHarness) -> None:
-    """By its name, when the connector is validated."""
+    """By its name, at validation."""
     registry = sql.session.spark._jsparkSession.sessionState().functionRegistry()
     listed: Any = registry.listFunction()
     names = {str(listed.apply(i).funcName()) for i in range(listed.size())}

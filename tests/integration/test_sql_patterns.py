@@ -33,8 +33,8 @@ ENDS = (
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_a_pattern_holds_no_thread(tmp_path: Path, name: str) -> None:
-    """A short text that Java matches for hours ends: the query or the record is refused."""
+def test_a_pattern_cannot_block_a_thread(tmp_path: Path, name: str) -> None:
+    """A text that Java would match for hours: the query or the record is refused."""
     condition, text = HELD[name]
     command = [sys.executable, "-m", "tests.support.held_query", str(tmp_path), condition, text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -47,8 +47,8 @@ def test_a_pattern_holds_no_thread(tmp_path: Path, name: str) -> None:
     assert printed.splitlines()[-1] in ENDS
 
 
-def test_only_the_record_is_refused(sql: SqlHarness) -> None:
-    """Records before and after one that needs too many steps, or too much stack, are written."""
+def test_only_the_record_with_too_many_steps_is_refused(sql: SqlHarness) -> None:
+    """Too many steps, or too deep a stack; records before and after it are written."""
     values = ["a", "a" * 60, "b", "ab" * 50_000, "a"]
     for pattern in ("(?:(?:a+)+){2,}c", "(a|b)*c"):
         query = sql.query(f"SELECT id FROM records WHERE NOT device RLIKE '{pattern}'")
@@ -57,8 +57,8 @@ def test_only_the_record_is_refused(sql: SqlHarness) -> None:
         assert counts(found).dead_lettered + counts(found).written == len(values)
 
 
-def test_any_text_before_what_is_searched_takes_steps_of_its_length(sql: SqlHarness) -> None:
-    """``.*`` at the begin of a pattern is tried once a line, not at each character."""
+def test_a_leading_wildcard_takes_linear_steps(sql: SqlHarness) -> None:
+    """``.*`` at the start of a pattern is tried once per line, not at each character."""
     text = f"{'x' * 20_000}\n{'y' * 20_000}"
     conditions = [
         "device RLIKE '.*foo'",
@@ -110,8 +110,8 @@ def test_a_pattern_without_a_known_bound_is_refused(
     assert refused.value.code == "sql_query"
 
 
-def test_names_of_columns_are_sparks(sql: SqlHarness) -> None:
-    """A column without a name is called as Spark calls the expression that was written."""
+def test_unnamed_columns_have_sparks_names(sql: SqlHarness) -> None:
+    """Spark names them after the expression as written."""
     query = sql.query("SELECT split(device, ',')[0], device RLIKE 'a' FROM records")
     assert [item.name for item in query.split.items] == [
         "split(device, ,, -1)[0]",
@@ -172,7 +172,7 @@ def _texts() -> list[str | None]:
 @pytest.mark.parametrize(
     ("calls", "patterns"), [(_CALLS, _REGEXES), (_LIKE_CALLS, _LIKES)], ids=["regex", "like"]
 )
-def test_values_are_those_of_sparks_functions(
+def test_values_equal_those_of_sparks_functions(
     sql: SqlHarness, calls: tuple[str, ...], patterns: tuple[str, ...]
 ) -> None:
     """For every function, pattern and text."""

@@ -22,8 +22,8 @@ from worker.batch.descriptors import PartitionProgress
 pytestmark = MARKS
 
 
-def test_columns_that_are_handed_through_stay_with_their_rows(sql: SqlHarness) -> None:
-    """Past Spark or through it, of records with several rows, one, or none; Kafka's as well."""
+def test_unchanged_columns_stay_with_their_rows(sql: SqlHarness) -> None:
+    """With or without Spark, for records with several rows, one or none; also Kafka's columns."""
     query = sql.query(
         "SELECT ID AS id, p.city, r.st.Deep.X AS x, length(r.st.deep.y) AS n, st AS whole, l, "
         "kafka.offset AS o, kafka AS k, `offset`.`a` AS q FROM records r "
@@ -76,8 +76,8 @@ def test_columns_that_are_handed_through_stay_with_their_rows(sql: SqlHarness) -
         ]
 
 
-def test_what_spark_need_not_see_it_does_not(sql: SqlHarness) -> None:
-    """Columns that a query hands through go past it; so does all when nothing is computed."""
+def test_unchanged_columns_are_not_sent_to_spark(sql: SqlHarness) -> None:
+    """If a query computes nothing, no column is sent."""
     nothing = sql.query("SELECT * FROM records")
     assert nothing.split.seen == ()
     condition = sql.query("SELECT id, n, kafka.offset FROM records r WHERE r.device > ''")
@@ -87,8 +87,8 @@ def test_what_spark_need_not_see_it_does_not(sql: SqlHarness) -> None:
     assert sql.query("SELECT to_json(kafka) AS k FROM records").split.seen == ("kafka",)
 
 
-def test_lists_that_are_mostly_null(sql: SqlHarness) -> None:
-    """At any depth, where a query makes them: fences among the rows leave no trace."""
+def test_lists_that_are_mostly_null_are_unchanged(sql: SqlHarness) -> None:
+    """At any depth; fence rows leave no trace in the result."""
     query = sql.query(
         "SELECT id, CASE WHEN id % 300 = 0 THEN array(device, NULL) END AS l, "
         "IF(id % 200 = 7, map(device, array(n)), NULL) AS m, "

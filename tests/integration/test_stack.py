@@ -24,7 +24,7 @@ def test_topics_are_created_on_the_broker(topics: Topics, broker: Broker) -> Non
 
 
 @pytest.mark.java
-def test_rest_catalog_makes_a_namespace(rest_catalog: RestCatalog) -> None:
+def test_the_rest_catalog_creates_a_namespace(rest_catalog: RestCatalog) -> None:
     """PyIceberg can use the Java REST catalog."""
     from pyiceberg.catalog import load_catalog
 
@@ -33,8 +33,8 @@ def test_rest_catalog_makes_a_namespace(rest_catalog: RestCatalog) -> None:
     assert ("created",) in catalog.list_namespaces()
 
 
-def test_s3_server_keeps_an_object(s3_server: S3Server) -> None:
-    """What is put can be got with PyIceberg's file IO."""
+def test_the_s3_server_stores_an_object(s3_server: S3Server) -> None:
+    """PyIceberg's file IO reads what it wrote."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     io = PyArrowFileIO(s3_server.properties)
@@ -46,7 +46,7 @@ def test_s3_server_keeps_an_object(s3_server: S3Server) -> None:
 
 
 def test_postgres_answers(postgres: str) -> None:
-    """The URI leads to a running server."""
+    """The URI is that of a running server."""
     with psycopg2.connect(postgres.replace("+psycopg2", "")) as connection:
         cursor = connection.cursor()
         cursor.execute("select 1")

@@ -92,7 +92,7 @@ def _starts(leader: LeaderNode) -> dict[TopicPartition, int]:
 def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
     made: Callable[..., LeaderNode], source: Source
 ) -> None:
-    """No later record and no later partition changes it; a partition without a record ends there.
+    """Later records and partitions do not change it; without a record it is the end.
 
     A leader that takes over, a new layout, a killed task: each finds the same offsets.
     """
@@ -126,7 +126,7 @@ def test_a_future_timestamp_is_the_end_at_the_first_start(
 def test_nothing_is_fixed_for_a_connector_with_offsets(
     made: Callable[..., LeaderNode], source: Source
 ) -> None:
-    """Committed offsets win, also when the key is added later; a reset makes it new again."""
+    """Committed offsets win, also over a key that is added later; a reset makes it new."""
     leader = made()
     leader.create()
     leader.store_offsets(0, {0: 2})
@@ -143,7 +143,7 @@ def test_nothing_is_fixed_for_a_connector_with_offsets(
     assert _starts(second) == {}
 
 
-def test_a_changed_timestamp_counts_while_nothing_was_read(
+def test_a_timestamp_may_change_until_the_first_record_is_read(
     made: Callable[..., LeaderNode], source: Source
 ) -> None:
     """An operator who corrects the key before the first start gets the new position."""
@@ -156,7 +156,9 @@ def test_a_changed_timestamp_counts_while_nothing_was_read(
     assert _starts(third) == {}
 
 
-def test_the_order_of_the_settings(kafka_properties: dict[str, str], source: Source) -> None:
+def test_the_precedence_of_the_start_settings(
+    kafka_properties: dict[str, str], source: Source
+) -> None:
     """A named offset, then a fixed one, then the policy; a named offset ends with the log."""
     admin = KafkaAdmin(kafka_properties)
     try:

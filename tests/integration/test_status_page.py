@@ -101,10 +101,10 @@ def _row(visit: Visit, name: str) -> Any:
     return visit.page.locator("#connectors tr").filter(has=link)
 
 
-def test_the_list_shows_every_connector_the_troubled_first(
+def test_the_list_shows_failed_connectors_first(
     node: RunningNode, visit: Callable[..., Visit]
 ) -> None:
-    """States, tasks, the two lags, age of the valid-through time, dead letters, the cause."""
+    """States, tasks, both lags, age of the valid-through time, dead letters, and the cause."""
     seen = visit(f"{node.url}/ui")
     rows = seen.page.locator("#connectors tr")
     expect(rows).to_have_count(MORE + 2)
@@ -123,7 +123,7 @@ def test_the_list_shows_every_connector_the_troubled_first(
     assert not seen.complaints
 
 
-def test_a_connector_is_shown_whole(node: RunningNode, visit: Callable[..., Visit]) -> None:
+def test_a_connector_is_shown_in_detail(node: RunningNode, visit: Callable[..., Visit]) -> None:
     """Tasks with traces, tables with their last commit, rounds as a chart and as a table."""
     seen = visit(f"{node.url}/ui")
     seen.page.get_by_role("link", name="orders", exact=True).click()
@@ -152,8 +152,10 @@ def test_a_connector_is_shown_whole(node: RunningNode, visit: Callable[..., Visi
     assert not seen.complaints
 
 
-def test_what_others_wrote_stays_text(node: RunningNode, visit: Callable[..., Visit]) -> None:
-    """Markup in names, traces and messages is shown and does nothing; the policy would stop it."""
+def test_foreign_text_is_not_interpreted_as_html(
+    node: RunningNode, visit: Callable[..., Visit]
+) -> None:
+    """Markup in names, traces and messages is shown as text; the policy would stop it."""
     seen = visit(f"{node.url}/ui")
     seen.page.get_by_role("link", name=HOSTILE, exact=True).click()
     expect(seen.page.locator("#detail h2")).to_have_text(HOSTILE)
@@ -167,8 +169,10 @@ def test_what_others_wrote_stays_text(node: RunningNode, visit: Callable[..., Vi
         seen.page.evaluate("() => { document.body.innerHTML = '<b>x</b>'; }")
 
 
-def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[..., Visit]) -> None:
-    """Pause asks first; resume and restarts reach the node; its answer is read out."""
+def test_buttons_send_requests_and_show_the_answer(
+    node: RunningNode, visit: Callable[..., Visit]
+) -> None:
+    """Pause asks for confirmation; resume and restart reach the node."""
     name = "more-03"
     seen = visit(f"{node.url}/ui#/connectors/{name}")
     detail, output = seen.page.locator("#detail"), seen.page.get_by_role("status")
@@ -199,8 +203,8 @@ def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[...
     node.put(name, node.call("GET", "/connectors/more-04/config").json()["topics"])
 
 
-def test_requests_are_few_however_many_connectors_there_are(browser: Browser) -> None:
-    """Two hundred, a minute: an overview each 5 s at most, details of the chosen one only."""
+def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Browser) -> None:
+    """Two hundred connectors for a minute: an overview each 5 s, details of the selected one."""
     levels = LogLevels(SystemClock())
     herder = FakeHerder(levels)
     for number in range(200):
@@ -241,8 +245,8 @@ class Partly(FakeHerder):
         return replace(found, worker_id="gone:1", tasks=tasks)
 
 
-def test_a_node_whose_figures_are_missing_is_named(browser: Browser) -> None:
-    """Dashes for what it runs, sums that say that they are no more than a part."""
+def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
+    """Its values are dashes, and sums are marked as partial."""
     levels = LogLevels(SystemClock())
     herder = Partly(levels)
     for name in ("far-one", "near-one"):
@@ -260,10 +264,10 @@ def test_a_node_whose_figures_are_missing_is_named(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable_in_light_dark_and_narrow(
+def test_the_page_is_readable_in_light_dark_and_narrow(
     node: RunningNode, visit: Callable[..., Visit], scheme: str
 ) -> None:
-    """Contrast of every text is at least 4.5; a phone needs no scrolling to the side."""
+    """The contrast of every text is at least 4.5; a phone needs no horizontal scrolling."""
     size = {"width": 380, "height": 800}
     seen = visit(f"{node.url}/ui#/connectors/orders", color_scheme=scheme, viewport=size)
     expect(seen.page.locator("#detail pre").nth(2)).to_have_text(TRACE)

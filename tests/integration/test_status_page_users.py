@@ -57,7 +57,7 @@ def guarded(
 def test_without_a_token_or_password_nothing_is_shown(
     guarded: RunningNode, visit: Callable[..., Visit]
 ) -> None:
-    """The page asks for a token, keeps it in the tab only, and shows what its owner may do."""
+    """The page asks for a token, stores it in the tab only, and shows what its role allows."""
     seen = visit("about:blank")
     seen.decline_passwords()
     page = seen.page
@@ -90,7 +90,7 @@ def test_without_a_token_or_password_nothing_is_shown(
 def test_with_a_password_the_buttons_follow_the_role(
     guarded: RunningNode, visit: Callable[..., Visit]
 ) -> None:
-    """The browser itself answers the challenge; operate shows buttons, read does not."""
+    """The browser answers the challenge; operate shows buttons, read does not."""
     known = {"username": "op", "password": PASSWORD}
     seen = visit(f"{guarded.url}/ui#/connectors/red-1", http_credentials=known)
     detail = seen.page.locator("#detail")
@@ -137,7 +137,7 @@ class _Evil(BaseHTTPRequestHandler):
 def test_another_sites_page_cannot_restart_a_connector(
     guarded: RunningNode, visit: Callable[..., Visit]
 ) -> None:
-    """Though the browser sends the visitor's password: each attempt is refused."""
+    """The browser sends the visitor's password, but each request is refused."""
     known = {"username": "root", "password": "root"}
     seen = visit(f"{guarded.url}/ui", http_credentials=known)
     expect(seen.page.locator("#connectors tr")).to_have_count(3)

@@ -207,7 +207,7 @@ def test_an_upsert_table_is_readable_without_deletes(
 
 
 def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., Maintained]) -> None:
-    """Still no delete file is left: one that applies to no file is removed."""
+    """A delete file that applies to no file is removed."""
     table = make()
     files = table.commit(*((key, "first") for key in range(6)))
     table.commit((1, "second"), is_upsert=True)
@@ -218,7 +218,7 @@ def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., Mainta
     assert table.rows() == wanted
 
 
-def test_a_delete_that_is_committed_meanwhile_reaches_rewritten_rows(
+def test_a_delete_committed_during_a_rewrite_applies_to_rewritten_rows(
     make: Callable[..., Maintained],
 ) -> None:
     """The coordinator commits between the start of the rewrite and its commit."""
@@ -249,8 +249,8 @@ def test_compacted_files_are_not_committed_again(make: Callable[..., Maintained]
     assert table.rows() == wanted == [(key, "once") for key in range(6)]
 
 
-def test_the_bytes_bound_a_rewrite(make: Callable[..., Maintained]) -> None:
-    """A part of the files is rewritten, the next run takes the others."""
+def test_a_rewrite_is_limited_in_bytes(make: Callable[..., Maintained]) -> None:
+    """Some files are rewritten; the next run takes the others."""
     table = make()
     for key in range(8):
         table.commit((key, "x"))
@@ -260,8 +260,8 @@ def test_the_bytes_bound_a_rewrite(make: Callable[..., Maintained]) -> None:
     assert table.rows() == [(key, "x") for key in range(8)]
 
 
-def test_a_stream_of_upserts_keeps_its_files_flat(make: Callable[..., Maintained]) -> None:
-    """Maintenance while the coordinator commits: few snapshots and files, and every row."""
+def test_maintenance_bounds_the_files_of_an_upsert_stream(make: Callable[..., Maintained]) -> None:
+    """The coordinator commits meanwhile: few snapshots and files, and every row."""
     table = make(BUCKETS)
     due = threading.Event()
     ended = threading.Event()
@@ -306,8 +306,8 @@ def test_a_stream_of_upserts_keeps_its_files_flat(make: Callable[..., Maintained
     table.committer.close()
 
 
-def test_manifests_are_rewritten(make: Callable[..., Maintained]) -> None:
-    """Into one, and the rows are the same."""
+def test_manifests_are_rewritten_into_one(make: Callable[..., Maintained]) -> None:
+    """The rows are unchanged."""
     table = make()
     for key in range(5):
         table.commit((key, "x"))
@@ -320,7 +320,7 @@ def test_manifests_are_rewritten(make: Callable[..., Maintained]) -> None:
 
 
 def test_orphan_files_are_deleted_by_age(make: Callable[..., Maintained]) -> None:
-    """A file that no snapshot lists goes when it is old enough; files of the table stay."""
+    """A file in no snapshot is deleted when it is old enough; files of the table stay."""
     table = make()
     table.commit((1, "x"))
     waiting = written_file(table.now(), [{"id": 2, "name": "announced"}]).file_path

@@ -87,7 +87,7 @@ def _rows(harness: CoordinatorHarness, name: tuple[str, ...]) -> list[int]:
 
 
 def test_a_dropped_table_is_given_up_by_name(harness: CoordinatorHarness, other: Table) -> None:
-    """Its files wait, the other table continues; a skip lists the files and frees offsets."""
+    """Its files wait while the other table continues; a skip lists them and frees the offsets."""
     coordinator = harness.coordinator()
     with RunningCoordinator(coordinator):
         harness.drop(U)
@@ -110,8 +110,10 @@ def test_a_dropped_table_is_given_up_by_name(harness: CoordinatorHarness, other:
     assert harness.catalog.load(("db", "t")).io.new_input(file.file_path).exists()
 
 
-def test_a_restored_table_takes_what_waited(harness: CoordinatorHarness, other: Table) -> None:
-    """The table is registered again under its name: retry commits every row, also after a crash."""
+def test_a_restored_table_receives_the_waiting_files(
+    harness: CoordinatorHarness, other: Table
+) -> None:
+    """The table is registered under its name again: retry commits all, also after a crash."""
     with RunningCoordinator(harness.coordinator()):
         harness.drop(U)
         _announce(harness, other, 7)
@@ -129,10 +131,10 @@ def test_a_restored_table_takes_what_waited(harness: CoordinatorHarness, other: 
         _serve(harness, lambda: _failed(harness) == [])
 
 
-def test_files_never_go_into_another_table_of_the_name(
+def test_files_are_never_added_to_a_recreated_table(
     harness: CoordinatorHarness, other: Table
 ) -> None:
-    """A recreated table is another table: once old files are skipped, only new files are added."""
+    """Once the old files are skipped, only new files are added."""
     coordinator = harness.coordinator()
     with RunningCoordinator(coordinator):
         old = _announce(harness, other, 7)

@@ -30,8 +30,8 @@ def node(
     made.close()
 
 
-def test_a_reset_forgets_both_groups(node: RunningNode, topics: Topics) -> None:
-    """No group keeps an offset that a start would take; a group in use refuses the whole reset."""
+def test_a_reset_deletes_the_offsets_of_both_groups(node: RunningNode, topics: Topics) -> None:
+    """A group in use refuses the whole reset."""
     topic = topics.create("old", partitions=2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     admin = KafkaAdmin(node.kafka)
@@ -54,8 +54,10 @@ def test_a_reset_forgets_both_groups(node: RunningNode, topics: Topics) -> None:
     admin.close()
 
 
-def test_a_forgotten_offset_is_not_taken_from_the_copy(node: RunningNode, topics: Topics) -> None:
-    """A partition that is forgotten has no offset in either group; the others keep theirs."""
+def test_a_reset_offset_is_not_restored_from_the_other_group(
+    node: RunningNode, topics: Topics
+) -> None:
+    """The partition has no offset in either group; other partitions keep theirs."""
     topic = topics.create("old", partitions=3)
     first, second, third = (TopicPartition(topic, p) for p in range(3))
     admin = KafkaAdmin(node.kafka)

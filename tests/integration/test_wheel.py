@@ -128,7 +128,7 @@ def tracked(*folders: str) -> set[str]:
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_the_notices(built: tuple[Path, Path]) -> None:
-    """Byte for byte; built from the source distribution; nothing of other projects."""
+    """Byte for byte, built from the source distribution, without other files."""
     with zipfile.ZipFile(built[1]) as packed:
         names = set(packed.namelist())
         for file in UI.iterdir():
@@ -139,7 +139,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_the_notices(built: tuple[P
 
 
 def test_the_source_distribution_has_the_lock_files(built: tuple[Path, Path]) -> None:
-    """And what the build needs; neither tests nor files of this machine."""
+    """And what the build needs, without tests and local files."""
     with tarfile.open(built[0]) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     for name in ("LICENSE", "NOTICE", "CHANGELOG.md", "pyproject.toml"):
@@ -151,7 +151,7 @@ def test_the_source_distribution_has_the_lock_files(built: tuple[Path, Path]) ->
 
 
 def test_the_changelog_has_the_version() -> None:
-    """A section of the version, or what is not released yet."""
+    """A section for the version, or for unreleased changes."""
     sections = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert sections[0] in {"Unreleased", PROJECT["version"]}
 
@@ -164,14 +164,14 @@ def test_the_program_starts(kind: str, request: pytest.FixtureRequest) -> None:
     assert "standalone" in run(env.program, "--help")
 
 
-def test_the_metadata_names_what_is_needed(full: Environment) -> None:
-    """Every requirement of the wheel is met by the locked versions."""
+def test_the_locked_versions_meet_the_requirements(full: Environment) -> None:
+    """Every requirement of the wheel."""
     done = subprocess.run([*pip(full.python), "check"], capture_output=True, text=True, check=False)
     assert not [line for line in done.stdout.splitlines() if line.startswith("icefloe ")]
 
 
 def test_an_installed_node_starts_and_drains(full: Environment, tmp_path: Path) -> None:
-    """It answers although no broker does: alive, not ready; SIGTERM ends it with status 0."""
+    """Without a broker it is alive and not ready; SIGTERM ends it with status 0."""
     port = free_port()
     properties = {
         "bootstrap.servers": f"127.0.0.1:{free_port()}",
@@ -209,7 +209,7 @@ def is_alive(port: int) -> bool:
 
 
 def test_a_client_needs_no_large_package(light: Environment, tmp_path: Path) -> None:
-    """Every command that asks a node gets as far as the address, at which no node answers."""
+    """Every client command works without them until it finds no node at the address."""
     for name in LARGE:
         assert "ModuleNotFoundError" in run(light.python, "-c", f"import {name}", status=1)
     file = tmp_path / "c.json"
@@ -239,7 +239,7 @@ def asking(file: str) -> Iterable[list[str]]:
 
 
 def test_a_command_names_the_package_that_is_missing(light: Environment, tmp_path: Path) -> None:
-    """Wrong usage, and what to do; not the stack of a bug."""
+    """Wrong usage with the remedy, not a stack trace."""
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"name": "c", "connector.class": "IcebergSink", "topics": "t"}))
     said = run(light.program, "validate", "-f", file, status=2)

@@ -46,8 +46,10 @@ def answer_once(harness: TaskHarness) -> None:
     harness.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
 
 
-def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(harness: TaskHarness) -> None:
-    """Its dead letters do not fit into memory; the task continues without a restart."""
+def test_a_batch_with_too_many_dead_letters_is_read_in_smaller_batches(
+    harness: TaskHarness,
+) -> None:
+    """They do not fit into memory; the task continues without a restart."""
     harness.runner.error = RetriableError("more than can be kept", code=DEAD_LETTERS_FULL)
     answer_once(harness)
     harness.produce(800)
@@ -59,8 +61,8 @@ def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(harness: TaskHarnes
         assert task.metrics.retries == 0
 
 
-def test_a_record_larger_than_thought_is_read_again_in_another_way(harness: TaskHarness) -> None:
-    """The same range, without starting over."""
+def test_a_batch_with_a_large_record_is_read_again_with_a_byte_limit(harness: TaskHarness) -> None:
+    """The same range, without a restart of the task."""
     harness.runner.error = RetriableError("large", code=LARGE_RECORD)
     harness.produce(3)
     with harness.running() as task:
@@ -69,10 +71,10 @@ def test_a_record_larger_than_thought_is_read_again_in_another_way(harness: Task
         assert task.metrics.retries == 0
 
 
-def test_partitions_with_one_huge_dead_letter_each_take_turns(
+def test_partitions_with_huge_dead_letters_are_read_in_turns(
     harness: TaskHarness, topics: Topics
 ) -> None:
-    """No batch of one record per partition is small enough: some are read, then others."""
+    """Even one record per partition is too much for a batch."""
     answer_once(harness)
     harness.topic, harness.partitions, harness.runner.records_max = (
         topics.create("many", partitions=3),
@@ -95,10 +97,10 @@ def large(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield to_batch([("dead_letter", b"x" * (60 << 20))])
 
 
-def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
+def test_results_too_large_for_the_driver_lead_to_smaller_batches(
     spark_session: Session,
 ) -> None:
-    """Each Spark task keeps within its bounds, all together do not."""
+    """Each Spark task is within its limit, and all together are not."""
     rows = spark_session.spark.range(0, 8, 1, 8)
     with pytest.raises(Exception, match="maxResultSize") as raised:
         as_arrow(rows.mapInArrow(large, DESCRIPTOR_DDL))
@@ -107,8 +109,8 @@ def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
     assert error.code == DEAD_LETTERS_FULL
 
 
-def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(harness: TaskHarness) -> None:
-    """They go out under an id that no round has; the next round is answered as usual."""
+def test_large_dead_letters_are_announced_before_a_round(harness: TaskHarness) -> None:
+    """With an id of no round; the next round is answered as usual."""
     harness.overrides["icefloe.drain.records"] = "2"
     harness.runner.dead_letters, harness.runner.dead_letter_value = 2, b"x" * 2**25
     with harness.running():

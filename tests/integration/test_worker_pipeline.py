@@ -159,7 +159,7 @@ def sink(
 
 
 def test_records_become_rows_once(sink: Sink, tmp_path: Path) -> None:
-    """What is produced is in the table after a round, and once only after restarts."""
+    """Produced records are in the table after a round, and once after restarts."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed(*({"id": i, "name": f"n{i}", "at": "2026-01-02T03:04:05Z"} for i in range(100)))
     with sink.running():
@@ -181,8 +181,8 @@ def test_records_become_rows_once(sink: Sink, tmp_path: Path) -> None:
     assert files == {p.rpartition("/")[2] for p in live}
 
 
-def test_missing_table_is_made_from_the_first_record(sink: Sink) -> None:
-    """Auto-create: the table comes into being, and holds the records that made it."""
+def test_a_missing_table_is_created_from_the_first_record(sink: Sink) -> None:
+    """With auto-create; it contains the records that created it."""
     sink.keys["iceberg.tables.auto-create-enabled"] = "true"
     sink.feed({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
     with sink.running():
@@ -192,7 +192,7 @@ def test_missing_table_is_made_from_the_first_record(sink: Sink) -> None:
 
 
 def test_new_fields_become_columns(sink: Sink) -> None:
-    """Schema evolution: a batch that brings a field widens the table before it is announced."""
+    """A batch with a new field widens the table before it is announced."""
     sink.keys["iceberg.tables.evolve-schema-enabled"] = "true"
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1})
@@ -204,8 +204,8 @@ def test_new_fields_become_columns(sink: Sink) -> None:
     assert sorted((r["id"], r["city"]) for r in sink.rows()) == [(1, None), (2, "Basel")]
 
 
-def test_refused_record_ends_the_task(sink: Sink) -> None:
-    """Tolerance none: the task fails with the record's coordinates, nothing of it is committed."""
+def test_a_refused_record_fails_the_task(sink: Sink) -> None:
+    """Without tolerance: the error has the record's coordinates, nothing is committed."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, b"{nonsense", {"id": 3})
     with sink.running():
@@ -216,10 +216,10 @@ def test_refused_record_ends_the_task(sink: Sink) -> None:
     assert sink.rows() == []
 
 
-def test_refused_record_becomes_a_dead_letter(
+def test_a_refused_record_becomes_a_dead_letter(
     sink: Sink, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Tolerance all: the bad record is in the dead letter topic, the others in the table."""
+    """With tolerance: it is in the dead letter topic, other records are in the table."""
     dead = topics.create("dead")
     sink.keys.update(
         {
@@ -246,8 +246,8 @@ def test_refused_record_becomes_a_dead_letter(
     ) == (3, 2, 1)
 
 
-def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:
-    """A configured table that is missing and must not be created stops the task."""
+def test_a_missing_table_fails_the_task(sink: Sink) -> None:
+    """Without auto-create; the error names the table."""
     with sink.running():
         wait_until(lambda: bool(sink.failures))
     (error,) = sink.failures
@@ -257,7 +257,7 @@ def test_missing_table_fails_the_task_by_name(sink: Sink) -> None:
 
 
 def test_group_offsets_are_those_of_the_java_sink(sink: Sink) -> None:
-    """Source offsets are in the group from which the Java sink would continue."""
+    """The source offsets are in the group from which the Java sink would continue."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, {"id": 2})
     with sink.running():

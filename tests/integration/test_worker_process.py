@@ -288,8 +288,10 @@ def jvm_heap(worker: Worker) -> float:
     return found[0] if found else 0.0
 
 
-def test_life_of_a_worker(harness: WorkerHarness, topics: Topics) -> None:
-    """Two connectors, one of them broken; SIGTERM announces what is pending and ends with 0.
+def test_a_worker_runs_connectors_and_drains_on_sigterm(
+    harness: WorkerHarness, topics: Topics
+) -> None:
+    """Two connectors, one of them broken; pending batches are announced, and the status is 0.
 
     No secret is among the arguments of any process of it, and none of them is left.
     """
@@ -332,8 +334,8 @@ def test_life_of_a_worker(harness: WorkerHarness, topics: Topics) -> None:
     assert not list((harness.folder / "state").glob("icefloe-worker-*"))
 
 
-def test_what_a_killed_worker_left_is_removed_by_the_next(harness: WorkerHarness) -> None:
-    """Its folder, and the one of what the JVM and Spark write where nothing else says."""
+def test_files_of_a_killed_worker_are_removed_by_the_next(harness: WorkerHarness) -> None:
+    """Its folder, and the temporary folder of the JVM and Spark."""
 
     def folders(worker: Worker) -> set[Path]:
         (java,) = [p for p in worker.children() if "java" in p.name()]
@@ -357,15 +359,17 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(harness: WorkerHarness
     assert not any(folder.exists() for folder in own)
 
 
-def test_end_of_the_node_ends_the_worker(harness: WorkerHarness) -> None:
-    """End of stream on the pipe: the worker drains and ends with 0."""
+def test_the_end_of_the_node_ends_the_worker(harness: WorkerHarness) -> None:
+    """The pipe ends: the worker drains and ends with 0."""
     worker = harness.start()
     worker.channel.close()
     assert worker.process.wait(150) == 0
 
 
-def test_newer_layout_keeps_a_task_from_starting(harness: WorkerHarness, topics: Topics) -> None:
-    """A task whose layout is not the newest in the config topic ends without reading."""
+def test_a_newer_layout_prevents_the_start_of_a_task(
+    harness: WorkerHarness, topics: Topics
+) -> None:
+    """The task ends without reading."""
     topic = topics.create("old")
     harness.table("old")
     worker = harness.start()
@@ -377,7 +381,7 @@ def test_newer_layout_keeps_a_task_from_starting(harness: WorkerHarness, topics:
 
 
 @pytest.mark.parametrize("point", ["W2=crash", "W3=crash", "W4=crash", "W8=crash", "W10=crash"])
-def test_killed_worker_is_taken_over_without_loss(
+def test_a_killed_worker_loses_and_duplicates_no_record(
     harness: WorkerHarness, topics: Topics, point: str
 ) -> None:
     """Each record is announced once, by the killed worker or by its successor."""
@@ -404,8 +408,8 @@ def test_killed_worker_is_taken_over_without_loss(
     assert second.end() == 0
 
 
-def test_killed_python_worker_is_replaced(harness: WorkerHarness, topics: Topics) -> None:
-    """A Python worker killed in a batch: Spark tries again, and the task does not start over."""
+def test_a_killed_python_worker_is_replaced(harness: WorkerHarness, topics: Topics) -> None:
+    """Spark retries the batch, and the task does not restart."""
     topic = topics.create("forked")
     harness.table("forked")
     worker = harness.start(ICEFLOE_FAILPOINTS="W14=crash@2")

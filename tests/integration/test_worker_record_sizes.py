@@ -46,10 +46,10 @@ def weighing(found: list[dict[str, int]]) -> OnBatch:
     return weigh
 
 
-def test_large_records_reach_python_a_few_at_a_time(
+def test_large_records_reach_python_in_small_batches(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Arrow batches are bounded in bytes, and no headers are an empty list: see ``_column``."""
+    """Arrow batches are limited in bytes; missing headers are an empty list: see ``_column``."""
     topic = topics.create("large")
     produce(kafka_properties, topic, 30, value=b"x" * 900_000)
     columns = ("value", "headers")
@@ -100,14 +100,14 @@ def test_small_records_reach_python_in_batches_of_rows(
 
 
 @pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
-def test_a_record_that_is_not_small_is_reported_and_can_be_read(
+def test_an_unexpected_large_record_is_reported_and_can_be_read(
     where: str,
     reader: SourceReader,
     admin: KafkaAdmin,
     topics: Topics,
     kafka_properties: dict[str, str],
 ) -> None:
-    """Wherever it is large; what was read so far is not used."""
+    """At any position; the rows read before it are not used."""
     topic = topics.create("uneven")
     odd: dict[str, Any] = {
         "key": {"key": b"k" * 40_000},

@@ -55,8 +55,8 @@ def harness(
     made.admin.close()
 
 
-def test_batches_know_the_last_valid_through_time(harness: TaskHarness) -> None:
-    """A round's VTTS reaches the batches that follow it; a round without one changes nothing."""
+def test_batches_have_the_last_valid_through_time(harness: TaskHarness) -> None:
+    """The VTTS of a round is in the next batches; a round without one changes nothing."""
     with harness.running():
         for claimed_us in (None, 1_700_000_000_000_999, None):
             harness.produce(1)
@@ -68,8 +68,8 @@ def test_batches_know_the_last_valid_through_time(harness: TaskHarness) -> None:
     assert (seen[0], seen[-1]) == (None, 1_700_000_000_000)
 
 
-def test_round_announces_files_ranges_and_offsets_together(harness: TaskHarness) -> None:
-    """StartCommit is answered with the files up to the log's end, and the offsets move with it."""
+def test_a_round_announces_files_ranges_and_offsets_together(harness: TaskHarness) -> None:
+    """A StartCommit is answered with the files up to the end of the log."""
     harness.produce(10)
     harness.produce(4, partition=1)
     with harness.running() as task:
@@ -100,8 +100,8 @@ def test_round_announces_files_ranges_and_offsets_together(harness: TaskHarness)
     assert harness.ended == [None]
 
 
-def test_idle_task_answers_with_its_partitions(harness: TaskHarness) -> None:
-    """Nothing new: only DataComplete comes, without ranges, with offsets and timestamps."""
+def test_an_idle_task_answers_with_its_partitions(harness: TaskHarness) -> None:
+    """Only a DataComplete, without ranges, with offsets and timestamps."""
     with harness.running():
         before_us = int(time.time() * 1e6)
         _, answer = harness.round()
@@ -113,8 +113,8 @@ def test_idle_task_answers_with_its_partitions(harness: TaskHarness) -> None:
         assert harness.committed() == {0: 0, 1: 0}
 
 
-def test_open_transaction_holds_the_timestamp(harness: TaskHarness) -> None:
-    """A partition with an open transaction is not idle: the task reports no poll time for it."""
+def test_an_open_transaction_holds_the_timestamp_back(harness: TaskHarness) -> None:
+    """The partition is not idle: the task reports no poll time for it."""
     writer = Producer(
         {**harness.kafka, "transactional.id": f"open-{harness.topic}", "log_level": 0}
     )
@@ -140,8 +140,8 @@ def test_open_transaction_holds_the_timestamp(harness: TaskHarness) -> None:
         assert all(a.timestamp_us for a in complete.assignments or ())
 
 
-def test_restart_goes_on_at_the_committed_offsets(harness: TaskHarness) -> None:
-    """A task that is stopped with nothing pending leaves its successor exactly the rest."""
+def test_a_restarted_task_continues_at_the_committed_offsets(harness: TaskHarness) -> None:
+    """After a stop without pending batches, the successor reads exactly the rest."""
     harness.produce(5)
     with harness.running():
         harness.round()
@@ -151,8 +151,8 @@ def test_restart_goes_on_at_the_committed_offsets(harness: TaskHarness) -> None:
         assert paths(answer) == ["0:5-7"]
 
 
-def test_enough_unread_records_are_read_before_the_round(harness: TaskHarness) -> None:
-    """A full drain begins without a StartCommit; the round then finds the batch pending."""
+def test_a_large_backlog_is_read_before_the_round(harness: TaskHarness) -> None:
+    """The batch is pending when the StartCommit arrives."""
     harness.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
     with harness.running() as task:
         harness.produce(60)
@@ -164,8 +164,8 @@ def test_enough_unread_records_are_read_before_the_round(harness: TaskHarness) -
         assert [h.batch for _, h in answer[:-1]] == [0, 1]
 
 
-def test_stop_announces_what_is_pending(harness: TaskHarness) -> None:
-    """Batches read but not yet asked for go out at the stop, under an id that no round has."""
+def test_a_stop_announces_pending_batches(harness: TaskHarness) -> None:
+    """With an id of no round."""
     harness.overrides["icefloe.drain.records"] = "60"  # all: the task may poll early
     with harness.running() as task:
         harness.produce(60)
@@ -174,8 +174,8 @@ def test_stop_announces_what_is_pending(harness: TaskHarness) -> None:
     assert harness.committed()[0] == 60
 
 
-def test_backlog_is_answered_at_the_end_of_a_batch(harness: TaskHarness) -> None:
-    """In a backlog the answer contains the current batch; the drain then continues."""
+def test_a_round_is_answered_after_the_current_batch_of_a_backlog(harness: TaskHarness) -> None:
+    """Reading of the backlog then continues."""
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
     harness.overrides["iceberg.control.commit.interval-ms"] = (
         "10"  # any batch left is far from the end
@@ -190,8 +190,8 @@ def test_backlog_is_answered_at_the_end_of_a_batch(harness: TaskHarness) -> None
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
 
-def test_answer_waits_for_the_end_of_a_drain_that_is_near(harness: TaskHarness) -> None:
-    """What is left of a drain does not wait for another interval when it takes but a moment."""
+def test_an_answer_waits_for_a_read_that_ends_soon(harness: TaskHarness) -> None:
+    """The rest of a short read does not wait for another interval."""
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
     harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
     harness.overrides["iceberg.control.commit.timeout-ms"] = "600000"
@@ -201,8 +201,8 @@ def test_answer_waits_for_the_end_of_a_drain_that_is_near(harness: TaskHarness) 
         assert paths(answer) == ["0:0-999", "0:1000-1999", "0:2000-2999"]
 
 
-def test_first_batch_of_a_runner_that_knows_no_tables_is_small(harness: TaskHarness) -> None:
-    """A batch that may have to be run twice holds few records; the rest follows at once."""
+def test_the_first_batch_is_small_while_tables_are_unknown(harness: TaskHarness) -> None:
+    """It may have to run twice; the rest follows at once."""
     harness.runner.is_primed = False
     harness.produce(12_000)
     with harness.running():
@@ -210,10 +210,10 @@ def test_first_batch_of_a_runner_that_knows_no_tables_is_small(harness: TaskHarn
         assert paths(answer) == ["0:0-9999", "0:10000-11999"]
 
 
-def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(
+def test_a_task_with_a_backlog_answers_after_its_first_batch(
     harness: TaskHarness,
 ) -> None:
-    """Rows are announced before the first large batch is read; the drain then continues."""
+    """Its rows are announced before the first large batch is read."""
     harness.runner.is_primed = False
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
     harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
@@ -226,8 +226,8 @@ def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
 
-def test_no_commit_complete_stops_the_reading(harness: TaskHarness) -> None:
-    """After too many announced rounds nothing is read until one is committed."""
+def test_missing_commit_completes_stop_the_reading(harness: TaskHarness) -> None:
+    """After too many announced rounds, nothing is read until one is committed."""
     harness.overrides["iceberg.worker.max-uncommitted-rounds"] = "2"
     with harness.running() as task:
         first = None
@@ -250,8 +250,10 @@ POINTS = ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13"]
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_failure_at_any_point_loses_and_repeats_nothing(harness: TaskHarness, point: str) -> None:
-    """A restarted task announces each record once, after a failure at any point.
+def test_a_failure_at_any_point_loses_and_duplicates_nothing(
+    harness: TaskHarness, point: str
+) -> None:
+    """A restarted task announces each record once.
 
     At W10 and W11 the first answer is committed, although the task may not know.
     """
@@ -274,8 +276,8 @@ def test_failure_at_any_point_loses_and_repeats_nothing(harness: TaskHarness, po
     assert harness.ended == [None]
 
 
-def test_second_owner_of_the_id_fences_the_first(harness: TaskHarness) -> None:
-    """A task whose transactional id was taken over ends as fenced and moves nothing."""
+def test_a_second_owner_of_the_transactional_id_fences_the_first(harness: TaskHarness) -> None:
+    """The first task ends as fenced and moves no offset."""
     harness.produce(3)
     with harness.running() as task:
         harness.round()
@@ -289,8 +291,8 @@ def test_second_owner_of_the_id_fences_the_first(harness: TaskHarness) -> None:
     assert harness.committed()[0] == 3
 
 
-def test_record_error_ends_the_task_with_its_coordinates(harness: TaskHarness) -> None:
-    """A record that nothing tolerates is final, and nothing of its batch is announced."""
+def test_a_record_error_ends_the_task_with_its_coordinates(harness: TaskHarness) -> None:
+    """It is final, and nothing of its batch is announced."""
     harness.runner.error = RecordError("not JSON", topic=harness.topic, partition=0, offset=2)
     harness.produce(3)
     with harness.running():
@@ -301,8 +303,8 @@ def test_record_error_ends_the_task_with_its_coordinates(harness: TaskHarness) -
     assert harness.committed()[0] == 0
 
 
-def test_repeated_failures_are_reported_and_gone_over(harness: TaskHarness) -> None:
-    """A retriable error starts the task over; when the cause has gone, so has the error."""
+def test_repeated_failures_are_reported_until_they_end(harness: TaskHarness) -> None:
+    """A retriable error restarts the task; the report ends with the cause."""
     harness.runner.error = RetriableError("the store is away", code="storage_unavailable")
     harness.produce(3)
     with harness.running() as task:
@@ -313,9 +315,7 @@ def test_repeated_failures_are_reported_and_gone_over(harness: TaskHarness) -> N
         assert task.metrics.retries == 1
 
 
-def test_what_is_not_gone_over_soon_is_shown(
-    harness: TaskHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_failure_is_reported(harness: TaskHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that fails for longer than ``FAILING_MS_MAX`` reports why, then continues."""
     monkeypatch.setattr("worker.task.task.FAILING_MS_MAX", 0)
     harness.runner.error = RetriableError("the store is away", code="storage_unavailable")
@@ -326,8 +326,8 @@ def test_what_is_not_gone_over_soon_is_shown(
         assert paths(harness.round()[1]) == ["0:0-2"]
 
 
-def test_a_partition_that_lost_its_offset_stops_and_a_new_one_starts(harness: TaskHarness) -> None:
-    """An announced partition never starts from the reset policy; one never read does."""
+def test_a_partition_with_a_lost_offset_stops_and_a_new_one_starts(harness: TaskHarness) -> None:
+    """Only a partition that was never read starts by the reset policy."""
     harness.produce(3)
     harness.produce(4, partition=1)
     first, second = (TopicPartition(harness.topic, p) for p in range(2))
@@ -352,7 +352,7 @@ def test_a_partition_that_lost_its_offset_stops_and_a_new_one_starts(harness: Ta
 
 
 def test_lost_records_are_named(harness: TaskHarness) -> None:
-    """Committed offsets below the log's start end the task with the range."""
+    """Committed offsets below the start of the log end the task with the range."""
     from confluent_kafka import TopicPartition as ClientPartition
     from confluent_kafka.admin import AdminClient
 
@@ -373,10 +373,10 @@ def test_lost_records_are_named(harness: TaskHarness) -> None:
 
 
 @pytest.mark.parametrize("is_there_again", [True, False])
-def test_a_topic_that_is_another_is_not_announced(
+def test_records_of_a_recreated_topic_are_not_announced(
     harness: TaskHarness, *, is_there_again: bool
 ) -> None:
-    """If the topic is deleted or recreated, the task stops, and stops again at its start."""
+    """If the topic is deleted or recreated, the task stops, also at its next start."""
     harness.topic_ids = harness.admin.topic_ids([harness.topic])
     harness.produce(5)
     with harness.running():
@@ -400,8 +400,8 @@ def test_a_topic_that_is_another_is_not_announced(
     assert harness.ended[0].code == code
 
 
-def test_dead_letters_travel_with_the_answer(harness: TaskHarness) -> None:
-    """Dead letters are in the answer's transaction and in its counts."""
+def test_dead_letters_are_in_the_transaction_of_the_answer(harness: TaskHarness) -> None:
+    """And in its counts."""
     harness.runner.dead_letters = 2
     harness.produce(6)
     dead = TopicPartition("dead", 0)
@@ -432,7 +432,7 @@ def test_dead_letters_travel_with_the_answer(harness: TaskHarness) -> None:
 def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
     harness: TaskHarness, limits: dict[str, str]
 ) -> None:
-    """The batch is not announced; after the fix, the task reads it again and writes every row."""
+    """The batch is not announced; after the fix, the task reads it again."""
     harness.overrides.update(limits)
     harness.produce(1_000)
     harness.runner.dead_letters = 501
