@@ -88,8 +88,8 @@ def reported(
     return found
 
 
-def test_avro_bombs(tmp_path: Path) -> None:
-    """Lengths beyond the message and items without bytes are refused before anything is made."""
+def test_oversized_avro_claims_are_refused(tmp_path: Path) -> None:
+    """Lengths beyond the message and items without bytes, before memory is allocated."""
     file = tmp_path / "r.avsc"
     file.write_text(json.dumps(AVRO))
     good = b"\2a" + b"\4\0" + b"\2\2k\2\1\0"
@@ -146,8 +146,8 @@ LAUGHS = [
     ],
     ids=["recursive", "deep", "very deep", "laughs", "fixed", "no items", "no type"],
 )
-def test_schema_bombs(schema: Any) -> None:
-    """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
+def test_schemas_without_bound_are_refused(schema: Any) -> None:
+    """Schemas that contain themselves, are deep or grow without bound, with a reason."""
     from connect.records.converters.avro_schema import BadSchema, parse_avro
 
     sys.setrecursionlimit(100_000)
@@ -159,8 +159,8 @@ def test_schema_bombs(schema: Any) -> None:
         parse_avro(text)
 
 
-def test_json_schema_bombs(tmp_path: Path) -> None:
-    """Deep and long documents are refused or read, never fatal."""
+def test_deep_and_long_json_documents_are_refused_or_read(tmp_path: Path) -> None:
+    """They do not end the process."""
     file = tmp_path / "s.json"
     file.write_text('{"type":"object","properties":{"a":{"type":"integer"}}}')
     messages = [
@@ -188,8 +188,8 @@ message Empty {}
 """
 
 
-def test_protobuf_bombs() -> None:
-    """Lengths beyond the message, groups without end, millions of empty items; never fatal."""
+def test_oversized_protobuf_claims_are_refused() -> None:
+    """Lengths beyond the message, endless groups, millions of empty items."""
     inner = b"\x0a\0" * 1_000_000
     size = b"\x80\x89\x7a"  # 2,000,000
     good = b"\x0a\x01a\x12\0\x1a\x02\x01\0\x22\x05\x0a\x01k\x12\0\x2a\x02\x0a\0\x32\x01x"
@@ -236,8 +236,8 @@ def laughing_proto() -> str:
     ],
     ids=["recursive", "very deep", "laughs", "a folder", "a long name", "outside"],
 )
-def test_protobuf_schema_bombs(text: str, references: dict[str, str]) -> None:
-    """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
+def test_protobuf_schemas_without_bound_are_refused(text: str, references: dict[str, str]) -> None:
+    """Schemas that contain themselves, are deep or grow without bound, with a reason."""
     from connect.records.converters.avro_schema import BadSchema
     from connect.records.converters.protobuf_data import (
         ProtobufOptions,
@@ -250,8 +250,8 @@ def test_protobuf_schema_bombs(text: str, references: dict[str, str]) -> None:
         protobuf_reader(message_at(pool_of(text, references)[1], (0,)), ProtobufOptions())
 
 
-def test_gzip_bombs() -> None:
-    """What inflates beyond the bound is refused while it inflates."""
+def test_oversized_gzip_data_is_refused() -> None:
+    """While it is decompressed."""
     squeeze = zlib.compressobj(9, wbits=31)
     parts = [squeeze.compress(bytes(2**24)) for _ in range(40)]
     bomb = b"".join(parts) + squeeze.flush()

@@ -20,18 +20,18 @@ FOLDER = Path(__file__).parents[2] / "docs/reference/converters"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
-def test_pages_are_as_declared(example: ConverterExample) -> None:
+def test_pages_are_up_to_date(example: ConverterExample) -> None:
     """`make docs` would change nothing."""
     assert (FOLDER / example.page).read_text("utf-8") == render(example)
 
 
 def test_every_converter_with_schemas_has_a_page() -> None:
-    """Nothing is declared without being explained."""
+    """Every declared option is explained."""
     assert REGISTRY_CONVERTERS.keys() <= {example.class_name for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
-def test_examples_are_true(example: ConverterExample) -> None:
+def test_examples_of_the_pages_are_correct(example: ConverterExample) -> None:
     """The record of the page becomes the value of the page."""
     if example.schema is None:
         assert displayed(converted(example, example.options)) == example.value

@@ -73,8 +73,8 @@ def counts(table: Table) -> dict[int, int]:
     }
 
 
-def test_one_line_of_snapshots_leaves_nothing_behind(table: Table) -> None:
-    """Appends, merged manifests and rewritten files: what is stored is what is needed."""
+def test_only_needed_files_are_stored_after_an_expiry(table: Table) -> None:
+    """Appends, merged manifests and rewritten files."""
     for n in range(8):
         append(table, n)
     table.delete("part == 2")
@@ -111,8 +111,8 @@ def test_a_tag_keeps_the_files_that_it_reads(table: Table) -> None:
     assert needed(table) <= stored(table)
 
 
-def test_files_that_no_snapshot_listed_stay(table: Table) -> None:
-    """A file that waits for its commit is not touched."""
+def test_files_that_no_snapshot_listed_are_kept(table: Table) -> None:
+    """For example a file that waits for its commit."""
     append(table, 0)
     waiting = Path(urlsplit(table.location()).path) / "data" / "announced.parquet"
     waiting.write_bytes(b"rows")
@@ -121,7 +121,7 @@ def test_files_that_no_snapshot_listed_stay(table: Table) -> None:
     assert waiting.exists()
 
 
-def test_nothing_is_named_while_the_snapshot_is_there(table: Table) -> None:
+def test_no_file_expires_while_its_snapshot_exists(table: Table) -> None:
     """A removal that did not happen removes no file."""
     append(table, 0)
     append(table, 1)

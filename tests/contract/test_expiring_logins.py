@@ -112,8 +112,10 @@ def _properties(
     }
 
 
-def test_commits_while_tokens_expire(gateway: CatalogGateway, logins: ExpiringLogins) -> None:
-    """Each round is committed once, whichever of its requests meets the end of a token."""
+def test_rounds_are_committed_once_while_tokens_expire(
+    gateway: CatalogGateway, logins: ExpiringLogins
+) -> None:
+    """Any request may be the first one after the end of a token."""
     table = gateway.create(("db", f"t-{uuid4().hex[:8]}"), SCHEMA)
     place = Place(gateway, table)
     committer = place.committer()
@@ -126,7 +128,9 @@ def test_commits_while_tokens_expire(gateway: CatalogGateway, logins: ExpiringLo
     assert logins.scopes == {"PRINCIPAL_ROLE:ALL"}
 
 
-def test_a_wrong_login(logins: ExpiringLogins, rest_catalog: RestCatalog) -> None:
+def test_a_wrong_login_is_reported_without_the_secret(
+    logins: ExpiringLogins, rest_catalog: RestCatalog
+) -> None:
     """The error says so, without the secret."""
     with pytest.raises(CommitRefused) as refused:
         open_catalog("iceberg", _properties(logins, rest_catalog, secret="canary-of-another"))
@@ -134,8 +138,8 @@ def test_a_wrong_login(logins: ExpiringLogins, rest_catalog: RestCatalog) -> Non
     assert "canary" not in str(refused.value)
 
 
-def test_lent_credentials_are_renewed(gateway: CatalogGateway, logins: ExpiringLogins) -> None:
-    """A task writes with those of its last refresh, and of a reload after a refusal at once."""
+def test_vended_credentials_are_renewed(gateway: CatalogGateway, logins: ExpiringLogins) -> None:
+    """At the refresh of the task, and at a reload right after a refusal."""
     name = f"db.l-{uuid4().hex[:8]}"
     gateway.create(name.split("."), SCHEMA)
     clock = _Later()

@@ -44,8 +44,8 @@ def _bury(place: Place) -> None:
 
 
 @pytest.mark.parametrize("left", ["tag", "mirror", "both", "nothing", "declared"])
-def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
-    """Tag or mirror keep the floor; without both the committer stops until an operator acts."""
+def test_the_floor_survives_expiry(place: Place, left: str) -> None:
+    """Tag or mirror keep it; without both the committer stops until an operator acts."""
     old = announced(reference(place.table), place.files(), offset=3)
     assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
     _bury(place)
@@ -70,8 +70,8 @@ def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
     assert fresh.files == 1  # the old file is in the table already
 
 
-def test_the_valid_through_time_outlives_expiry(place: Place) -> None:
-    """A claim lower than one whose snapshot is gone is not made."""
+def test_the_valid_through_time_survives_expiry(place: Place) -> None:
+    """A claim lower than that of an expired snapshot is not made."""
     claimed_us, lower_us = 1_767_323_045_678_000, 1_767_323_045_677_000
     assert isinstance(
         place.committer().commit(place.round(0, valid_through_us=claimed_us)), TableCommitted
@@ -102,8 +102,8 @@ class Stale:
         return getattr(self._catalog, name)
 
 
-def test_a_commit_made_before_a_rollback_does_not_land_after_it(place: Place) -> None:
-    """The branch is where it was, but not the table's sequence number: catalogs refuse that."""
+def test_a_commit_prepared_before_a_rollback_is_refused_after_it(place: Place) -> None:
+    """The branch has its old snapshot, but the table's sequence number is higher."""
     assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
     old = place.now()
     assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
@@ -118,8 +118,8 @@ def test_a_commit_made_before_a_rollback_does_not_land_after_it(place: Place) ->
     assert paths_of(place.now()) == before
 
 
-def test_what_the_older_sink_left_is_understood(place: Place) -> None:
-    """Its floor has the same name, its valid-through time another name and form."""
+def test_state_of_the_older_sink_is_read(place: Place) -> None:
+    """Its floor has the same name; its valid-through time has another name and form."""
     keys = FloorKeys(OFFSETS, MIRROR, "no-such-property", "no-such-property", tag="icefloe-c")
     table = place.now()
     table.append(
@@ -137,7 +137,7 @@ def test_what_the_older_sink_left_is_understood(place: Place) -> None:
 
 
 def test_a_rollback_stops_the_connector(place: Place) -> None:
-    """When main no longer holds what the tag holds, the operator decides."""
+    """If main no longer contains the snapshot of the tag, an operator decides."""
     committer = place.committer()
     for n in range(2):
         assert isinstance(committer.commit(place.round(n)), TableCommitted)

@@ -19,10 +19,10 @@ from tests.support.places import SCHEMA
 from tests.support.stack import unique_name
 
 
-def test_a_frozen_server_does_not_hold_us_for_ever(
+def test_requests_to_a_frozen_database_end(
     postgres: str, sql_catalog_properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests end by our own limit; thawed, the catalog is used again."""
+    """By our own limit; when it continues, the catalog is used again."""
     monkeypatch.setattr(postgres_wait, "GRACE_MS", 500)
     name = unique_name("frozen")
     separator = "&" if "?" in postgres else "?"

@@ -25,7 +25,7 @@ def _places(folder: str) -> LocationPolicy:
 def test_a_catalog_cannot_choose_another_location(
     rest_catalog: RestCatalog, tmp_path: Path
 ) -> None:
-    """No file is written to a table that a REST catalog places in another folder."""
+    """No file is written to a table that a REST catalog locates in another folder."""
     anywhere = open_catalog("iceberg", rest_catalog.properties)
     table = anywhere.create(("db", f"t-{uuid4().hex[:8]}"), SCHEMA)
     bound = open_catalog("iceberg", rest_catalog.properties, _places(str(tmp_path)))
@@ -41,7 +41,7 @@ def test_a_catalog_cannot_choose_another_location(
         gateway.close()
 
 
-def test_a_location_is_judged_before_a_table_is_created(
+def test_a_location_is_checked_before_a_table_is_created(
     sql_catalog_properties: dict[str, str], tmp_path: Path
 ) -> None:
     """A table is not created if its location or its data path is outside the grant."""
@@ -63,10 +63,10 @@ def test_a_location_is_judged_before_a_table_is_created(
     bound.close()
 
 
-def test_a_database_cannot_name_any_file(
+def test_a_metadata_location_of_a_database_is_checked(
     sql_catalog_properties: dict[str, str], tmp_path: Path
 ) -> None:
-    """A metadata location that the catalog's database gives is judged before it is read."""
+    """Before it is read."""
     outside = tmp_path / "secret.txt"
     outside.write_text("canary")
     anywhere = open_catalog("iceberg", sql_catalog_properties)
@@ -91,10 +91,10 @@ def test_a_database_cannot_name_any_file(
 
 
 @pytest.mark.parametrize("key", ["uri", "warehouse"])
-def test_a_local_catalog_lies_where_it_may(
+def test_a_local_catalog_is_below_an_allowed_folder(
     sql_catalog_properties: dict[str, str], key: str, tmp_path: Path
 ) -> None:
-    """No SQLite file and no warehouse outside the allowed folders is opened or made."""
+    """No SQLite file and no warehouse outside the allowed folders is opened or created."""
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed, other):
         folder.mkdir()

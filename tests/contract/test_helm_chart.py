@@ -89,8 +89,8 @@ def test_every_object_fits_the_schema_of_kubernetes(values: dict[str, Any], tmp_
 
 
 @pytest.mark.parametrize("values", [GOOD, EVERYTHING, MESH], ids=["good", "everything", "mesh"])
-def test_the_node_takes_its_properties(values: dict[str, Any], tmp_path: Path) -> None:
-    """The rendered properties pass the node's own check without a warning."""
+def test_the_node_accepts_the_rendered_properties(values: dict[str, Any], tmp_path: Path) -> None:
+    """Its own check has no warning."""
     text = one(rendered(values, tmp_path), "ConfigMap")["data"]["node.properties"]
     file = tmp_path / "node.properties"
     file.write_text(text)
@@ -102,8 +102,8 @@ def test_the_node_takes_its_properties(values: dict[str, Any], tmp_path: Path) -
     assert node.listener.url == f"{scheme}://0.0.0.0:{port}"
 
 
-def test_a_node_is_known_by_the_name_of_its_pod(tmp_path: Path) -> None:
-    """The advertised name is the pod's name in the headless service, which knows unready pods."""
+def test_the_advertised_name_is_that_of_the_pod(tmp_path: Path) -> None:
+    """In the headless service, which also resolves unready pods."""
     objects = rendered(GOOD, tmp_path)
     pod = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
     name = next(e["value"] for e in pod["env"] if e["name"] == "CONNECT_REST_ADVERTISED_HOST_NAME")
@@ -161,7 +161,7 @@ def test_the_alert_rules_are_those_of_the_repository(tmp_path: Path) -> None:
 def test_values_that_cannot_work_are_refused(
     values: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """The error names the value and what to do."""
+    """The error names the value and the remedy."""
     done = run(values, tmp_path)
     assert done.returncode != 0
     assert message in done.stderr

@@ -48,7 +48,7 @@ def event_tool(command: str, files: list[Path]) -> list[str]:
 
 
 def test_java_reads_every_event_that_we_write(tmp_path: Path) -> None:
-    """Java's reader accepts our frames and sees in them what we put in."""
+    """Java's reader accepts our frames and returns the same values."""
     written = sample_events()
     paths = []
     for i, event in enumerate(written):
@@ -63,7 +63,7 @@ def test_java_reads_every_event_that_we_write(tmp_path: Path) -> None:
 
 
 def test_java_reads_our_copies_of_its_recordings(tmp_path: Path) -> None:
-    """Java reads the same events from recordings that Icefloe decoded and encoded again."""
+    """The recordings are decoded and encoded again by Icefloe."""
     for path in sorted(suite.recordings().glob("*.json")):
         shutil.copy(path, tmp_path)
         event = event_from_json(suite.with_spec_names(json.loads(path.read_text())))
@@ -73,7 +73,7 @@ def test_java_reads_our_copies_of_its_recordings(tmp_path: Path) -> None:
 
 
 def test_java_writes_the_same_bytes(tmp_path: Path) -> None:
-    """Java makes of the recordings' JSON the bytes that we make of it."""
+    """Java encodes the JSON of the recordings to the same bytes as Icefloe."""
     paths = [
         Path(shutil.copy(path, tmp_path)) for path in sorted(suite.recordings().glob("*.json"))
     ]
@@ -89,8 +89,8 @@ def test_java_writes_the_same_bytes(tmp_path: Path) -> None:
         assert path.with_suffix(".bin").read_bytes() == encode(event), path.name
 
 
-def test_where_java_is_more_lenient(tmp_path: Path) -> None:
-    """The rules of decision 0002 that no recorded variant shows hold of Java's reader."""
+def test_java_is_more_lenient_as_documented(tmp_path: Path) -> None:
+    """Rules of decision 0002 without a recorded variant."""
     event = event_from_json(
         json.loads((suite.recordings() / "data-written-1-file.json").read_text())["event"]
     )

@@ -48,7 +48,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> RecordOracle:
 
 
 def test_java_answers_as_it_was_recorded(oracle: RecordOracle) -> None:
-    """What stands in for the recorder of the recordings gives what they hold."""
+    """The class that replaces the recorder gives the recorded results."""
     paths = [path for path in suite.files() if path.stem not in ("variant", "auto-create")]
     recorded = [(kind_of(path), case) for path in paths for case in suite.cases_of(path)][::EVERY]
     answers = oracle.ask(recorded)
@@ -73,7 +73,7 @@ def unordered(answer: Any) -> Any:
 
 @pytest.mark.timeout(7200)
 def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> None:
-    """Cases by seed: the same record, row or refusal, or a difference by a written rule."""
+    """Random cases: the same record, row or refusal, or a difference by a written rule."""
     cases = [
         (kind, case)
         for kind, share in SHARES.items()

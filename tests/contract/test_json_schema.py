@@ -89,8 +89,8 @@ def framed(document: Any) -> bytes:
     return b"\0\0\0\0\2" + json.dumps(document).encode()
 
 
-def test_every_kind_of_property(server: SchemaRegistryServer) -> None:
-    """Types, logical types, references, maps, choices and defaults; order by connect.index."""
+def test_every_kind_of_property_is_converted(server: SchemaRegistryServer) -> None:
+    """Types, logical types, references, maps, choices, defaults; order by connect.index."""
     schema, value = built(server).to_connect("t", (), framed(DOCUMENT))
     fields = dict(value.values)
     assert [name for name, _ in schema.fields][:3] == ["amount", "id", "small"]
@@ -126,15 +126,17 @@ def test_every_kind_of_property(server: SchemaRegistryServer) -> None:
         {"either": []},
     ],
 )
-def test_other_kinds_are_refused(server: SchemaRegistryServer, change: dict[str, Any]) -> None:
+def test_values_of_another_kind_are_refused(
+    server: SchemaRegistryServer, change: dict[str, Any]
+) -> None:
     """A value of another kind than the schema's is no record."""
     with pytest.raises(RecordError) as raised:
         built(server).to_connect("t", (), framed({**DOCUMENT, **change}))
     assert raised.value.code in ("schema_mismatch", "out_of_range", "lost_fraction")
 
 
-def test_missing_properties(server: SchemaRegistryServer) -> None:
-    """By default only what allows null may be missing; with the option all that is not required."""
+def test_only_nullable_properties_may_be_missing_by_default(server: SchemaRegistryServer) -> None:
+    """With the option, all properties that are not required."""
     document = {k: v for k, v in DOCUMENT.items() if k != "state"}
     with pytest.raises(RecordError, match="required"):
         built(server).to_connect("t", (), framed(document))
@@ -143,7 +145,7 @@ def test_missing_properties(server: SchemaRegistryServer) -> None:
     assert value.values["state"] is None
 
 
-def test_a_schema_in_a_file(tmp_path: Path) -> None:
+def test_bare_documents_are_read_by_the_schema_of_a_file(tmp_path: Path) -> None:
     """Bare documents are read by the schema of schema.file."""
     file = tmp_path / "customer.json"
     file.write_text(json.dumps(CUSTOMER))
@@ -165,8 +167,10 @@ def test_a_schema_in_a_file(tmp_path: Path) -> None:
         ({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}, "default"),
     ],
 )
-def test_bad_schemas(server: SchemaRegistryServer, schema: Any, why: str) -> None:
-    """A schema that Connect has no form for is refused with its reason; nothing is fetched."""
+def test_unsupported_schemas_are_refused(
+    server: SchemaRegistryServer, schema: Any, why: str
+) -> None:
+    """With the reason; nothing is fetched."""
     number = server.register("bad", json.dumps(schema), "JSON")
     with pytest.raises(RecordError, match=why):
         built(server).to_connect("t", (), b"\0" + number.to_bytes(4, "big") + b"{}")

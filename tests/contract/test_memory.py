@@ -64,7 +64,7 @@ def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", LIMITS_MB)
-def test_odd_records_fit_into_memory(case: str, tmp_path: Path) -> None:
+def test_unusual_records_fit_into_memory(case: str, tmp_path: Path) -> None:
     """500 columns, the deepest nesting, and single records of up to 60 MiB."""
     found = measured(case, 1, tmp_path)
     assert found["peak_mb"] - found["before_mb"] < LIMITS_MB[case], found
@@ -73,7 +73,7 @@ def test_odd_records_fit_into_memory(case: str, tmp_path: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("case", SLOW_LIMITS_MB)
-def test_more_of_them_take_no_more(case: str, tmp_path: Path) -> None:
-    """Four times as many stay within what a process has."""
+def test_more_records_need_no_more_memory(case: str, tmp_path: Path) -> None:
+    """Four times as many stay within the memory of a process."""
     found = measured(case, 4, tmp_path)
     assert found["peak_mb"] - found["before_mb"] < SLOW_LIMITS_MB[case], found

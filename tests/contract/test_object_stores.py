@@ -69,7 +69,7 @@ def store(request: pytest.FixtureRequest) -> ObjectStore:
 
 
 def test_a_table_is_written_and_read_back(store: ObjectStore, tmp_path: Path) -> None:
-    """Data files by the worker's pipeline, metadata by the committer, all of it read again."""
+    """Data files by the pipeline of the worker, metadata by the committer."""
     gateway = _catalog(store, tmp_path)
     table = gateway.create(("db", unique_name("t").replace("-", "_")), ROWS)
     place = Place(gateway, table)
@@ -103,10 +103,10 @@ def test_a_table_is_written_and_read_back(store: ObjectStore, tmp_path: Path) ->
         ("gcs", {"warehouse": "gs://nothing/w"}, "does not exist"),
     ],
 )
-def test_a_store_that_refuses(
+def test_a_refusal_names_the_store(
     request: pytest.FixtureRequest, name: str, change: dict[str, str], says: str, tmp_path: Path
 ) -> None:
-    """The error says that it is the store: of a probe, a catalog's file, a worker's file."""
+    """For a probe, a file of the catalog and a file of the worker."""
     store: ObjectStore = request.getfixturevalue(name)
     warehouse = change.get("warehouse", store.warehouse)
     properties = _opened({**store.properties, **change})
@@ -122,8 +122,8 @@ def test_a_store_that_refuses(
     assert refused.value.coordinates["table"] == "db.t1"
 
 
-def test_a_private_ca(tmp_path: Path) -> None:
-    """``ssl.cabundle`` and ``s3.ssl.cabundle`` reach the store; without them the error names it."""
+def test_a_private_certificate_authority_can_be_configured(tmp_path: Path) -> None:
+    """``ssl.cabundle`` and ``s3.ssl.cabundle``; without them the error names the certificate."""
     with started(S3Proxy(tmp_path, has_tls=True)) as store:
         assert isinstance(store, S3Proxy)
         own, path = str(store.ca_file), f"{store.warehouse}/probe"
@@ -143,8 +143,8 @@ def test_a_private_ca(tmp_path: Path) -> None:
             probe(GuardedFileIO(missing), path)
 
 
-def test_shared_access_signatures_as_catalogs_lend_them(azurite: ObjectStore) -> None:
-    """One for the account's host, as REST catalogs name it, comes before the account's key."""
+def test_vended_shared_access_signatures_are_used(azurite: ObjectStore) -> None:
+    """One for the account's host, as REST catalogs name it, precedes the account key."""
     assert isinstance(azurite, Azurite)
     host = f"{AZURITE_ACCOUNT}.dfs.core.windows.net"
     given = {**client_config({**SQL, "warehouse": "s3://b/w", **azurite.address}).properties}

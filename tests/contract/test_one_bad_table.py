@@ -155,8 +155,8 @@ def test_a_fault_of_one_table_affects_no_other(three: Three, kind: str, *, is_at
         assert len(paths_of(three.places["db", name].now())) == 2
 
 
-def test_an_unreadable_boolean_is_what_java_takes_it_for(three: Three) -> None:
-    """``maybe`` is not true, so the table is committed to as if the property were false."""
+def test_an_invalid_boolean_property_is_false_as_in_java(three: Three) -> None:
+    """``maybe`` is not true."""
     set_property(three, "write.object-storage.enabled", "maybe")
     outcomes = three.run(three.commits(5), is_atomic=False)
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
@@ -180,7 +180,7 @@ def test_an_unexpected_error_leaves_no_files(three: Three, kind: str) -> None:
 
 
 def test_an_unexpected_answer_is_an_unknown_outcome(three: Three) -> None:
-    """The commit landed: its files stay, and the next round finds its snapshot."""
+    """The commit was applied: its files stay, and the next round finds its snapshot."""
     three.catalog.breaks_after = BAD
     [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]
     first = three.committer.commit(commit)

@@ -44,7 +44,7 @@ def registry() -> Iterator[SchemaRegistryServer]:
 
 
 def test_a_healthy_registry_is_asked_once(registry: SchemaRegistryServer) -> None:
-    """Key and value converters with the same options share the question; others ask their own."""
+    """Converters of key and value with equal options share a request."""
     both = {VALUE: registry.url, KEY: registry.url, "key.converter": CONFIG["value.converter"]}
     assert found(both) == {}
     assert [path for path, _ in registry.requests] == [BY_ID]
@@ -53,7 +53,7 @@ def test_a_healthy_registry_is_asked_once(registry: SchemaRegistryServer) -> Non
 
 
 def test_a_refused_login_is_reported_at_its_key(registry: SchemaRegistryServer) -> None:
-    """The error shows the registry's address without its login."""
+    """The error shows the address of the registry without the login."""
     registry.credentials = "Basic no"
     with_login = registry.url.replace("://", "://user:hunter22@")
     (sentence,) = found({VALUE: with_login})[VALUE]
@@ -63,7 +63,7 @@ def test_a_refused_login_is_reported_at_its_key(registry: SchemaRegistryServer) 
 
 
 def test_a_server_that_is_no_registry_is_reported() -> None:
-    """A server without the registry's API and a closed port each give an error."""
+    """Another server, and a closed port."""
     with RestServer(Starlette()) as other:
         url = f"http://127.0.0.1:{other.port}"
         assert "is not a schema registry with Confluent's API" in found({VALUE: url})[VALUE][0]
@@ -72,15 +72,15 @@ def test_a_server_that_is_no_registry_is_reported() -> None:
 
 
 def test_one_of_several_addresses_is_enough(registry: SchemaRegistryServer) -> None:
-    """As for a converter: the next one is asked when one is away."""
+    """As for a converter: the next address is used when one does not answer."""
     assert found({VALUE: f"http://127.0.0.1:1,{registry.url}"}) == {}
     registry.faults.append(503)
     (sentence,) = found({VALUE: registry.url})[VALUE]
     assert sentence.endswith("answers 503")  # one request: a check does not retry
 
 
-def test_a_silent_registry_is_given_up() -> None:
-    """The check uses its timeout, not the longer one of the converter."""
+def test_the_check_of_a_silent_registry_ends() -> None:
+    """With the timeout of the check, not the longer one of the converter."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         slow = {VALUE: url, "value.converter.http.read.timeout.ms": "60000"}
@@ -88,7 +88,7 @@ def test_a_silent_registry_is_given_up() -> None:
     assert sentence.endswith(f"{url}: ReadTimeout")
 
 
-def test_the_nodes_converter_is_asked_too(registry: SchemaRegistryServer) -> None:
+def test_the_registry_of_the_nodes_converter_is_checked(registry: SchemaRegistryServer) -> None:
     """The error names the node's properties, not the registry's address."""
     node = {"value.converter": CONFIG["value.converter"], VALUE: registry.url}
     bare = {key: value for key, value in CONFIG.items() if key != "value.converter"}

@@ -110,7 +110,7 @@ def _lists(names: list[str]) -> list[str]:
 def test_rounds_that_fail_write_manifests_once(
     place: Place, catalog: FailingCatalog, answer: Callable[[], IcefloeError], *, deletes: bool
 ) -> None:
-    """The first round writes the manifests, each later one a single manifest list.
+    """Later rounds write only a manifest list each.
 
     A row-level commit has one manifest of data and one of deletes.
     """
@@ -140,7 +140,7 @@ def test_rounds_that_fail_write_manifests_once(
 def test_a_new_announcement_adds_its_manifest_to_those_kept(
     place: Place, catalog: FailingCatalog, *, deletes: bool
 ) -> None:
-    """Each round writes a manifest for what came since the last one; sixteen become one."""
+    """Each round writes a manifest for new files; sixteen manifests become one."""
     committer = place.committer()
     catalog.answer = forbidden
     kept: list[Envelope] = []
@@ -166,7 +166,7 @@ def test_a_new_announcement_adds_its_manifest_to_those_kept(
 def test_a_foreign_commit_between_rounds_gives_new_numbers(
     place: Place, catalog: FailingCatalog, *, deletes: bool
 ) -> None:
-    """Manifests of an append inherit the new number; those of steps are written again."""
+    """Manifests of appends inherit the new number; those of row-level steps are written again."""
     committer = place.committer()
     kept = [_announcement(place, n, deletes=deletes) for n in range(2)]
     catalog.answer = forbidden
@@ -183,10 +183,10 @@ def test_a_foreign_commit_between_rounds_gives_new_numbers(
     assert len(metadata_files(place.table)) == 4 + deletes  # two lists and what they list
 
 
-def test_an_attempt_that_lands_late_keeps_its_manifests(
+def test_an_attempt_that_is_applied_late_keeps_its_manifests(
     place: Place, catalog: FailingCatalog
 ) -> None:
-    """The next round adds the rest only and deletes nothing that the late snapshot lists."""
+    """The next round adds only missing files and deletes no manifest of the late snapshot."""
     committer = place.committer()
     kept = [_announcement(place, 0)]
     late: list[tuple[object, ...]] = []
@@ -211,7 +211,7 @@ def test_an_attempt_that_lands_late_keeps_its_manifests(
 def test_a_kept_manifest_that_was_deleted_is_written_again(
     place: Place, catalog: FailingCatalog
 ) -> None:
-    """No snapshot lists a manifest that a clean-up of the store has removed."""
+    """A snapshot never lists a manifest that a clean-up of the store removed."""
     committer = place.committer()
     kept = [_announcement(place, 0)]
     catalog.answer = forbidden
@@ -223,8 +223,8 @@ def test_a_kept_manifest_that_was_deleted_is_written_again(
     assert len(paths_of(place.now())) == 1
 
 
-def test_a_changed_schema_makes_new_manifests(place: Place, catalog: FailingCatalog) -> None:
-    """A manifest names the schema that its files were announced under; the old one is deleted."""
+def test_a_changed_schema_needs_new_manifests(place: Place, catalog: FailingCatalog) -> None:
+    """A manifest contains the schema; the old one is deleted."""
     committer = place.committer()
     kept = [_announcement(place, 0)]
     catalog.answer = forbidden
@@ -237,8 +237,8 @@ def test_a_changed_schema_makes_new_manifests(place: Place, catalog: FailingCata
     assert not before & metadata_files(place.table)
 
 
-def test_nothing_stays_behind(place: Place, catalog: FailingCatalog) -> None:
-    """Skipped announcements, and the session's end, delete the manifests that no table lists."""
+def test_unused_manifests_are_deleted(place: Place, catalog: FailingCatalog) -> None:
+    """After a skip, and at the end of the session."""
     committer = place.committer()
     kept = [_announcement(place, n) for n in range(2)]
     catalog.answer = forbidden

@@ -87,8 +87,10 @@ HEAD = b"\0\0\0\0\2" + PLACE
 
 
 @pytest.mark.parametrize("knows_formats", [True, False])
-def test_every_kind_of_field(server: SchemaRegistryServer, order: Any, knows_formats: bool) -> None:
-    """A full message reads as it was written, from descriptors and from text."""
+def test_every_kind_of_field_is_read(
+    server: SchemaRegistryServer, order: Any, knows_formats: bool
+) -> None:
+    """A full message, from descriptors and from text."""
     server.knows_formats = knows_formats
     data = HEAD + filled(order).SerializeToString()
     schema, value = built(server).to_connect("t", (), data)
@@ -123,8 +125,8 @@ def test_every_kind_of_field(server: SchemaRegistryServer, order: Any, knows_for
     assert dict(schema.fields)["total"].parameters["scale"] == "2"
 
 
-def test_presence(server: SchemaRegistryServer, order: Any) -> None:
-    """Messages and members of a oneof that are not set are null; plain fields their default."""
+def test_unset_fields_are_null_or_default(server: SchemaRegistryServer, order: Any) -> None:
+    """Messages and members of a oneof are null; plain fields have their default."""
     data = HEAD + order(id=1).SerializeToString()
     _, value = built(server).to_connect("t", (), data)
     assert (value.values["to"], value.values["how_0"], value.values["rank"]) == (None, None, 0)
@@ -132,7 +134,7 @@ def test_presence(server: SchemaRegistryServer, order: Any) -> None:
     assert value.values["rank"] is None
 
 
-def test_options(server: SchemaRegistryServer, order: Any) -> None:
+def test_options_of_the_converter(server: SchemaRegistryServer, order: Any) -> None:
     """Enums as numbers, oneofs flat or without index, wrappers as nullable values."""
     message = filled(order)
     message.note.value = "n"
@@ -159,8 +161,8 @@ def test_options(server: SchemaRegistryServer, order: Any) -> None:
         (HEAD + b"\x4a\x02\x10\xff", "bad_protobuf"),
     ],
 )
-def test_bad_messages(server: SchemaRegistryServer, data: bytes, code: str) -> None:
-    """Each is refused with a code."""
+def test_invalid_messages_are_refused(server: SchemaRegistryServer, data: bytes, code: str) -> None:
+    """Each with a code."""
     with pytest.raises(RecordError) as raised:
         built(server).to_connect("t", (), data)
     assert raised.value.code == code
@@ -176,8 +178,10 @@ def test_bad_messages(server: SchemaRegistryServer, data: bytes, code: str) -> N
         ("{}", "not valid Protobuf"),
     ],
 )
-def test_bad_schemas(server: SchemaRegistryServer, text: str, why: str) -> None:
-    """A schema that cannot be used is about its records, and the message says why."""
+def test_an_unusable_schema_refuses_its_records(
+    server: SchemaRegistryServer, text: str, why: str
+) -> None:
+    """The message contains the reason."""
     server.knows_formats = False
     number = server.register("bad", text, "PROTOBUF")
     with pytest.raises(RecordError, match=why) as raised:

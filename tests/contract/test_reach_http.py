@@ -115,8 +115,10 @@ def test_no_redirect_is_followed(servers: tuple[Server, Server], status: int) ->
         f'"{BODY}"',
     ],
 )
-def test_no_body_is_shown(servers: tuple[Server, Server], status: int, body: str) -> None:
-    """No part of a server's answer is in a message or a trace."""
+def test_bodies_of_answers_are_not_shown(
+    servers: tuple[Server, Server], status: int, body: str
+) -> None:
+    """Neither in a message nor in a trace."""
     install(LOCAL)
     named = servers[0]
     named.answer = status, {}, body.encode()
@@ -133,7 +135,7 @@ def test_no_body_is_shown(servers: tuple[Server, Server], status: int, body: str
 def test_logins_of_the_machine_are_opt_in(
     servers: tuple[Server, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No login of .netrc, session token and proxy of the environment without the property."""
+    """.netrc, session tokens and proxies of the environment need the property."""
     named, proxy = servers
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login node password canary-of-netrc\n")
@@ -164,10 +166,10 @@ def test_logins_of_the_machine_are_opt_in(
     assert "canary-of-aws-token" in named.received[-1]
 
 
-def test_a_name_that_resolves_to_this_machine_gets_nothing(
+def test_a_name_that_resolves_to_this_machine_is_refused(
     servers: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that resolves to another address during the check is refused as well."""
+    """Also if it resolves to another address during the check."""
     named = servers[0]
     install(Reach.of(USERS))
     original = socket.getaddrinfo
@@ -188,7 +190,7 @@ def test_a_name_that_resolves_to_this_machine_gets_nothing(
 
 
 def test_a_catalog_cannot_redirect_its_client(servers: tuple[Server, Server]) -> None:
-    """The catalog's configuration answer passes the same check as the tenant's settings."""
+    """Its configuration answer passes the same check as the tenant's settings."""
     named, inner = servers
     overrides = f'{{"overrides": {{"uri": "http://[::1]:{inner.server_port}"}}, "defaults": {{}}}}'
     named.answer = 200, {}, overrides.encode()

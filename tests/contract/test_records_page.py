@@ -19,6 +19,6 @@ from tests.support.records_page import TRIALS, try_row
 
 
 @pytest.mark.parametrize("start", TRIALS)
-def test_rows_of_the_page(start: str, tmp_path: Path) -> None:
+def test_each_row_of_the_page_is_true(start: str, tmp_path: Path) -> None:
     """What a row says is so."""
     try_row(start, TRIALS, tmp_path)

@@ -176,12 +176,12 @@ TRIALS: Final[dict[str, Trial]] = {
 
 
 @pytest.mark.parametrize("start", TRIALS)
-def test_rows_of_the_page(start: str, tmp_path: Path) -> None:
+def test_each_row_of_the_page_is_true(start: str, tmp_path: Path) -> None:
     """What a row says is so."""
     page.try_row(start, TRIALS, tmp_path)
 
 
-def test_every_row_is_tried() -> None:
+def test_each_row_of_the_page_has_a_test() -> None:
     """Each row of the page's tables has a trial."""
     tried = (*page.TRIALS, *formats.TRIALS, *TRIALS)
     assert [row for row in page.rows() if not row.startswith(tried)] == []

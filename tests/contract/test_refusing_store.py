@@ -55,7 +55,7 @@ def catalog(
 def test_a_store_that_answers_403_for_one_table(
     catalog: Grants, store: FaultyStore, operation: str
 ) -> None:
-    """It is named and tried again; only where that is asked for, its records are dead letters."""
+    """The table is named and retried; where configured, its records become dead letters."""
     store.fail(operation, "refused:403", path="/bad/data/")
     for tolerance in ({}, TOLERANT):
         with pytest.raises(RetriableError) as refused:

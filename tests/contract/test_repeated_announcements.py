@@ -25,8 +25,8 @@ def _held(committer: Committer, place: Place) -> HeldFiles:
     return committer._memories[place.table.name()].held_files
 
 
-def test_a_file_is_committed_once_by_any_announcement(place: Place) -> None:
-    """A repeated announcement adds nothing, also if another connector sends it."""
+def test_a_repeated_announcement_commits_no_file_twice(place: Place) -> None:
+    """Also if another connector sends it."""
     committer, files = place.committer(), place.files(2)
     assert isinstance(_commit(committer, place, files, 0), TableCommitted)
     other = Place(place.catalog, place.table, "d")
@@ -40,8 +40,8 @@ def test_a_file_is_committed_once_by_any_announcement(place: Place) -> None:
     assert len(paths_of(place.now())) == len(set(paths_of(place.now()))) == 3
 
 
-def test_names_without_a_time_are_searched_everywhere(place: Place) -> None:
-    """Files of the Java sink, whose names say nothing of their age, are committed once, too."""
+def test_files_without_a_time_in_their_name_are_committed_once(place: Place) -> None:
+    """Files of the Java sink; the whole table is searched."""
     files = [
         replace(f, file_path=f"{place.table.location()}/data/00001-7-{uuid4()}-00001.parquet")
         for f in place.files(2)
@@ -55,7 +55,7 @@ def test_names_without_a_time_are_searched_everywhere(place: Place) -> None:
 
 
 def test_merged_manifests_are_searched(place: Place) -> None:
-    """A file that was committed long ago and lies in a merged manifest is found there."""
+    """A file that was committed long ago is found in a merged manifest."""
     place.change(
         SetPropertiesUpdate(updates={"commit.manifest.min-count-to-merge": "2"}),
     )
@@ -70,7 +70,7 @@ def test_merged_manifests_are_searched(place: Place) -> None:
 
 
 def test_new_files_cost_no_reads(place: Place) -> None:
-    """Rounds of a coordinator that is alone at its table read no manifest to know that."""
+    """A coordinator that is alone at its table reads no manifest for them."""
     committer = place.committer()
     for offset in range(5):
         assert isinstance(_commit(committer, place, place.files(2), offset), TableCommitted)
@@ -81,8 +81,8 @@ def test_new_files_cost_no_reads(place: Place) -> None:
     assert len(_held(committer, place)._read) == 1  # the other's manifest, once
 
 
-def test_the_memory_is_bounded() -> None:
-    """Only the newest commits are remembered; what is older is read from the table."""
+def test_the_list_of_committed_files_is_bounded() -> None:
+    """Only the newest commits are kept; older ones are read from the table."""
     held = HeldFiles(since_ms=0)
     for round_number in range(1, 4):
         held.committed((f"{round_number}-{n}" for n in range(COMMITTED_MAX // 2)), 1, round_number)
@@ -91,7 +91,7 @@ def test_the_memory_is_bounded() -> None:
 
 
 def test_a_table_of_others_is_not_written(place: Place) -> None:
-    """Events that name a table that the connector neither writes to nor wrote to are kept."""
+    """Events for a table that the connector neither writes to nor wrote to are kept."""
     stranger = place.committer(settings={"iceberg__tables": "db.other"})
     outcome = _commit(stranger, place, place.files(1), 0)
     assert isinstance(outcome, TableFailed)
@@ -99,8 +99,8 @@ def test_a_table_of_others_is_not_written(place: Place) -> None:
     assert place.now().current_snapshot() is None
 
 
-def test_a_table_taken_out_gets_what_was_announced(place: Place) -> None:
-    """A table that the connector wrote to stays its own when the configuration leaves it out."""
+def test_a_removed_table_gets_its_announced_files(place: Place) -> None:
+    """A table that the connector wrote to, after its removal from the configuration."""
     assert isinstance(_commit(place.committer(), place, place.files(1), 0), TableCommitted)
     without = place.committer(settings={"iceberg__tables": "db.other"})
     assert isinstance(_commit(without, place, place.files(1), 1), TableCommitted)
@@ -117,13 +117,13 @@ def test_a_table_taken_out_gets_what_was_announced(place: Place) -> None:
         ("0192f3c1-7b1e-7abc-8def-0123456789ab/00017.parquet", False),
     ],
 )
-def test_a_name_says_when_its_file_was_created(name: str, *, is_timed: bool) -> None:
-    """Only the names that workers give say so; those of the Java sink do not."""
+def test_a_file_name_contains_its_creation_time(name: str, *, is_timed: bool) -> None:
+    """Only names of workers; those of the Java sink do not."""
     assert created_ms(f"s3://b/t/data/{name}") == (0x0192F3C17B1E if is_timed else None)
 
 
-def test_timed_names_are_of_the_clock() -> None:
-    """The time in a name is the clock's, in milliseconds."""
+def test_the_time_in_a_file_name_is_that_of_the_clock() -> None:
+    """In milliseconds."""
     clock = QuickClock()
     before = clock.now_ms()
     made = clock.new_timed_uuid()

@@ -80,7 +80,7 @@ def built(server: SchemaRegistryServer, **options: str) -> Any:
     return converter(ConverterConfig(AVRO, all_options), "value")
 
 
-def test_a_schema_is_asked_for_once(server: SchemaRegistryServer) -> None:
+def test_a_schema_is_requested_once(server: SchemaRegistryServer) -> None:
     """Schemas never change under their id."""
     number = server.register("t-value", json.dumps(SIMPLE))
     registry, _ = client(server)
@@ -89,7 +89,7 @@ def test_a_schema_is_asked_for_once(server: SchemaRegistryServer) -> None:
 
 
 def test_the_cache_is_bounded(server: SchemaRegistryServer) -> None:
-    """Of more schemas than are kept the oldest are asked for again."""
+    """The oldest schemas are requested again."""
     numbers = [
         server.register("t", json.dumps({"type": "fixed", "name": f"F{i}", "size": 1}))
         for i in range(4)
@@ -100,8 +100,8 @@ def test_the_cache_is_bounded(server: SchemaRegistryServer) -> None:
     assert len(server.requests) == 8
 
 
-def test_an_outage_that_passes_is_waited_for(server: SchemaRegistryServer) -> None:
-    """5xx, 429 and cut answers are tried again, with growing pauses."""
+def test_a_short_outage_is_retried(server: SchemaRegistryServer) -> None:
+    """5xx, 429 and truncated answers, with growing pauses."""
     number = server.register("t-value", json.dumps(SIMPLE))
     registry, clock = client(server)
     server.faults.extend([503, 429, 500])
@@ -109,8 +109,8 @@ def test_an_outage_that_passes_is_waited_for(server: SchemaRegistryServer) -> No
     assert clock.waits == [1000, 2000, 4000]
 
 
-def test_an_outage_that_stays_is_not_about_a_record(server: SchemaRegistryServer) -> None:
-    """The error is one to try again, and names the address without credentials."""
+def test_a_long_outage_is_a_retriable_error(server: SchemaRegistryServer) -> None:
+    """It is no error of the record; the message has the address without credentials."""
     registry, _ = client(server)
     server.faults.extend([503] * 4)
     with pytest.raises(RetriableError, match="answers 503") as raised:
@@ -131,7 +131,7 @@ def test_a_closed_port_is_an_outage() -> None:
     assert clock.waits == [1000]
 
 
-def test_the_second_address_answers(server: SchemaRegistryServer) -> None:
+def test_addresses_are_tried_in_order(server: SchemaRegistryServer) -> None:
     """Addresses are tried in order."""
     number = server.register("t-value", json.dumps(SIMPLE))
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -141,8 +141,8 @@ def test_the_second_address_answers(server: SchemaRegistryServer) -> None:
     assert not clock.waits
 
 
-def test_unknown_ids_are_about_the_record(server: SchemaRegistryServer) -> None:
-    """40403 is a verdict; it is believed for a while only, so not asked for every record."""
+def test_an_unknown_id_is_an_error_of_the_record(server: SchemaRegistryServer) -> None:
+    """40403 is cached for a while, so not every record sends a request."""
     registry, _ = client(server)
     for _ in range(3):
         with pytest.raises(SchemaNotFound, match="40403"):
@@ -163,7 +163,7 @@ def test_unknown_ids_are_about_the_record(server: SchemaRegistryServer) -> None:
     ],
 )
 def test_basic_authentication(server: SchemaRegistryServer, options: dict[str, str]) -> None:
-    """User and password from their key or from the address; a wrong one is a ConfigError."""
+    """User and password from their key or the address; a wrong one is a ConfigError."""
     number = server.register("t-value", json.dumps(SIMPLE))
     server.credentials = "Basic " + base64.b64encode(b"me:se:cret").decode()
     given = {k: v.format(f"127.0.0.1:{server.port}") for k, v in options.items()}
@@ -174,7 +174,7 @@ def test_basic_authentication(server: SchemaRegistryServer, options: dict[str, s
 
 
 def test_bearer_tokens(server: SchemaRegistryServer) -> None:
-    """A fixed token goes along with the cluster's headers."""
+    """A fixed token is sent with the cluster's headers."""
     number = server.register("t-value", json.dumps(SIMPLE))
     server.credentials = "Bearer abc"
     registry, _ = client(server, bearer_auth_token="abc", bearer_auth_logical_cluster="lsrc-1")
@@ -191,8 +191,10 @@ def test_another_server_is_a_wrong_address(server: SchemaRegistryServer) -> None
 
 
 @pytest.mark.parametrize("form", ["id", "guid", "header id", "header guid"])
-def test_every_wire_form(server: SchemaRegistryServer, form: str, tmp_path: Path) -> None:
-    """Ids and GUIDs, before the datum or in a header, are read by both paths."""
+def test_both_paths_read_every_wire_form(
+    server: SchemaRegistryServer, form: str, tmp_path: Path
+) -> None:
+    """Ids and GUIDs, before the datum or in a header."""
     number = server.register("t-value", json.dumps(SIMPLE))
     datum = avro(SIMPLE, {"id": 5, "name": "x"})
     head = b"\0" + number.to_bytes(4, "big")
@@ -233,7 +235,9 @@ def _rows(
     return rows_of(result, "db.t1")
 
 
-def test_several_schemas_in_one_batch(server: SchemaRegistryServer, tmp_path: Path) -> None:
+def test_records_of_one_batch_may_have_several_schemas(
+    server: SchemaRegistryServer, tmp_path: Path
+) -> None:
     """Records are read by the schema each was written with."""
     first = server.register("t-value", json.dumps(SIMPLE)).to_bytes(4, "big")
     second = server.register("t-value", json.dumps(SIMPLE_2)).to_bytes(4, "big")
@@ -250,7 +254,7 @@ def test_several_schemas_in_one_batch(server: SchemaRegistryServer, tmp_path: Pa
     assert found == expected
 
 
-def test_references(server: SchemaRegistryServer) -> None:
+def test_references_to_other_subjects_are_resolved(server: SchemaRegistryServer) -> None:
     """Names that other subjects define are found."""
     server.register("customer", json.dumps(CUSTOMER))
     references = [{"name": "shop.Customer", "subject": "customer", "version": 1}]
@@ -261,8 +265,8 @@ def test_references(server: SchemaRegistryServer) -> None:
     assert value.values["who"].values == {"name": "x"}
 
 
-def test_the_newest_schema(server: SchemaRegistryServer) -> None:
-    """With use.latest.version old data comes in the new schema, defaults filled in."""
+def test_use_latest_version_reads_old_data_in_the_new_schema(server: SchemaRegistryServer) -> None:
+    """Defaults are filled in."""
     number = server.register("t-value", json.dumps(SIMPLE))
     server.register("t-value", json.dumps(SIMPLE_2))
     data = b"\0" + number.to_bytes(4, "big") + avro(SIMPLE, {"id": 1, "name": None})
@@ -283,18 +287,18 @@ def test_the_newest_schema(server: SchemaRegistryServer) -> None:
         (b"\0\0\0\0\1\2\0\0", "bad_avro"),
     ],
 )
-def test_bad_messages_are_refused(server: SchemaRegistryServer, data: bytes, code: str) -> None:
-    """Each with a code, at the value converter's stage."""
+def test_invalid_messages_are_refused(server: SchemaRegistryServer, data: bytes, code: str) -> None:
+    """Each with a code, at the stage of the value converter."""
     server.register("t-value", json.dumps(SIMPLE))
     with pytest.raises(RecordError) as raised:
         built(server).to_connect("t", (), data)
     assert (raised.value.code, raised.value.stage) == (code, "VALUE_CONVERTER")
 
 
-def test_an_outage_ends_the_batch_not_the_records(
+def test_an_outage_fails_the_batch_and_makes_no_dead_letter(
     server: SchemaRegistryServer, tmp_path: Path
 ) -> None:
-    """With errors.tolerance all an outage makes no dead letter: the batch is tried again."""
+    """Also with errors.tolerance all: the batch is retried."""
     connector = config(
         **{
             "value.converter": AVRO,

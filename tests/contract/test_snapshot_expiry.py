@@ -48,8 +48,8 @@ def written(table: Table) -> set[str]:
     return found
 
 
-def test_snapshots_and_their_files_do_not_grow(place: Place) -> None:
-    """Every file stays in the table, old snapshots and what only they need go."""
+def test_the_number_of_snapshots_and_metadata_files_is_bounded(place: Place) -> None:
+    """Data files stay in the table; old snapshots and files that only they need are deleted."""
     committer = expiring(place)
     seen: set[str] = set()
     for n in range(ROUNDS):
@@ -111,7 +111,7 @@ def test_the_property_of_a_table_keeps_its_snapshots(place: Place) -> None:
     assert len(place.now().metadata.snapshots) == BATCH + 5
 
 
-def test_a_tag_of_another_keeps_what_it_reads(place: Place) -> None:
+def test_a_tag_of_another_client_keeps_its_snapshot(place: Place) -> None:
     """Its snapshot stays readable."""
     committer = expiring(place)
     assert isinstance(committer.commit(round_of(place, 0, 2)), TableCommitted)
@@ -131,7 +131,7 @@ def test_a_tag_of_another_keeps_what_it_reads(place: Place) -> None:
     assert sum(len(m.fetch_manifest_entry(table.io)) for m in kept.manifests(table.io)) == 2
 
 
-def test_a_conflict_repeats_the_choice(place: Place) -> None:
+def test_a_conflict_chooses_the_expired_snapshots_again(place: Place) -> None:
     """Another writer's snapshot counts as one of those that are kept."""
     committer = expiring(place)
     for n in range(BATCH + 2):

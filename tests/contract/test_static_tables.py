@@ -52,8 +52,8 @@ def _refused(tables: StaticTables) -> str:
     return messages
 
 
-def test_a_table_reads_no_file_of_others(catalog: CatalogGateway, tmp_path: Path) -> None:
-    """A table's metadata may name any file: each must lie where the connector may have tables."""
+def test_files_of_a_static_table_are_checked(catalog: CatalogGateway, tmp_path: Path) -> None:
+    """Metadata may name any file: each must be below a location of the connector."""
     others = tmp_path / "others"
     others.mkdir()
     pq.write_table(_ROWS, others / "a.parquet")
@@ -68,10 +68,10 @@ def test_a_table_reads_no_file_of_others(catalog: CatalogGateway, tmp_path: Path
     assert tables.tables["p"].to_pydict() == _ROWS.to_pydict()
 
 
-def test_what_the_operator_does_not_list_is_not_opened(
+def test_static_tables_outside_the_operators_list_are_not_opened(
     catalog: CatalogGateway, tmp_path: Path
 ) -> None:
-    """Neither a table nor a path: the answer is the same whether they exist."""
+    """Tables and paths: the error is the same whether they exist."""
     policy = StaticTablesPolicy((), LocationPolicy(()))
     pq.write_table(_ROWS, tmp_path / "a.parquet")
     for place in ("geo.places", "geo.nowhere"):
@@ -82,7 +82,7 @@ def test_what_the_operator_does_not_list_is_not_opened(
 
 
 def test_an_error_shows_no_line_of_a_file(catalog: CatalogGateway, tmp_path: Path) -> None:
-    """A file that is no Parquet file, and files whose columns differ, are named by the error."""
+    """An invalid Parquet file, and files with different columns, are named."""
     file = tmp_path / "secret.txt"
     file.write_text(_CANARY * 20)
     assert "cannot be read" in _refused(_tables(catalog, str(file)))

@@ -81,8 +81,10 @@ def place(catalog: CatalogGateway) -> Place:
 
 
 @pytest.mark.parametrize("fault", [*PASSING, *LASTING], ids=str)
-def test_manifests_lists_and_metadata(place: Place, store: FaultyStore, fault: Fault) -> None:
-    """Whichever file meets the fault: each round's files are in the table once, and readable."""
+def test_faults_while_writing_metadata_add_each_file_once(
+    place: Place, store: FaultyStore, fault: Fault
+) -> None:
+    """Manifests, lists and metadata files, and the table stays readable."""
     committer = place.committer()
     offset = 0
     is_lasting = fault in LASTING
@@ -103,8 +105,8 @@ def test_manifests_lists_and_metadata(place: Place, store: FaultyStore, fault: F
         assert snapshot.manifests(place.now().io)
 
 
-def test_a_store_that_cannot_be_read_is_asked_again(place: Place, store: FaultyStore) -> None:
-    """Metadata that the store does not give up makes the round wait, not the table fail."""
+def test_a_commit_waits_while_the_store_cannot_be_read(place: Place, store: FaultyStore) -> None:
+    """The table does not fail."""
     committer = place.committer()
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
     commit = place.round(1)
@@ -122,10 +124,10 @@ def test_a_store_that_cannot_be_read_is_asked_again(place: Place, store: FaultyS
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=str)
-def test_data_files_outlive_a_short_fault(
+def test_data_files_survive_a_short_fault(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
-    """The client retries; each announced file exists and has the announced size."""
+    """The client retries; each announced file exists with its size."""
     store.fail(*fault)
     result = _write(store, s3_server, tmp_path)
     assert store.met
@@ -137,7 +139,7 @@ def test_data_files_outlive_a_short_fault(
 def test_data_files_of_a_failed_batch_are_not_announced(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
-    """The batch fails as a whole, with the store's error; then all of it is there."""
+    """The whole batch fails with the error of the store; then all of it is written."""
     store.fail(*fault)
     with pytest.raises(RetriableError) as failed:
         _write(store, s3_server, tmp_path)
@@ -148,10 +150,10 @@ def test_data_files_of_a_failed_batch_are_not_announced(
     _check_files(s3_server, result.files["db.t1"])
 
 
-def test_a_store_that_hangs_is_given_up(
+def test_a_request_to_a_hanging_store_ends(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path
 ) -> None:
-    """``s3.request-timeout`` bounds the wait: a store that never answers fails the batch."""
+    """``s3.request-timeout`` bounds the wait; the batch fails."""
     store.fail("begin", "refused:hang:30")
     with pytest.raises(RetriableError, match=r"(?i)time|slow"):
         _write(store, s3_server, tmp_path, **{"s3.request-timeout": "1"})

@@ -57,7 +57,9 @@ FUZZ = settings(
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_every_property_of_one_value(catalog: CatalogGateway, value: str) -> None:
+def test_any_value_of_all_tuning_properties_is_accepted(
+    catalog: CatalogGateway, value: str
+) -> None:
     """Each property that tunes files has the same value, as bad as it gets."""
     place = _made(catalog)
     path = _metadata(place)
@@ -71,10 +73,10 @@ def test_every_property_of_one_value(catalog: CatalogGateway, value: str) -> Non
 
 @FUZZ
 @given(given=st.dictionaries(st.sampled_from(TUNING), VALUES, min_size=1, max_size=4))
-def test_properties_that_tune_never_stop_a_commit(
+def test_tuning_properties_never_stop_a_commit(
     catalog: CatalogGateway, given: dict[str, str]
 ) -> None:
-    """A value that cannot be used counts as absent."""
+    """An invalid value has no effect."""
     place = _made(catalog)
     path = _metadata(place)
     metadata = json.loads(path.read_text())
@@ -90,10 +92,10 @@ def test_properties_that_tune_never_stop_a_commit(
     properties=st.dictionaries(st.sampled_from((*DECIDING, *OURS)), VALUES, max_size=3),
     summary=st.dictionaries(st.sampled_from(SUMMARIES), VALUES, max_size=3),
 )
-def test_properties_that_decide_end_in_an_outcome(
+def test_any_other_property_value_has_an_outcome(
     catalog: CatalogGateway, properties: dict[str, str], summary: dict[str, str]
 ) -> None:
-    """Places, offsets and claims of any text give an outcome with a code, never an exception."""
+    """Locations, offsets and claims of any text: an outcome with a code, never an exception."""
     place = _made(catalog)
     path = _metadata(place)
     metadata = json.loads(path.read_text())
@@ -135,9 +137,7 @@ def test_properties_that_decide_end_in_an_outcome(
         max_leaves=6,
     ),
 )
-def test_metadata_of_any_form_ends_in_an_outcome(
-    catalog: CatalogGateway, at: str, value: object
-) -> None:
+def test_any_metadata_has_an_outcome(catalog: CatalogGateway, at: str, value: object) -> None:
     """With any value in the metadata, the commit returns an outcome for the table."""
     place = _made(catalog)
     path = _metadata(place)

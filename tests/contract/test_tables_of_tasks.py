@@ -47,7 +47,7 @@ def _drop(properties: dict[str, str], *identifier: str) -> None:
     SqlCatalog("iceberg", **given).drop_table(identifier)
 
 
-def test_a_table_that_is_dropped_stops_no_other(
+def test_a_dropped_table_stops_no_other_table(
     catalog: CatalogGateway, sql_catalog_properties: dict[str, str]
 ) -> None:
     """A running task keeps the table in its plan; a task that starts without it fails."""
@@ -81,10 +81,10 @@ def test_a_dropped_table_leaves_the_plan_with_auto_create(
     assert [plan.name for plan in tables.spec().tables] == ["db.a"]
 
 
-def test_many_create_one_namespace_at_once(
+def test_several_tasks_may_create_one_namespace(
     sql_catalog_properties: dict[str, str], catalog: CatalogGateway
 ) -> None:
-    """Tasks that meet their first record together all get their table, without an error."""
+    """At the same time; each gets its table without an error."""
     del catalog
     failed: list[BaseException] = []
     line = threading.Barrier(8)

@@ -54,8 +54,8 @@ def table_of(schema: Any) -> Schema | None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_data(seed: int, tmp_path: Path) -> None:
-    """Random data of random schemas, some of it broken: same rows and refusals by both paths."""
+def test_random_avro_data_is_read_alike_by_both_paths(seed: int, tmp_path: Path) -> None:
+    """Random schemas, some data broken: the same rows and refusals."""
     chance = random.Random(seed)
     maker = Maker(chance)
     schema = maker.record(chance.randrange(1, 6))
@@ -79,8 +79,8 @@ def _other(chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_reference_reads_what_fastavro_reads(seed: int) -> None:
-    """Values without logical types are those that an independent reader finds."""
+def test_the_reference_path_reads_the_values_of_fastavro(seed: int) -> None:
+    """Without logical types."""
     chance = random.Random(seed)
     maker = Maker(chance)
     schema = plain(maker.record(4))

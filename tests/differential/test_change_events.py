@@ -93,8 +93,8 @@ def keys_of(count: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE, JSON_KEYS, {**JSON_KEYS, **EVOLVE}], ids=str)
-def test_odd_events(extra: dict[str, str], tmp_path: Path) -> None:
-    """Odd values in every field of an event, and odd keys, become the same rows and refusals."""
+def test_unusual_change_events_are_handled_alike(extra: dict[str, str], tmp_path: Path) -> None:
+    """Unusual values in every field, and unusual keys: the same rows and refusals."""
     values = encoded(lines())
     batch = source(values, keys=keys_of(len(values)))
     connector = config(**ALL, **DEBEZIUM, **extra)
@@ -102,8 +102,8 @@ def test_odd_events(extra: dict[str, str], tmp_path: Path) -> None:
     assert by_column == by_record
 
 
-def test_odd_events_without_schema_field(tmp_path: Path) -> None:
-    """Sources that only name a database, as MySQL's do."""
+def test_events_without_a_schema_field_are_handled_alike(tmp_path: Path) -> None:
+    """Sources that only name a database, like MySQL."""
     documents = [{**d, "source": {"db": "d", "table": "t"}} for d in lines() if type(d) is dict]
     batch = source(encoded(documents))
     by_column, by_record = both(config(**ALL, **DEBEZIUM), [plan(tmp_path, SCHEMA)], [batch])
@@ -111,8 +111,10 @@ def test_odd_events_without_schema_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_plain_events_stay_in_columns(extra: dict[str, str], tmp_path: Path) -> None:
-    """Common events with fields no table asks for leave nothing to the reference."""
+def test_common_change_events_use_the_column_path_only(
+    extra: dict[str, str], tmp_path: Path
+) -> None:
+    """Also with fields that no table needs."""
     connector = config(**DEBEZIUM, **JSON_KEYS, **extra)
     batch = source(encoded([GOOD] * 50), keys=[b'{"id":7}'] * 50)
     columns = decoded_by_columns(connector, plan(tmp_path, SCHEMA), batch)
@@ -131,7 +133,7 @@ _EVENT = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(events=st.lists(_EVENT, min_size=1, max_size=12))
-def test_generated_events(events: list[Any], tmp_path: Path) -> None:
+def test_generated_change_events_are_handled_alike(events: list[Any], tmp_path: Path) -> None:
     """Generated events."""
     batch = source(encoded([GOOD, *events]))
     by_column, by_record = both(config(**ALL, **DEBEZIUM), [plan(tmp_path, SCHEMA)], [batch])
@@ -171,10 +173,10 @@ def enveloped(schema: Any, payload: Any) -> bytes:
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("lacking", [(), ("source",), ("op",), ("after",)], ids=str)
-def test_events_with_schema(
+def test_change_events_with_schemas_are_handled_alike(
     lacking: tuple[str, ...], extra: dict[str, str], tmp_path: Path
 ) -> None:
-    """Enveloped events and keys, odd ones among them, of whole and of lacking schemas."""
+    """Enveloped events and keys, unusual ones among them, with complete and partial schemas."""
     schema = {**EVENT, "fields": [f for f in EVENT["fields"] if f["field"] not in lacking]}
     documents = [d for d in lines() if type(d) is dict]
     values = [enveloped(schema, document) for document in documents]
@@ -195,8 +197,8 @@ def test_events_with_schema(
         assert (len(columns.places), len(columns.unexpected)) == (50, 0)
 
 
-def test_dms_events(tmp_path: Path) -> None:
-    """Changes of DMS, odd ones among them."""
+def test_dms_events_are_handled_alike(tmp_path: Path) -> None:
+    """Unusual ones among them."""
     good = {
         "data": {"id": 1, "name": "ann"},
         "metadata": {"operation": "update", "timestamp": "2023-01-01T00:00:00Z"}

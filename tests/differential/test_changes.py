@@ -102,10 +102,10 @@ def applied(results: Iterable[BatchResult]) -> list[tuple[Any, Any, float]]:
 @pytest.mark.parametrize("reference_only", [False, True])
 @pytest.mark.parametrize("ids", [(1, 2), ()], ids=["id-columns", "message-key"])
 @pytest.mark.parametrize("is_cdc", [True, False], ids=["cdc", "upsert"])
-def test_random_histories(
+def test_row_level_histories_equal_a_replay(
     tmp_path: Path, is_cdc: bool, ids: tuple[int, ...], reference_only: bool
 ) -> None:
-    """For any batches, blocks and steps, the rows left are those that replaying leaves."""
+    """For any batches, blocks and steps."""
     connector = config(**(CDC if is_cdc else UPSERT))
     for seed in range(12):
         lines, live = history(seed, 240, is_cdc=is_cdc)
@@ -131,8 +131,8 @@ def test_random_histories(
             assert rows == result.rows.kept
 
 
-def test_insert_does_not_delete(tmp_path: Path) -> None:
-    """A plain insert writes no delete file; upsert mode does."""
+def test_an_insert_writes_no_delete_file(tmp_path: Path) -> None:
+    """Upsert mode writes one."""
     lines: list[bytes | None] = [b'{"id":1,"amount":1.0,"_cdc":{"op":"I"}}']
     plans = [keyed_plan(tmp_path, 1)]
     by_cdc = run_batches(config(**CDC), plans, [source(lines)])
@@ -146,8 +146,8 @@ def test_insert_does_not_delete(tmp_path: Path) -> None:
     ]
 
 
-def test_deletes_in_the_partition(tmp_path: Path) -> None:
-    """Where the key decides the partition, delete files lie in it and name the key's columns."""
+def test_delete_files_are_in_the_partition_of_the_key(tmp_path: Path) -> None:
+    """If the key decides the partition; they name the key columns."""
     plans = [keyed_plan(tmp_path, 1, 2, spec=BY_REGION, deletes=BY_REGION)]
     lines: list[bytes | None] = [
         b'{"id":1,"region":"eu","amount":1.0}',
@@ -160,7 +160,7 @@ def test_deletes_in_the_partition(tmp_path: Path) -> None:
     assert {f.spec_id for f in deletes} == {BY_REGION.spec_id}
 
 
-def test_key_without_fields(tmp_path: Path) -> None:
+def test_a_tombstone_with_a_plain_key_deletes_by_the_only_key_column(tmp_path: Path) -> None:
     """A tombstone whose key is a plain value deletes by the only key column."""
     plans = [keyed_plan(tmp_path, 1)]
     result = run_batches(config(**UPSERT), plans, [source([None, None], keys=[b"7", None])])
@@ -181,7 +181,7 @@ def test_key_without_fields(tmp_path: Path) -> None:
         ((1,), b"7", b'{"id":"x","amount":1,"_cdc":{"op":"D"}}', "bad_text"),
     ],
 )
-def test_records_without_a_key(
+def test_a_change_without_a_key_is_refused_alone(
     tmp_path: Path, ids: tuple[int, ...], key: bytes, value: bytes | None, code: str
 ) -> None:
     """A change that does not say which row it means is refused, alone among good ones."""
@@ -200,8 +200,8 @@ def test_records_without_a_key(
         assert len(result.dead_letters) == (1 if ids else 2)
 
 
-def test_counts(tmp_path: Path) -> None:
-    """Records that a newer one of their key replaces at once are counted as written."""
+def test_superseded_records_count_as_written(tmp_path: Path) -> None:
+    """A newer record of their key replaces them at once."""
     lines: list[bytes | None] = [
         json.dumps({"id": n % 2, "amount": float(n)}).encode() for n in range(10)
     ]
@@ -220,7 +220,7 @@ def test_counts(tmp_path: Path) -> None:
     ],
 )
 def test_columns_that_cannot_be_keys(names: tuple[str, ...], what: str) -> None:
-    """Id columns that are missing or floating are named, with the key to set."""
+    """Missing or floating-point id columns are named, with the key to set."""
     from connect.records.row_operations import key_columns
 
     with pytest.raises(ConfigError, match=what) as refused:

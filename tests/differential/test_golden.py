@@ -37,8 +37,8 @@ FILES = sorted(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parts[-3]}/{p.stem}")
-def test_recorded_conversions(path: Path, tmp_path: Path) -> None:
-    """Every recorded value is stored or refused alike by both paths, and stored when Java's is."""
+def test_recorded_conversions_are_equal_on_both_paths(path: Path, tmp_path: Path) -> None:
+    """Stored or refused alike, and stored if Java stores it."""
     count = 0
     for case, record in cases(path):
         keys = {

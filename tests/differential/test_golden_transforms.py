@@ -52,8 +52,8 @@ def cases(path: Path) -> Iterator[tuple[ConnectorConfig, list[bytes]]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parts[-3]}/{p.stem}")
-def test_recorded_transformations(path: Path, tmp_path: Path) -> None:
-    """Every recorded record through every recorded configuration: the same rows and refusals."""
+def test_recorded_transformations_are_equal_on_both_paths(path: Path, tmp_path: Path) -> None:
+    """Every recorded record through every recorded configuration."""
     for connector, records in cases(path):
         made: dict[str, Any] = {}
         batch = source([text for text in records for _ in range(2)])

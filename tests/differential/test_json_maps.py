@@ -102,8 +102,8 @@ def value(kind: IcebergType, chance: random.Random) -> Any:
 
 @pytest.mark.parametrize("evolves", ["true", "false"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_random_maps(name: str, evolves: str, tmp_path: Path) -> None:
-    """Objects with other keys in every block, some odd, give the same rows by both paths."""
+def test_random_maps_are_equal_on_both_paths(name: str, evolves: str, tmp_path: Path) -> None:
+    """Objects with different keys in each block, some unusual."""
     chance = random.Random(f"{name} {evolves}")
     connector = config(**ALL, **{"iceberg.tables.evolve-schema-enabled": evolves})
     kind = COLUMNS[name]
@@ -120,8 +120,8 @@ def test_random_maps(name: str, evolves: str, tmp_path: Path) -> None:
         assert by_column == by_record, record
 
 
-def test_maps_go_by_columns(tmp_path: Path) -> None:
-    """Plain maps are decoded by columns, whichever keys and further fields a record has."""
+def test_plain_maps_use_the_column_path(tmp_path: Path) -> None:
+    """With any keys and additional fields."""
     lines = [
         f'{{"c":{{"k{n % 7}":"v","k{n % 5 + 9}":"w"}},"n":{n},"more":{n}}}'.encode()
         for n in range(50)
@@ -131,8 +131,8 @@ def test_maps_go_by_columns(tmp_path: Path) -> None:
     assert found.table["c"][3].as_py() == [("k3", "v"), ("k12", "w")]
 
 
-def test_many_keys_are_left_to_the_reference() -> None:
-    """A map of ever new keys stops being parsed; the other fields of such records are not lost."""
+def test_maps_with_many_keys_use_the_reference_path() -> None:
+    """A map with ever new keys is no longer parsed by columns; no other field is lost."""
     decoder = MapDecoder(
         {"c": pa.map_(pa.string(), pa.string()), "n": pa.int64()}, report_unexpected=False
     )

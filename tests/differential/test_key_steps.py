@@ -125,8 +125,8 @@ SOURCE = '"source":{"db":"d","schema":"s","table":"t"},"id":8,"k":"z"'
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("name", CHAINS)
-def test_keys_as_a_table_shows_them(name: str, kind: str, tmp_path: Path) -> None:
-    """Keys of every kind after steps of keys: the same rows, refusals and requests."""
+def test_keys_of_every_kind_are_equal_on_both_paths(name: str, kind: str, tmp_path: Path) -> None:
+    """After transformations of keys: the same rows, refusals and requests."""
     links = CHAINS[name]
     keys = [*keys_of(kind), *keys_of(kind)[:1] * 9]
     values: list[bytes | None] = [(EVENT % (op, SOURCE)).encode() for op in "cud"]
@@ -146,7 +146,9 @@ def test_keys_as_a_table_shows_them(name: str, kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("name", CHAINS)
-def test_keys_that_no_table_shows(name: str, kind: str, tmp_path: Path) -> None:
+def test_invalid_keys_are_refused_even_if_no_table_uses_them(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     """Where nothing asks for the key, records are refused for it all the same."""
     connector = config(**{**ALL, **KEYS[kind], **chain(*CHAINS[name])})
     keys = [*keys_of(kind), *keys_of(kind)[:1] * 9]
@@ -176,7 +178,9 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
-def test_plain_keys_stay_in_columns(name: str, column: IcebergType | None, tmp_path: Path) -> None:
+def test_common_keys_use_the_column_path_only(
+    name: str, column: IcebergType | None, tmp_path: Path
+) -> None:
     """Common records with common keys leave nothing to the reference.
 
     A key that is no map is no part of a row without schema; where a table has a column for it the
@@ -190,8 +194,8 @@ def test_plain_keys_stay_in_columns(name: str, column: IcebergType | None, tmp_p
     assert (len(found.places), len(found.unexpected)) == (20, 20 if is_left else 0)
 
 
-def test_rows_replaced_by_a_key_made_of_the_value(tmp_path: Path) -> None:
-    """The key columns of a table without any are those of the key that the chain makes."""
+def test_upserts_by_a_key_made_of_the_value_are_equal_on_both_paths(tmp_path: Path) -> None:
+    """The key columns of a table without ids are those of the key that the chain makes."""
     from worker.batch.pipeline_spec import ChangePlan
 
     connector = config(
@@ -268,8 +272,10 @@ def texts(kind: str, documents: list[Any]) -> list[bytes | None]:
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("name", VALUE_CHAINS)
-def test_values(name: str, kind: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Values of every kind: the same rows, refusals and requests."""
+def test_values_of_every_kind_are_equal_on_both_paths(
+    name: str, kind: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """The same rows, refusals and requests."""
     converters = dict(VALUES[kind])
     if kind != "json" and "value.converter" in converters:
         converters["value.converter.schemas.enable"] = None  # type: ignore[assignment]
@@ -287,8 +293,8 @@ def test_values(name: str, kind: str, extra: dict[str, str], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["text", "bytes", "json"])
-def test_whole_values_stay_in_columns(kind: str, tmp_path: Path) -> None:
-    """Texts and bytes that become a field leave nothing to the reference."""
+def test_whole_values_use_the_column_path_only(kind: str, tmp_path: Path) -> None:
+    """Texts and bytes that become a field."""
     converters = {**VALUES[kind], "value.converter.schemas.enable": None}
     if kind == "json":
         converters = VALUES[kind]
@@ -311,7 +317,7 @@ _MAPS = st.dictionaries(_NAMES, _LEAVES | st.dictionaries(_NAMES, _LEAVES, max_s
     keys=st.lists(_MAPS | _LEAVES, min_size=1, max_size=12),
     column=st.sampled_from([None, *KEY_KINDS.values()]),
 )
-def test_generated_chains(
+def test_generated_chains_of_key_steps_are_equal_on_both_paths(
     links: list[dict[str, str]], keys: list[Any], column: IcebergType | None, tmp_path: Path
 ) -> None:
     """Chains of steps of keys over generated keys."""

@@ -73,8 +73,8 @@ def read_in_place(taker: ScannedJson, lines: Sequence[bytes], name: str = "p") -
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_what_is_read_in_place(extra: dict[str, str]) -> None:
-    """Objects with no escapes but quotes are, nulls and missing texts with them; nothing else."""
+def test_objects_without_other_escapes_are_read_in_place(extra: dict[str, str]) -> None:
+    """Only quotes are escaped; also nulls and missing texts."""
     for lines, expected in ((TAKEN, 1), (LEFT, 0)):
         for line in lines:
             taker = decoder([PARSE], TABLE, **extra)
@@ -83,8 +83,8 @@ def test_what_is_read_in_place(extra: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_all_kinds_of_texts(extra: dict[str, str], tmp_path: Path) -> None:
-    """Records read in place and others give the same rows, letters and requests."""
+def test_texts_of_every_kind_are_equal_on_both_paths(extra: dict[str, str], tmp_path: Path) -> None:
+    """Read in place or not: the same rows, dead letters and requests."""
     connector = config(**ALL, **extra, **chain(PARSE))
     for odd in ([*TAKEN, *LEFT], [b'{"p":"\xff{}"}', *TAKEN], [b'{"p":"{\t}"}', *LEFT[:9]]):
         lines = [line for pair in zip(USUAL * 3, odd, strict=False) for line in pair]
@@ -106,8 +106,10 @@ MORE = [
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_names_of_no_column(extra: dict[str, str], tmp_path: Path) -> None:
-    """Names not seen before, in few and in all records, of the text and of the record."""
+def test_names_without_a_column_are_equal_on_both_paths(
+    extra: dict[str, str], tmp_path: Path
+) -> None:
+    """In few and in all records, of the text and of the record."""
     connector = config(**ALL, **extra, **chain(PARSE))
     for lines in (MORE * 9, USUAL + MORE, *([*USUAL[:20], line, line] for line in MORE)):
         by_column, by_record = both(connector, [plan(tmp_path, TABLE)], [source(lines)])
@@ -116,7 +118,7 @@ def test_names_of_no_column(extra: dict[str, str], tmp_path: Path) -> None:
         assert by_column["schemas"] == by_record["schemas"]
 
 
-def test_long_blocks() -> None:
+def test_an_escape_is_found_at_any_position_of_a_block() -> None:
     """An escape is seen wherever it stands in a block, also if the block is read in pieces."""
     left = rb'{"p":"{\"b\":\"%b\\n\"}"}'
     for size in (2**17 - 26, 2**17 - 12, 2**17):
@@ -168,8 +170,8 @@ def chained(index: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_chains(name: str, tmp_path: Path) -> None:
-    """A text is read in place only if nothing else reads it; the result is the same."""
+def test_a_text_is_read_in_place_only_for_a_single_reader(name: str, tmp_path: Path) -> None:
+    """The result is the same."""
     links, schema, expected = CHAINS[name]
     connector = config(**ALL, **chain(*links))
     steps = steps_for(connector)
@@ -189,7 +191,7 @@ def test_chains(name: str, tmp_path: Path) -> None:
         assert by_column == by_record
 
 
-def test_a_predicate_keeps_texts_as_they_are() -> None:
+def test_texts_that_a_predicate_excludes_are_unchanged() -> None:
     """Where a predicate decides which records are parsed the others' texts are wanted."""
     keys = {
         **chain({**PARSE, "predicate": "t"}),
@@ -209,7 +211,7 @@ def test_a_predicate_keeps_texts_as_they_are() -> None:
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (",", ": ")])
 @pytest.mark.parametrize("around", [(",", ":"), (", ", ": ")])
-def test_white_space_is_learned_of_both(
+def test_white_space_of_text_and_record_may_differ(
     separators: tuple[str, str], around: tuple[str, str]
 ) -> None:
     """A text may be written with other gaps than the record around it."""
@@ -227,8 +229,8 @@ def test_white_space_is_learned_of_both(
     assert found.seen.has_null
 
 
-def test_other_types_are_learned() -> None:
-    """A text with numbers where the column suggests texts is read in place from the second on."""
+def test_texts_with_other_types_are_read_in_place_from_the_second_on() -> None:
+    """For example numbers where the column is a text."""
     lines = [rb'{"id":1,"p":"{\"at\":%d,\"n\":1}"}' % i for i in range(50)]
     values = pa.array(lines, pa.binary())
     links = [PARSE]
@@ -247,7 +249,7 @@ def test_other_types_are_learned() -> None:
     assert second.table["p"].to_pylist()[3]["at"] == 3
 
 
-def test_few_odd_texts_do_not_decide_for_the_others() -> None:
+def test_unusual_texts_of_a_block_do_not_change_other_rows() -> None:
     """What the odd rows of a block taught the texts' own decoder does not change the others'."""
     odd = [rb'{"id":1,"p":"{\"n\":\"text\"}"}'] * 9
     connector = config(**chain(PARSE))
@@ -295,8 +297,8 @@ def damaged(line: str, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_generated_texts(seed: int, tmp_path: Path) -> None:
-    """Generated records, whole and damaged, give by columns what they give one by one."""
+def test_generated_texts_are_equal_on_both_paths(seed: int, tmp_path: Path) -> None:
+    """Intact and damaged records."""
     chance = random.Random(seed)
     lines = [generated(chance) for _ in range(400)]
     share = (0, 0.02, 0.1, 0.3)[seed % 4]

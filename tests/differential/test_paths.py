@@ -50,14 +50,14 @@ def differences(kind: str, values: Sequence[str], folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_value_in_every_column(kind: str, tmp_path: Path) -> None:
-    """Every odd value, among plain ones, is stored or refused alike by both paths."""
+def test_every_value_is_equal_on_both_paths_in_every_column(kind: str, tmp_path: Path) -> None:
+    """Each unusual value among plain ones."""
     assert not differences(kind, VALUES, tmp_path)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_consistent_columns(kind: str, tmp_path: Path) -> None:
-    """A column that holds one odd value over and over is learned, and still means the same."""
+def test_a_column_with_one_repeated_value_is_equal_on_both_paths(kind: str, tmp_path: Path) -> None:
+    """The learned form does not change the result."""
     connector, plans = config(**ALL), [plan(tmp_path, schema_of(kind))]
     for value in VALUES:
         lines = [f'{{"c":{value},"n":{i}}}'.encode() for i in range(3)]
@@ -67,8 +67,10 @@ def test_consistent_columns(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["long", "string", "struct"])
 @pytest.mark.parametrize("extra", [{}, {"iceberg.tables.evolve-schema-enabled": "true"}])
-def test_every_record(kind: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Every odd record, alone and in a crowd, is stored or refused alike."""
+def test_every_record_is_equal_on_both_paths(
+    kind: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """Alone and among others."""
     connector, plans = config(**ALL, **extra), [plan(tmp_path, schema_of(kind))]
     for record in RECORDS:
         by_column, by_record = both(connector, plans, [source([record])])
@@ -77,7 +79,7 @@ def test_every_record(kind: str, extra: dict[str, str], tmp_path: Path) -> None:
     assert by_column == by_record
 
 
-def test_documents_are_not_mixed_up(tmp_path: Path) -> None:
+def test_documents_of_neighbouring_records_are_not_joined(tmp_path: Path) -> None:
     """Records that would make up each other's documents are not taken for them."""
     connector, plans = config(**ALL), [plan(tmp_path, schema_of("long"))]
     pieces = [b'{"c":1}{"c":2}', b'{"c":3}\x00{"c":4}', b'{"c":"}', b'{","n":1}', b"{}", b"{}{}"]
@@ -87,8 +89,8 @@ def test_documents_are_not_mixed_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_required_columns(kind: str, tmp_path: Path) -> None:
-    """Null or nothing in a required column is refused by both paths, by its name."""
+def test_null_in_a_required_column_is_refused_on_both_paths(kind: str, tmp_path: Path) -> None:
+    """Or a missing value; the error names the column."""
     connector, plans = config(**ALL), [plan(tmp_path, schema_of(kind, required=True))]
     lines = [b"{}", b'{"c":null}', f'{{"c":{PLAIN[kind]}}}'.encode(), b'{"n":1}']
     by_column, by_record = both(connector, plans, [source(lines)])
@@ -162,14 +164,14 @@ def batches(draw: st.DrawFn) -> tuple[Schema, list[bytes | None]]:
     max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 @given(batches(), st.sampled_from(["all", "none"]), st.booleans(), st.integers(1, 40))
-def test_generated_batches(
+def test_generated_batches_are_equal_on_both_paths(
     tmp_path_factory: pytest.TempPathFactory,
     batch: tuple[Schema, list[bytes | None]],
     tolerance: str,
     evolve: bool,
     block_rows: int,
 ) -> None:
-    """Any batch gives the same rows, refusals and requests through both paths."""
+    """The same rows, refusals and requests."""
     schema, lines = batch
     connector = config(
         **{
@@ -205,7 +207,7 @@ _PLANTED = {
 
 @pytest.mark.parametrize("bug", _PLANTED)
 def test_planted_bugs_are_found(bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forgotten check in the column path is found by the values of this suite."""
+    """Each check that is removed from the column path is detected by these values."""
     kind, module, name, planted = _PLANTED[bug]
     connector, plans = config(**ALL), [plan(tmp_path, schema_of(kind))]
     monkeypatch.setattr(module, name, planted)
@@ -258,8 +260,8 @@ ROUTE_CONFIGS: dict[str, dict[str, str | None]] = {
 
 @pytest.mark.parametrize("unmatched", ["drop", "dead-letter", "fail"])
 @pytest.mark.parametrize("name", ROUTE_CONFIGS)
-def test_routing(name: str, unmatched: str, tmp_path: Path) -> None:
-    """Records reach the same tables on both paths, for any value of the route field.
+def test_records_are_routed_alike_on_both_paths(name: str, unmatched: str, tmp_path: Path) -> None:
+    """For any value of the route field.
 
     The tables disagree about the types of two fields.
     """

@@ -124,10 +124,10 @@ def reordered(data: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_messages(
+def test_random_messages_are_equal_on_both_paths(
     seed: int, server: SchemaRegistryServer, wide: Any, tmp_path: Path
 ) -> None:
-    """Random messages, some of them broken: same rows and refusals by both paths."""
+    """Some of them broken: the same rows and refusals."""
     chance = random.Random(seed)
     options = {
         "flatten.unions": chance.choice(["true", "false"]),
@@ -178,7 +178,9 @@ def test_random_messages(
         assert by_column == by_record
 
 
-def test_texts_before_absent_fields(server: SchemaRegistryServer, tmp_path: Path) -> None:
+def test_a_text_before_absent_fields_has_the_right_end(
+    server: SchemaRegistryServer, tmp_path: Path
+) -> None:
     """A text that every record has ends where it ends, whichever fields follow it."""
     text = 'syntax = "proto3"; message M { string s = 1; bool b = 2; bytes o = 3; int32 n = 4; }'
     schema_id = server.register("texts", text, "PROTOBUF")

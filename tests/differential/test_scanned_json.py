@@ -148,8 +148,10 @@ def read(value: Any, kind: pa.DataType) -> Any:
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("fields", [FIELDS, MAPS])
-def test_scanned_values(fields: dict[str, pa.DataType], seed: int) -> None:
-    """Every scanned row of random documents has the values that Python's parser finds in it."""
+def test_scanned_values_equal_those_of_pythons_parser(
+    fields: dict[str, pa.DataType], seed: int
+) -> None:
+    """For every scanned row of random documents."""
     lines = texts(fields, 400, seed, more=seed % 3)
     values = pa.array([line.encode() for line in lines], pa.binary())
     scanned = next(iter(json_decoder(fields, report_unexpected=False).decode(values)))
@@ -160,8 +162,8 @@ def test_scanned_values(fields: dict[str, pa.DataType], seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_one_producer_are_scanned(seed: int) -> None:
-    """Documents in one order, compact or with spaces, are scanned; those with a backslash not."""
+def test_documents_with_one_field_order_are_scanned(seed: int) -> None:
+    """Compact or with spaces; not those with a backslash."""
     lines = texts(FIELDS, 400, seed)
     values = pa.array([line.encode() for line in lines], pa.binary())
     first = next(iter(json_decoder(FIELDS, report_unexpected=False).decode(values)))
@@ -169,8 +171,8 @@ def test_rows_of_one_producer_are_scanned(seed: int) -> None:
     assert by_row(first, len(lines)).keys() == expected
 
 
-def test_odd_documents() -> None:
-    """Documents that are no JSON, or other JSON than asked for, are never scanned wrongly."""
+def test_unusual_documents_are_not_scanned_wrongly() -> None:
+    """Invalid JSON, or other JSON than expected."""
     plain = [json.dumps({"id": n, "é": "x", "ok": True}, ensure_ascii=False) for n in range(40)]
     plain = [line.replace(" ", "") for line in plain]
     for odd in ODD:
@@ -184,7 +186,7 @@ def test_odd_documents() -> None:
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (",", ": ")])
-def test_white_space_is_learned_inside_of_the_only_field(separators: tuple[str, str]) -> None:
+def test_documents_with_one_object_field_are_scanned(separators: tuple[str, str]) -> None:
     """Documents of one object are scanned, which tells the names and nulls they hold."""
     rows = [{"at": {"x": i, "y": None if i == 7 else 1.5, "passed": "z"}} for i in range(50)]
     lines = [json.dumps(row, separators=separators).encode() for row in rows]

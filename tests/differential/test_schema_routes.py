@@ -138,10 +138,10 @@ def registry(server: SchemaRegistryServer, name: str) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("form", [avro, protobuf, json_schema, envelopes])
-def test_records_go_where_their_schema_says(
+def test_routes_by_schema_are_equal_on_both_paths(
     form: Any, chain: str, server: SchemaRegistryServer, tmp_path: Path
 ) -> None:
-    """By columns where no transformation touches the value, else record by record; alike."""
+    """By columns if no transformation changes the value, else record by record."""
     keys, encode = form(server)
     template = {"iceberg.tables": None, "iceberg.tables.name-template": "lake.${schema}"}
     connector = config(**ALL, **template, **keys, **CHAINS[chain])
@@ -161,8 +161,8 @@ def test_records_go_where_their_schema_says(
     assert by_column["tables"] == asked
 
 
-def test_values_without_a_schema_find_no_table(tmp_path: Path) -> None:
-    """Plain JSON has none: every record is refused by both paths, none goes astray."""
+def test_values_without_a_schema_have_no_table(tmp_path: Path) -> None:
+    """Plain JSON: both paths refuse every record."""
     template = {"iceberg.tables": None, "iceberg.tables.name-template": "lake.${schema}"}
     tables = [plan(tmp_path, TABLE, name="lake.app_bought")]
     batch = source([b'{"id":1,"schema":"app.Bought"}', b'{"id":2}'])
@@ -172,7 +172,7 @@ def test_values_without_a_schema_find_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("chain", "count"), [("none", 60), ("topic", 60), ("columns", 0)])
-def test_which_chains_keep_columns(
+def test_a_step_that_may_change_schemas_uses_the_reference_path(
     chain: str, count: int, server: SchemaRegistryServer, tmp_path: Path
 ) -> None:
     """A step that may give values another schema takes the records one by one."""

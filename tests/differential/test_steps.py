@@ -75,8 +75,8 @@ def odd_times() -> list[str]:
 
 
 @pytest.mark.parametrize("target", ["string", "unix", "Date", "Time", "Timestamp"])
-def test_timestamp_converter(target: str, tmp_path: Path) -> None:
-    """Odd texts and numbers between every form and unit; into columns of several types."""
+def test_timestamp_converter_is_equal_on_both_paths(target: str, tmp_path: Path) -> None:
+    """Unusual texts and numbers between every form and unit, into several column types."""
     odd = odd_times()
     units = ["milliseconds", "seconds", "microseconds", "nanoseconds"]
     for place, (pattern, good) in enumerate(PATTERNS.items()):
@@ -94,8 +94,10 @@ def test_timestamp_converter(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["string", "unix", "Date", "Time", "Timestamp"])
-def test_timestamp_converter_of_schemas(target: str, tmp_path: Path) -> None:
-    """Every form that a schema tells, into every other."""
+def test_timestamp_converter_with_schemas_is_equal_on_both_paths(
+    target: str, tmp_path: Path
+) -> None:
+    """Every form that a schema has, into every other."""
     connect = "org.apache.kafka.connect.data."
     forms: list[tuple[dict[str, Any], list[Any]]] = [
         ({"type": "int32", "name": connect + "Date"}, [0, -1, 19_000, 2**31 - 1]),
@@ -126,8 +128,8 @@ def test_timestamp_converter_of_schemas(target: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
 @pytest.mark.parametrize("form", ["iso8601", "epoch", *list(PATTERNS)[:5]])
-def test_parse_timestamp(form: str, zone: str, tmp_path: Path) -> None:
-    """Odd texts and numbers, at the top and below, with and without a zone."""
+def test_parse_timestamp_is_equal_on_both_paths(form: str, zone: str, tmp_path: Path) -> None:
+    """Unusual texts and numbers, at the top level and nested, with and without a zone."""
     texts = [
         "2024-03-31 02:30:00",
         "2024-10-27 02:30:00",
@@ -163,8 +165,8 @@ NESTED = [
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_flatten(extra: dict[str, str], tmp_path: Path) -> None:
-    """All ways to write a flat name, alone, together, and null under one of them."""
+def test_flatten_is_equal_on_both_paths(extra: dict[str, str], tmp_path: Path) -> None:
+    """Every source of a flat name, alone and combined, with nulls."""
     connector = config(**ALL, **extra, **chain(value("Flatten", delimiter="_")))
     some = NESTED[1:2] * 20
     for lines in (NESTED, [one for one in NESTED for _ in range(3)][::-1], some, some * 4 + NESTED):
@@ -213,8 +215,8 @@ LISTS = [
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("name", EXPLODES)
-def test_explode(name: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Lists of scalars and structs, empty and odd ones; a record's rows are written or refused."""
+def test_explode_is_equal_on_both_paths(name: str, extra: dict[str, str], tmp_path: Path) -> None:
+    """Lists of scalars and structs, empty and unusual ones."""
     connector = config(**ALL, **extra, **chain(EXPLODES[name]))
     for lines in (LISTS, [one for one in LISTS for _ in range(4)][::-1]):
         batches = [source([line.encode() for line in lines])]
@@ -224,8 +226,8 @@ def test_explode(name: str, extra: dict[str, str], tmp_path: Path) -> None:
         assert by_column["schemas"] == by_record["schemas"]
 
 
-def test_explode_in_chains(tmp_path: Path) -> None:
-    """Rows of a record are filtered, cast, routed and exploded again after they were made."""
+def test_explode_in_chains_is_equal_on_both_paths(tmp_path: Path) -> None:
+    """Its rows are filtered, cast, routed and exploded again."""
     links = (EXPLODES["spread"], value("Cast", spec="id:string,n:int32"), EXPLODES["scalars"])
     connector = config(**ALL, **chain(*links, value("InsertField", offset_field="n")))
     lines = [
@@ -237,7 +239,7 @@ def test_explode_in_chains(tmp_path: Path) -> None:
     assert by_column == by_record
 
 
-def test_rows_of_a_record_stand_in_the_order_of_its_elements(tmp_path: Path) -> None:
+def test_exploded_rows_keep_the_order_of_the_elements(tmp_path: Path) -> None:
     """Elements become rows in their order, whole records one after the other."""
     connector = config(**chain(EXPLODES["scalars"]))
     batch = source([b'{"id":%d,"l":[3,1,2]}' % i for i in range(3)])
@@ -255,8 +257,10 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("target", ["", "q", "q.p"])
-def test_parse_json(target: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Texts of objects, of other values and of none, in place and in another field."""
+def test_parse_json_is_equal_on_both_paths(
+    target: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """Texts of objects, other values and none, in place and in another field."""
     connector = config(**ALL, **extra, **chain(own("ParseJson", field="p", target=target)))
     lines: list[dict[str, Any]] = [{"id": i, "p": text} for i, text in enumerate(DOCUMENTS)]
     lines += [{"p": None, "q": {"n": 1}}, {"q": {"b": "x"}}, {"p": 5}, {"p": '{"n":1}', "q": 5}]
@@ -307,7 +311,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_jmespath(name: str, tmp_path: Path) -> None:
+def test_jmespath_is_equal_on_both_paths(name: str, tmp_path: Path) -> None:
     """Expressions over values of every kind."""
     connector = config(**ALL, **chain(EXPRESSIONS[name]))
     assert steps_for(connector) is not None
@@ -317,8 +321,8 @@ def test_jmespath(name: str, tmp_path: Path) -> None:
         assert by_column == by_record
 
 
-def test_the_whole_origin_is_no_field(tmp_path: Path) -> None:
-    """The bare name kafka is the record's origin, not a field of that name."""
+def test_the_bare_name_kafka_is_the_origin_of_the_record(tmp_path: Path) -> None:
+    """It is not a field of that name."""
     connector = config(**ALL, **chain(own("Jmespath", fields_f="kafka", where="kafka")))
     batch = source([b'{"id":1}', b'{"kafka":{"n":5},"id":2}'] * 5)
     by_column, by_record = both(connector, [plan(tmp_path, SOUGHT)], [batch])
@@ -346,7 +350,7 @@ PLAIN: dict[str, tuple[dict[str, str], Schema, str]] = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_records_stay_in_columns(name: str, tmp_path: Path) -> None:
+def test_common_records_use_the_column_path_only(name: str, tmp_path: Path) -> None:
     """Common records leave nothing to the reference."""
     link, schema, record = PLAIN[name]
     batch = source([record.encode()] * 50)
@@ -376,8 +380,10 @@ _LINKS = {
     names=st.lists(st.sampled_from(sorted(_LINKS)), min_size=1, max_size=3),
     documents=st.lists(st.dictionaries(_NAMES, _VALUES, max_size=4), min_size=1, max_size=12),
 )
-def test_generated_chains(names: list[str], documents: list[Any], tmp_path: Path) -> None:
-    """Chains of nesting steps over generated records."""
+def test_generated_chains_are_equal_on_both_paths(
+    names: list[str], documents: list[Any], tmp_path: Path
+) -> None:
+    """Nesting transformations over generated records."""
     connector = config(**ALL, **chain(*(_LINKS[name] for name in names)))
     batch = source([json.dumps(document).encode() for document in documents])
     columns = {f.name: f.field_type for f in (*EXPLODED.fields, *FLAT.fields)}

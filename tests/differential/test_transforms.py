@@ -117,15 +117,17 @@ def records(fields: str, values: list[str]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_chains_have_steps(name: str) -> None:
-    """These chains do go by columns; otherwise the comparison would be of one path with itself."""
+def test_the_chains_use_the_column_path(name: str) -> None:
+    """Otherwise a path would be compared with itself."""
     assert steps_for(config(**CHAINS[name])) is not None
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("name", CHAINS)
-def test_every_value_in_every_field(name: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Odd values in a crowd of plain ones become the same rows, refusals and requests."""
+def test_every_value_in_every_field_is_equal_on_both_paths(
+    name: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """Unusual values among plain ones: the same rows, refusals and requests."""
     connector, plans = config(**ALL, **CHAINS[name], **extra), [plan(tmp_path, SCHEMA)]
     odd = [*NUMBERS[::4], *(f'"{text}"' for text in TEXTS[::5]), *OTHERS[::3]]
     plain = ['{"a":1,"b":"x","c":1.5,"x":{"a":5,"b":"z","y":{"a":6}},"y":3}'] * 6
@@ -144,8 +146,10 @@ def test_every_value_in_every_field(name: str, extra: dict[str, str], tmp_path: 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("name", PLAIN)
-def test_plain_records_stay_in_columns(name: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """A common chain over common records leaves nothing to the reference, and means the same."""
+def test_common_records_use_the_column_path_only(
+    name: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """And the result is that of the reference path."""
     keys, record = PLAIN[name]
     connector, tables = config(**keys, **extra), [plan(tmp_path, SCHEMA)]
     batch = source([record.encode()] * 100)
@@ -169,8 +173,10 @@ DOCUMENTS = st.dictionaries(st.sampled_from("abcdefgtixy"), VALUES, max_size=5)
     names=st.lists(st.sampled_from(sorted(CHAINS)), min_size=1, max_size=3),
     documents=st.lists(DOCUMENTS, min_size=1, max_size=20),
 )
-def test_generated_chains(names: list[str], documents: list[Any], tmp_path: Path) -> None:
-    """Chains of chains over generated records, on two topics."""
+def test_generated_chains_are_equal_on_both_paths(
+    names: list[str], documents: list[Any], tmp_path: Path
+) -> None:
+    """Over generated records, with two topics."""
     links: list[dict[str, str]] = []
     for name in names:
         keys = CHAINS[name]
@@ -185,8 +191,8 @@ def test_generated_chains(names: list[str], documents: list[Any], tmp_path: Path
     assert by_column == by_record
 
 
-def test_records_without_timestamp(tmp_path: Path) -> None:
-    """A field for a time that a record does not have is not inserted, so its own value stays."""
+def test_a_missing_timestamp_is_not_inserted(tmp_path: Path) -> None:
+    """The field keeps its own value."""
     keys = chain(value("InsertField", timestamp_field="a"))
     batch = source([b'{"a":1}', b'{"a":2}'])
     stamps = pa.array([-1000, 5_000_000], pa.timestamp("us", "UTC"))
@@ -199,8 +205,8 @@ def test_records_without_timestamp(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("white", [True, False])
 @pytest.mark.parametrize("name", ["b", "\u00e9", "a/b", 'q"'])
-def test_a_field_renamed_onto_one_that_is_there(name: str, white: bool, tmp_path: Path) -> None:
-    """Which of two wins depends on their order, however the name is written; null counts."""
+def test_a_field_renamed_to_an_existing_name(name: str, white: bool, tmp_path: Path) -> None:
+    """Their order decides, for any spelling of the name; null counts."""
     connector = config(**ALL, **chain(value("ReplaceField", renames=f"x:{name}")))
     schema = Schema(NestedField(1, name, LongType(), required=False))
     documents = [{"x": 1}, {"x": 1, name: 2}, {name: 2, "x": 1}, {name: None, "x": 1}, {name: 5}]

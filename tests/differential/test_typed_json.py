@@ -90,8 +90,8 @@ GOOD = {"string": '"x"', "required": '"x"', "boolean": "true", "bytes": '"AQ=="'
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_envelopes(name: str, tmp_path: Path) -> None:
-    """Every odd value in a field of every schema type, and odd envelopes around them."""
+def test_envelopes_are_equal_on_both_paths(name: str, tmp_path: Path) -> None:
+    """Every unusual value in a field of every schema type, and unusual envelopes."""
     schema = envelope(FIELDS[name])
     head = b'{"schema":' + json.dumps(schema).encode() + b',"payload":'
     records = [head + line + b"}" for line in lines(GOOD.get(name, "1"))]
@@ -103,8 +103,8 @@ def test_envelopes(name: str, tmp_path: Path) -> None:
     assert by_column == by_record
 
 
-def test_several_schemas(tmp_path: Path) -> None:
-    """Envelopes of different schemas in one batch, with schema evolution."""
+def test_several_schemas_in_one_batch_are_equal_on_both_paths(tmp_path: Path) -> None:
+    """With schema evolution."""
     records = []
     for i in range(60):
         schema = envelope(FIELDS["int64" if i % 2 else "int32"])
@@ -118,8 +118,8 @@ def test_several_schemas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["integer", "number", "string", "boolean"])
-def test_json_schema(kind: str, tmp_path: Path) -> None:
-    """Every odd value in a property of every type, and odd documents."""
+def test_json_schema_is_equal_on_both_paths(kind: str, tmp_path: Path) -> None:
+    """Every unusual value in a property of every type, and unusual documents."""
     properties = {"c": {"type": [kind, "null"]}, "n": {"type": ["integer", "null"]}}
     file = tmp_path / "s.json"
     file.write_text(json.dumps({"type": "object", "properties": properties}))
@@ -149,8 +149,10 @@ TEXTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_structs_as_texts_have_their_defaults(name: str, tmp_path: Path) -> None:
-    """A null inside of a struct is its schema's default in a text column, by both paths."""
+def test_structs_in_text_columns_have_the_defaults_of_their_schema(
+    name: str, tmp_path: Path
+) -> None:
+    """For a null inside the struct, on both paths."""
     field, given = TEXTS[name]
     inner = {"type": "struct", "optional": True, "fields": [{"field": "a", **field}]}
     table = Schema(

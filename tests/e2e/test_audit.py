@@ -73,8 +73,8 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[Audited]:
     running.delete(name)
 
 
-def test_a_sound_history_adds_up(audited: Audited) -> None:
-    """Asked of the node and of broker and catalog: every record is accounted for."""
+def test_an_audit_of_an_intact_history_passes(audited: Audited) -> None:
+    """By the node, and directly by broker and catalog: every record is accounted for."""
     status, found = audited.audit()
     assert (status, found["sound"], found["mismatches"]) == (0, True, [])
     assert [s["read"] for s in found["sources"]] == [13, 10]
@@ -114,10 +114,10 @@ def roll_back(table: Table) -> None:
     ("tamper", "code"),
     [(list_a_file_twice, "file_twice"), (roll_back, "announcement_lost")],
 )
-def test_a_tampered_history_is_named(
+def test_an_audit_names_the_first_mismatch(
     audited: Audited, tamper: Callable[[Table], None], code: str
 ) -> None:
-    """The exit status is 1, and the first mismatch names the place."""
+    """The exit status is 1."""
     tamper(audited.table)
     status, found = audited.audit()
     assert (status, found["sound"]) == (1, False)
@@ -130,7 +130,7 @@ def test_a_tampered_history_is_named(
 
 
 def test_deleted_rows_are_named(audited: Audited) -> None:
-    """Others may delete rows: it is said who did and how many, and is a mismatch if asked for."""
+    """Other writers may delete rows: they are named with the count; optionally a mismatch."""
     delete_rows(audited.table)
     status, found = audited.audit()
     assert (status, found["changed_by_others"]) == (0, True)

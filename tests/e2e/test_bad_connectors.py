@@ -58,7 +58,7 @@ VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
 def test_wrong_settings_are_refused_at_their_key(
     running: RunningStack, settings: dict[str, str | None], key: str, message: str
 ) -> None:
-    """Validate shows the error at its key; creating answers 400 with the same message."""
+    """Validate reports the error at its key; a create answers 400 with the same message."""
     name = unique_name("wrong")
     given: dict[str, Any] = {
         "name": name,
@@ -90,10 +90,10 @@ def test_wrong_settings_are_refused_at_their_key(
         ),
     ],
 )
-def test_what_only_a_run_shows_is_in_the_trace(
+def test_errors_that_only_a_run_detects_are_in_the_trace(
     running: RunningStack, settings: dict[str, str], texts: tuple[str, ...]
 ) -> None:
-    """Connector or task is FAILED; the trace's first line names what is wrong."""
+    """Connector or task is FAILED; the first line names the cause."""
     closed = str(free_port())
     topic = running.topic("t")
     running.produce(topic, {"id": 1})
@@ -108,7 +108,7 @@ def test_what_only_a_run_shows_is_in_the_trace(
 
 
 def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None:
-    """The connector is FAILED with topic and reason; it runs once the cause is gone."""
+    """The connector is FAILED with topic and reason; it runs when the cause is fixed."""
     name = unique_name("fails")
     taken = running.topic("control_refused")
     config = running.connector(topics=running.topic("t"), iceberg__tables="db.t")

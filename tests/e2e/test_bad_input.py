@@ -91,10 +91,10 @@ def old_java(folder: Path) -> Path:
         (("control", "nope"), "No such command 'nope'"),
     ],
 )
-def test_wrong_arguments_name_the_argument(
+def test_a_wrong_argument_is_named(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    """The exit status is 2; stderr shows the usage and the wrong argument."""
+    """The exit status is 2; stderr shows the usage and the argument."""
     done = icefloe(tmp_path, *arguments)
     assert done.returncode == 2
     assert message in done.stderr
@@ -105,15 +105,15 @@ def test_wrong_arguments_name_the_argument(
 # ------------------------------------------------------------------ the node's start
 
 
-def test_a_properties_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Its path, and that a file that exists is wanted; a folder is no file either."""
+def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
+    """A folder is no file either."""
     output = complaint(icefloe(tmp_path, "node", "--properties", "gone.properties"))
     assert "gone.properties: No such file or directory; name a file that exists" in output
     assert "Is a directory" in complaint(icefloe(tmp_path, "node", "--properties", "."))
 
 
 def test_a_malformed_properties_file_is_named_with_its_line(tmp_path: Path) -> None:
-    """A lone backslash, as of a Windows path: file, line and how to write it."""
+    """A single backslash, as in a Windows path: file, line and the correct form."""
     file = tmp_path / "node.properties"
     file.write_text("group.id=g\nicefloe.state.dir=C:\\users\\x\n")
     output = complaint(icefloe(tmp_path, "node", "--properties", str(file)))
@@ -122,7 +122,7 @@ def test_a_malformed_properties_file_is_named_with_its_line(tmp_path: Path) -> N
 
 
 def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
-    """Every error in the one line; an unknown key with the nearest known one."""
+    """Every error is in one line; an unknown key has the nearest known one."""
     file = properties(tmp_path, icefloe__sttate__dir="x", icefloe__drain__grace__ms="soon")
     text = Path(file).read_text().replace("group.id=g\n", "")
     Path(file).write_text(text)
@@ -133,7 +133,7 @@ def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
 
 
 def test_a_node_address_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
-    """The listener, and that another can be chosen."""
+    """The listener, and the remedy."""
     file = properties(tmp_path, listeners=f"http://127.0.0.1:{taken_port}")
     output = complaint(icefloe(tmp_path, "node", "--properties", file))
     assert f"cannot listen at http://127.0.0.1:{taken_port}: Address already in use" in output
@@ -141,7 +141,7 @@ def test_a_node_address_in_use_is_named(tmp_path: Path, taken_port: int) -> None
 
 
 def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
-    """The part, the port, and that another can be chosen."""
+    """The part, the port, and the remedy."""
     free = {"--rest-port": "0", "--broker-port": "0"}
     for option, part in (("--rest-port", "REST API"), ("--broker-port", "embedded broker")):
         chosen = {**free, option: str(taken_port)}
@@ -152,7 +152,7 @@ def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> No
 
 
 def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """For node, stack and demo alike; a file in the folder's place is no folder."""
+    """For node, stack and demo; also a file in the place of the folder."""
     (tmp_path / "file").touch()
     file = properties(tmp_path, icefloe__state__dir=str(tmp_path / "file" / "state"))
     for command in (
@@ -167,7 +167,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["node", "up", "demo"])
 def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
-    """The error names the place searched, the version found and what to install."""
+    """The error has the path searched, the version found and what to install."""
     advice = "install a Java 17 or newer runtime and set JAVA_HOME or put it on PATH"
     arguments = {
         "node": ("node", "--properties", properties(tmp_path)),
@@ -185,8 +185,8 @@ def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
     assert f"Java was not found: {advice}" in output
 
 
-def test_a_node_without_broker_says_which_it_waits_for(tmp_path: Path) -> None:
-    """It answers 503 with the address, keeps its folder, and ends on SIGTERM."""
+def test_a_node_without_a_broker_names_its_address(tmp_path: Path) -> None:
+    """It answers 503, keeps its folder, and ends on SIGTERM."""
     port = free_port()
     file = properties(tmp_path, listeners=f"http://127.0.0.1:{port}", icefloe__drain__grace__ms="1")
     where = "it waits for the broker at 127.0.0.1:1 (bootstrap.servers)"

@@ -33,7 +33,7 @@ DEAD_LETTERS = {
 def test_a_bad_record_fails_the_task_and_is_named(
     running: RunningStack, value: Any, texts: tuple[str, ...]
 ) -> None:
-    """Topic, partition, offset and column are in the trace's first line; its content is nowhere."""
+    """The trace has topic, partition, offset and column, and no content."""
     name = unique_name("refuses")
     topic = running.topic("bad", partitions=2)
     running.produce(topic, {"id": 1, "name": "x"}, {"id": 2, "name": "y"}, partition=1)
@@ -56,7 +56,7 @@ def test_a_bad_record_fails_the_task_and_is_named(
 def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     running: RunningStack,
 ) -> None:
-    """Bytes as they were, Connect's headers behind; the good ones are rows; the counts agree."""
+    """Unchanged bytes, then Connect's headers; other records are rows; the counts agree."""
     name = unique_name("tolerates")
     topic, dead_letters = running.topic("mixed", partitions=2), unique_name("letters")
     schema = Schema(

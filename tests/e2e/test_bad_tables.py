@@ -102,8 +102,8 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_a_table_whose_metadata_breaks(three: Three) -> None:
-    """Its files wait, over a restart as well; once it is repaired it has every record once."""
+def test_a_table_with_broken_metadata_waits_for_its_repair(three: Three) -> None:
+    """Its files wait, also over a restart; after the repair it has every record once."""
     path = three.metadata
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
@@ -121,8 +121,8 @@ def test_a_table_whose_metadata_breaks(three: Three) -> None:
     three.arrived(*KINDS)
 
 
-def test_a_table_with_unreadable_properties(three: Three) -> None:
-    """Running and restarted tasks write and commit its rows as without these properties."""
+def test_invalid_table_properties_have_no_effect(three: Three) -> None:
+    """Running and restarted tasks write and commit its rows."""
     unreadable = {
         "write.object-storage.enabled": "maybe",
         "write.target-file-size-bytes": "large",
@@ -137,8 +137,8 @@ def test_a_table_with_unreadable_properties(three: Three) -> None:
     three.arrived(*KINDS)
 
 
-def test_a_table_whose_manifests_break(three: Three) -> None:
-    """A coordinator that must read them fails this table alone, and commits it when it can."""
+def test_a_table_with_broken_manifests_fails_alone(three: Three) -> None:
+    """The coordinator commits it when it can read them."""
     head = three.running.catalog.load_table(three.table("bad")).current_snapshot()
     assert head is not None
     path = Path(head.manifest_list.removeprefix("file://"))
@@ -152,8 +152,8 @@ def test_a_table_whose_manifests_break(three: Three) -> None:
     three.arrived("bad")
 
 
-def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
-    """The operator takes it back; the next claims are true, and no row is touched."""
+def test_a_wrong_valid_through_time_can_be_reset(three: Three) -> None:
+    """The next claims are true, and no row is changed."""
     running = three.running
     config = running.api.get(f"/connectors/{three.name}/config").json()
     running.reconfigure(

@@ -103,7 +103,7 @@ def wait_for(
     running.wait_until(inspect, lambda: f"the rows that are left of {what}")
 
 
-def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_session: Session) -> None:
+def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: Session) -> None:
     """Updates, deletes and tombstones of few keys, while worker and coordinator are killed."""
     rng = random.Random(SEED)
     name, topic = unique_name("changes"), running.topic("changes", partitions=PARTITIONS)

@@ -53,8 +53,8 @@ def config(running: RunningStack) -> dict[str, str]:
     return running.connector(topics=topic, iceberg__tables=table)
 
 
-def test_kc(running: RunningStack, config: dict[str, str]) -> None:
-    """kafka-connect-py from the command line: create, status, pause, restart, change, delete."""
+def test_kafka_connect_py_works(running: RunningStack, config: dict[str, str]) -> None:
+    """From the command line: create, status, pause, restart, change, delete."""
     name, url = unique_name("kc"), running.stack.rest_url
 
     def kc(*arguments: str) -> Any:
@@ -104,8 +104,8 @@ def _states(running: RunningStack, name: str) -> set[str]:
     return {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
 
 
-def test_kafka_connect_api(running: RunningStack, config: dict[str, str]) -> None:
-    """The library's objects see a connector come, run and go."""
+def test_kafka_connect_api_works(running: RunningStack, config: dict[str, str]) -> None:
+    """The objects of the library follow a connector from create to delete."""
     name = unique_name("api")
     program = PROGRAMS / "kafka_connect_api_life.py"
     arguments = (running.stack.rest_url, name, json.dumps(config))
@@ -117,8 +117,8 @@ def test_kafka_connect_api(running: RunningStack, config: dict[str, str]) -> Non
     assert all(seen.values()), seen
 
 
-def test_kpops(running: RunningStack, config: dict[str, str]) -> None:
-    """Its strict models take every answer, from a paused creation to the reset of offsets."""
+def test_kpops_works(running: RunningStack, config: dict[str, str]) -> None:
+    """Its strict models accept every answer, from a paused creation to the reset of offsets."""
     name, update = unique_name("kpops"), {"iceberg.control.commit.interval-ms": "1500"}
     arguments = (running.stack.rest_url, name, json.dumps(config), json.dumps(update))
     seen = json.loads(
@@ -132,8 +132,8 @@ def test_kpops(running: RunningStack, config: dict[str, str]) -> None:
     assert seen["deleted"]
 
 
-def test_kafka_connect_healthcheck(running: RunningStack, config: dict[str, str]) -> None:
-    """It calls a node with running connectors healthy, and names the one that has failed."""
+def test_kafka_connect_healthcheck_works(running: RunningStack, config: dict[str, str]) -> None:
+    """Healthy with running connectors; it names the connector that has failed."""
     well, ill = unique_name("well"), unique_name("ill")
     running.create(well, config)
     running.wait_until(lambda: running.status(well)["tasks"], lambda: well)

@@ -27,7 +27,7 @@ def _ids(running: RunningStack, table: str, connector: str, count: int) -> list[
     return sorted(row["id"] for row in running.rows(table, count, connector))
 
 
-def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
+def test_the_offsets_api_skips_deleted_source_records(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
     """The task fails and names the range; it continues after the operator sets the offset."""
@@ -55,10 +55,10 @@ def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     running.delete(name)
 
 
-def test_a_connector_that_continues_reports_what_is_lost(
+def test_a_connector_that_continues_reports_lost_records(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
-    """The range is in status, metric, snapshot and audit; a restart of the task removes the text.
+    """The range is in status, metric, snapshot and audit; a restart removes the message.
 
     The announced range includes the lost one, so the coordinator finds no gap.
     """
@@ -94,10 +94,10 @@ def test_a_connector_that_continues_reports_what_is_lost(
     running.delete(name)
 
 
-def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
+def test_an_operator_sets_offsets_that_expired_during_a_stop(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
-    """Nothing is written again: the trace says where reading ended, and the operator sets that."""
+    """Nothing is written again: the trace has the last position."""
     name = unique_name("expired")
     topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
     running.table(table)
@@ -124,8 +124,10 @@ def _forgotten(admin: KafkaAdmin, group: str) -> bool:
     return not admin.committed_all(group)
 
 
-def test_a_recreated_control_topic_is_rebased(running: RunningStack, admin: KafkaAdmin) -> None:
-    """The connector stops; ``icefloe control rebase`` names what is lost and rebases the floor."""
+def test_a_rebase_continues_with_a_recreated_control_topic(
+    running: RunningStack, admin: KafkaAdmin
+) -> None:
+    """``icefloe control rebase`` names lost announcements and rebases the floor."""
     name = unique_name("rebased")
     topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
     control = unique_name("control")

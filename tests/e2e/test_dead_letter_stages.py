@@ -43,10 +43,8 @@ def _more(bad: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["append", pytest.param("upsert", marks=pytest.mark.faults)])
-def test_every_stage_is_a_dead_letter_once_in_topic_and_table(
-    running: RunningStack, mode: str
-) -> None:
-    """The worker is killed in between; rows and records agree; nothing of a record is in a log."""
+def test_errors_of_every_stage_are_dead_letters_once(running: RunningStack, mode: str) -> None:
+    """In topic and table, over a kill of the worker; no content of a record is in a log."""
     name = unique_name("stages")
     topic, dead_letters = running.topic("stages"), unique_name("letters")
     table, dead = f"stages.{name}", f"stages_{mode}.dead"

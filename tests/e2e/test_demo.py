@@ -13,8 +13,8 @@ from connect.embedded.demo import run_demo
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_demo_finds_every_record_once_and_goes_on(tmp_path: Path) -> None:
-    """Exit status 0 and its figures; a second run on the folder checks what both produced."""
+def test_the_demo_finds_every_record_once_and_can_continue(tmp_path: Path) -> None:
+    """Exit status 0; a second run with the folder checks the records of both."""
     reported = io.StringIO()
     console = Console(file=reported, width=200)
     assert run_demo(records=20_000, state_dir=tmp_path / "state", console=console) == 0, (

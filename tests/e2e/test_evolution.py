@@ -23,8 +23,10 @@ EACH = 25
 DIGITS = (6, 9, 12, 18)
 
 
-def test_tasks_widen_one_table_together(running: RunningStack, rest_catalog: RestCatalog) -> None:
-    """Nothing is lost, no column is there twice, each has the widest type that was asked for.
+def test_several_tasks_may_widen_one_table(
+    running: RunningStack, rest_catalog: RestCatalog
+) -> None:
+    """No record is lost, no column is duplicated, each has the widest requested type.
 
     Each round brings new fields of all tasks at once, some of them the same ones with other types.
     """

@@ -136,7 +136,7 @@ def started(
 def test_the_examples_do_what_their_readme_shows(
     running: RunningStack, registry: SchemaRegistryServer
 ) -> None:
-    """All at once: every table has the rows shown, and no other; nothing has failed."""
+    """Every table has exactly the documented rows, and nothing has failed."""
     examples = readme()
     assert sorted(examples) == sorted(path.stem for path in EXAMPLES.glob("*.json"))
     for name, displayed in examples.items():

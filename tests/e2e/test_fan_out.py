@@ -13,7 +13,7 @@ CONNECTORS = 10
 
 
 def test_one_connector_writes_to_fifty_tables(running: RunningStack) -> None:
-    """Each record is in the table whose regex it matches, and nowhere else; tables are created."""
+    """Each record is only in the table whose regex it matches; tables are created."""
     name = unique_name("wide")
     topic = running.topic("wide", partitions=4)
     tables = [f"wide.t{n:02}" for n in range(TABLES)]
@@ -41,7 +41,7 @@ def test_one_connector_writes_to_fifty_tables(running: RunningStack) -> None:
 
 
 def test_ten_connectors_run_on_one_node(running: RunningStack) -> None:
-    """Each reads the same topic into a table of its own; deleting one leaves the others."""
+    """Each reads the same topic into its own table; deleting one does not affect the others."""
     topic = running.topic("shared", partitions=2)
     names = [unique_name("one-of-ten") for _ in range(CONNECTORS)]
     first = [{"id": n, "name": "first"} for n in range(20)]

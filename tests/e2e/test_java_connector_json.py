@@ -114,7 +114,7 @@ def static_routing(
 def test_dynamic_routing_from_the_documentation(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog
 ) -> None:
-    """Each record is in the table that it names; what names none is skipped."""
+    """Each record is in the table that it names; records without a table are skipped."""
     topic = running.topic("events", partitions=2)
     names = ["default.dynamic_list", "default.dynamic_create"]
     for name in names:
@@ -149,7 +149,7 @@ def test_dynamic_routing_from_the_documentation(
 def test_one_table_in_an_object_store_from_the_documentation(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, s3_server: S3Server
 ) -> None:
-    """The lines for S3 as documented: the data lies in the bucket and is read back from there."""
+    """With the documented S3 settings; the data is in the bucket and can be read."""
     topic = running.topic("events", partitions=2)
     data = f"{s3_server.warehouse}/events"
     properties = {"write.data.path": data}  # its metadata stays where the catalog can write

@@ -80,7 +80,7 @@ class Upserts:
 
 
 def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack) -> None:
-    """The node begins it by itself, ends the process, and every row stays; REST and CLI show it."""
+    """The node starts and ends the process, and every row stays; REST and CLI show it."""
     upserts = Upserts(running)
     for turn in range(4):
         upserts.produce(turn)
@@ -105,8 +105,8 @@ def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack
     running.delete(upserts.name)
 
 
-def test_a_connector_that_enables_nothing_has_no_maintenance(running: RunningStack) -> None:
-    """It says so, and a request for a run is refused."""
+def test_without_its_keys_a_connector_has_no_maintenance(running: RunningStack) -> None:
+    """The view says so, and a request for a run is refused."""
     name, topic = unique_name("unmaintained"), running.topic("source")
     table = f"kept.{name.replace('-', '_')}"
     running.table(table)

@@ -49,14 +49,14 @@ def java(running: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.faults
-def test_to_icefloe_and_back_in_place(
+def test_a_connector_moves_to_icefloe_and_back(
     running: RunningStack,
     java: JavaConnect,
     rest_catalog: RestCatalog,
     catalog: Catalog,
     tmp_path: Path,
 ) -> None:
-    """After an orderly stop each sink continues at the other's offsets: no loss, no duplicate."""
+    """After an orderly stop each sink continues at the other's offsets."""
     source, table, name = Source(running, "moved"), "default.moved", "moved"
     running.table(table, catalog, schema=NUMBERED)
     config = connector(rest_catalog, source, table, running.topic("control", partitions=3))
@@ -94,7 +94,7 @@ def test_to_icefloe_and_back_in_place(
 def test_icefloe_continues_where_the_older_sink_ended(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, tmp_path: Path
 ) -> None:
-    """State as ``io.tabular`` 0.6 leaves it: its control group counts, not Connect's copy."""
+    """With the state of ``io.tabular`` 0.6: its control group counts, not Connect's copy."""
     source, table, name = Source(running, "tabular"), "default.tabular", "tabular"
     control_topic = running.topic("control", partitions=3)
     source.write(0, 10)

@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 COUNT = 1000
 
 
-def test_two_tables_in_one_commit(running: RunningStack, tmp_path: Path) -> None:
-    """Every record once after a kill; the floor is in the property, as Nessie keeps no tag."""
+def test_nessie_commits_two_tables_together(running: RunningStack, tmp_path: Path) -> None:
+    """Every record once after a kill; the floor is in the property, as Nessie has no tags."""
     newer_java()
     with started(S3Proxy(tmp_path)) as store:
         assert isinstance(store, S3Proxy)

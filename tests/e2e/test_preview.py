@@ -90,10 +90,10 @@ def key(row: Mapping[str, Any]) -> str:
     return json.dumps(row, sort_keys=True)
 
 
-def test_a_table_that_does_not_exist_is_shown_as_it_is_created(
+def test_a_preview_shows_a_missing_table_as_it_would_be_created(
     running: RunningStack, tmp_path: Path
 ) -> None:
-    """Schema, partitions and rows are those of the table; nothing exists before the connector."""
+    """Schema, partitions and rows; nothing is created before the connector."""
     records = [
         {"id": 1, "at": "2026-01-02T03:04:05Z", "tags": ["a"], "price": 1.5, "who": {"name": "x"}},
         {"id": 2, "at": "2026-01-02T03:04:05Z", "extra": True, "who": {"name": "y", "age": 3}},
@@ -139,10 +139,8 @@ def test_a_table_that_does_not_exist_is_shown_as_it_is_created(
     running.delete(previewed.name)
 
 
-def test_a_table_that_exists_keeps_its_schema_until_the_connector_runs(
-    running: RunningStack, tmp_path: Path
-) -> None:
-    """Added columns are marked; values that the column does not take are dead letters."""
+def test_a_preview_does_not_change_an_existing_table(running: RunningStack, tmp_path: Path) -> None:
+    """Added columns are marked; values that do not fit the column are dead letters."""
     previewed = Previewed(
         running,
         tmp_path,
@@ -170,8 +168,10 @@ def test_a_table_that_exists_keeps_its_schema_until_the_connector_runs(
     running.delete(previewed.name)
 
 
-def test_row_level_changes_name_their_operation(running: RunningStack, tmp_path: Path) -> None:
-    """Inserts, updates and deletes, tombstones too, lead to the rows that the table then has."""
+def test_a_preview_names_the_operation_of_row_level_changes(
+    running: RunningStack, tmp_path: Path
+) -> None:
+    """Inserts, updates, deletes and tombstones; the table then has these rows."""
     records: list[Any] = [
         ("1", {"id": 1, "name": "a", "op": "I"}),
         ("2", {"id": 2, "name": "b", "op": "I"}),
@@ -218,8 +218,10 @@ def test_row_level_changes_name_their_operation(running: RunningStack, tmp_path:
     running.delete(previewed.name)
 
 
-def test_only_as_many_records_as_asked_for_are_read(running: RunningStack, tmp_path: Path) -> None:
-    """``--records`` bounds the sample; ``--from latest`` takes the newest; text names each."""
+def test_a_preview_reads_the_requested_number_of_records(
+    running: RunningStack, tmp_path: Path
+) -> None:
+    """``--records`` limits the sample; ``--from latest`` reads the newest; text names each."""
     previewed = Previewed(
         running,
         tmp_path,

@@ -19,10 +19,10 @@ FILE_BYTES_MAX = 10_000_000
 VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
 
 
-def test_secrets_are_nowhere_but_in_the_configuration(
+def test_secrets_are_only_in_the_configuration(
     running: RunningStack, rest_catalog: RestCatalog, s3_server: S3Server
 ) -> None:
-    """Canaries of store, catalog and broker, through success, a bad record and a lost catalog."""
+    """Canaries of store, catalog and broker: success, a bad record, an unavailable catalog."""
     name, table = unique_name("secret"), "secrets.t"
     dead_letters = unique_name("secret-letters")
     catalog = load_catalog("rest", **rest_catalog.properties, **s3_server.properties)

@@ -114,7 +114,7 @@ def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
 def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
-    """The data path is two executor processes of two Spark workers; each row is there once."""
+    """Two Spark workers with one executor each; every row is in the table once."""
     node = {**NODE, "spark.master": cluster.url}
     with Stack(tmp_path / "stack", node_properties=node) as stack:
         running = RunningStack(stack)

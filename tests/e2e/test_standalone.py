@@ -150,10 +150,8 @@ def produce(producer: Producer, topic: str, ids: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_a_killed_bounded_load_ends_at_the_same_place_exactly_once(
-    job: Job, topics: Topics
-) -> None:
-    """Two topics; SIGKILL in the middle; then status 0, and 0 again without another run.
+def test_a_killed_bounded_load_ends_at_the_same_offsets(job: Job, topics: Topics) -> None:
+    """Two topics, SIGKILL in the middle; then status 0, and 0 again without another run.
 
     An open transaction in one topic keeps the first run in the middle. Its records are below the
     end, so the second run waits for them. Records that come later are not part of the load.
@@ -191,7 +189,7 @@ def test_a_killed_bounded_load_ends_at_the_same_place_exactly_once(
 
 
 def test_a_failed_connector_ends_the_job_with_status_1(job: Job) -> None:
-    """Its topic does not exist: the message names the connector, the topic and what to do."""
+    """Its topic does not exist: the message has connector, topic and remedy."""
     config = job.connector("no-such-topic", "three")
     assert job.start(job.as_json(config)).wait(TIMEOUT_S) == 1, job.log()
     said = (job.folder / "run.log").read_text()

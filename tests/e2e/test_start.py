@@ -19,7 +19,7 @@ def _table() -> str:
 
 
 def test_a_connector_starts_at_named_offsets_and_at_an_instant(running: RunningStack) -> None:
-    """A named offset wins over the instant; records before both are in no table."""
+    """A named offset precedes the instant; earlier records are in no table."""
     name, topic, table = (
         unique_name("starts"),
         running.topic("start", 2, retention_ms="-1"),
@@ -38,10 +38,10 @@ def test_a_connector_starts_at_named_offsets_and_at_an_instant(running: RunningS
     running.delete(name)
 
 
-def test_a_task_that_fails_before_its_first_read_starts_where_the_connector_began(
+def test_a_start_position_is_fixed_when_the_connector_is_created(
     running: RunningStack,
 ) -> None:
-    """An instant in the future is the end when the connector was created, not when a task starts.
+    """An instant in the future is the end at the creation, not when a task starts.
 
     The task fails because its table is missing, and has stored no offset until then.
     """

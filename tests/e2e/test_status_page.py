@@ -12,8 +12,8 @@ from tests.support.stack import unique_name
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-def test_the_page_follows_real_rows(running: RunningStack) -> None:
-    """Last commit of the table, a bar per round, valid-through time, nothing left in between."""
+def test_the_page_shows_the_progress_of_a_connector(running: RunningStack) -> None:
+    """Last commit of the table, a bar per round, valid-through time, lag 0 in the end."""
     with running_browser() as browser:
         name, topic = unique_name("page"), running.topic("page")
         table = f"pages.{name}"

@@ -70,7 +70,9 @@ def background_processes(stack: Stack, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("background_processes")
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_tutorial_does_what_it_shows(page: Path, stack: Stack, tmp_path: Path) -> None:
+def test_the_commands_of_a_tutorial_print_what_it_shows(
+    page: Path, stack: Stack, tmp_path: Path
+) -> None:
     """Each command succeeds and prints what the page shows, at the latest after a while."""
     text = page.read_text("utf-8")
     for group in re.findall(r"jars resolve (.*)", text):

@@ -110,7 +110,7 @@ def other(running: RunningStack, admin: KafkaAdmin) -> Iterator[Case]:
 
 
 def test_a_rebase_restores_a_lost_floor(running: RunningStack, admin: KafkaAdmin) -> None:
-    """Without any record of its commits the connector stops; it continues after a rebase."""
+    """Without any stored floor the connector stops; it continues after a rebase."""
     case = Case(running, admin, "floorless")
     case.stop()
     forget_commits(running.catalog.load_table(case.table), case)
@@ -128,10 +128,10 @@ def test_a_rebase_restores_a_lost_floor(running: RunningStack, admin: KafkaAdmin
     running.delete(case.name)
 
 
-def test_announced_ranges_with_a_gap_are_taken_after_a_rebase(
+def test_announced_ranges_with_a_gap_are_accepted_after_a_rebase(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
-    """The connector stops again and again, until the operator takes the ranges as they are."""
+    """Until then the connector stops at each start."""
     case = Case(running, admin, "gapped")
     case.stop()
     announce_ranges(case, (10, 20), (50, 60))
@@ -147,10 +147,10 @@ def test_announced_ranges_with_a_gap_are_taken_after_a_rebase(
     running.delete(case.name)
 
 
-def test_a_recreated_source_topic_is_read_once_its_offsets_are_reset(
+def test_a_recreated_source_topic_is_read_after_an_offset_reset(
     running: RunningStack, admin: KafkaAdmin, other: Case
 ) -> None:
-    """Nothing of the new topic is read before; afterwards all of it is."""
+    """Nothing of the new topic is read before."""
     case = Case(running, admin, "renewed")
     assert other.name != case.name
     admin.delete_topic(case.topic)
@@ -170,10 +170,10 @@ def test_a_recreated_source_topic_is_read_once_its_offsets_are_reset(
 
 
 @pytest.mark.faults
-def test_a_wrong_broker_address_harms_its_connector_only(
+def test_a_wrong_broker_address_affects_only_its_connector(
     running: RunningStack, admin: KafkaAdmin, other: Case
 ) -> None:
-    """The trace says that no broker answers; with the right address the connector continues."""
+    """The trace says that no broker answers; with the right address it continues."""
     case = Case(running, admin, "misled")
     assert other.name != case.name
     key = "consumer.override.bootstrap.servers"
