@@ -19,13 +19,13 @@ def icefloe(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
     )
 
 
-def test_version_is_the_installed_one() -> None:
+def test_version_prints_the_installed_version() -> None:
     """``icefloe version`` prints nothing else."""
     assert icefloe("version").stdout == version("icefloe") + "\n"
 
 
 def test_help_names_every_command() -> None:
-    """All commands are listed, the lazily loaded ones too."""
+    """Also lazily loaded commands."""
     displayed = icefloe("--help").stdout
     for command in (
         "catalog",
@@ -44,8 +44,8 @@ def test_help_names_every_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "needed"), [((), ()), (("status",), ("httpx",)), (("apply",), ("httpx",))]
 )
-def test_help_loads_nothing_heavy(arguments: tuple[str, ...], needed: tuple[str, ...]) -> None:
-    """The command line answers without the clients it would need to work.
+def test_help_loads_no_clients(arguments: tuple[str, ...], needed: tuple[str, ...]) -> None:
+    """The command line answers without the clients of other systems.
 
     Commands that ask a node need its HTTP client and no more.
     """
@@ -62,12 +62,12 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...], needed: tuple[str,
     assert done.stdout.splitlines()[-1] == str(list(needed))
 
 
-def test_control_commands_are_there_when_asked_for() -> None:
+def test_control_help_lists_its_own_commands() -> None:
     """``icefloe control --help`` shows the tool's own commands."""
     assert "decode" in icefloe("control", "--help").stdout
 
 
-def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_error_is_one_line(tmp_path: Path) -> None:
     """A wrong properties file: one clear line, status 2, no traceback."""
     needed = "bootstrap.servers=127.0.0.1:1\ngroup.id=g\nconfig.storage.topic=c\n"
     wrong = {

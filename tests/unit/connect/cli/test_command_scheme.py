@@ -162,14 +162,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_command_is_in_these_tests() -> None:
-    """A new command cannot be left out of the scheme."""
+    """A new command must follow the scheme."""
     assert set(ARGUMENTS) == set(ASKING)
     assert set(COMMANDS) >= ASKS_NO_NODE | CHANGES_OFFSETS
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_wrong_usage_is_status_2(name: str) -> None:
-    """An unknown option, of any command."""
+    """An unknown option, for each command."""
     done = icefloe(*name.split(), "--no-such-option")
     assert (done.status, "No such option" in done.stderr) == (ExitStatus.USAGE, True)
     assert not done.stdout
@@ -177,7 +177,7 @@ def test_wrong_usage_is_status_2(name: str) -> None:
 
 @pytest.mark.parametrize("name", ASKING)
 def test_no_node_is_status_3(name: str) -> None:
-    """The address is named on standard error, with the option that changes it."""
+    """Standard error has the address and the option that changes it."""
     done = icefloe(*name.split(), *ARGUMENTS[name], "--server", CLOSED)
     assert done.status == ExitStatus.NOT_ASKED
     assert f"error: no node answers at {CLOSED} (--server" in done.stderr
@@ -200,7 +200,7 @@ def test_no_node_is_status_3(name: str) -> None:
 def test_a_refusal_is_status_1_and_a_failure_is_status_3(
     answers: Answers, status: int, expected: ExitStatus
 ) -> None:
-    """Every command, for every status of HTTP that is an error; the node's message is printed."""
+    """Each command, for each HTTP error status; the message of the node is printed."""
     message = f"because of {status}"
     answers.status = status
     answers.content = json.dumps({"error_code": status, "message": message}).encode()
@@ -213,16 +213,16 @@ def test_a_refusal_is_status_1_and_a_failure_is_status_3(
         assert (name, done.status, message in done.stderr) == (name, wanted, True)
 
 
-def test_an_answer_that_is_no_node_s_is_status_3(answers: Answers) -> None:
-    """A page of another server at the address."""
+def test_an_answer_of_another_server_is_status_3(answers: Answers) -> None:
+    """For example an HTML page at the address."""
     answers.status, answers.content = 200, b"<html>"
     done = icefloe("get", "--server", answers.url)
     assert done.status == ExitStatus.NOT_ASKED
     assert "it is not a node, check --server" in done.stderr
 
 
-def test_a_file_that_is_not_there_is_status_2() -> None:
-    """For each command that reads a connector or offsets from a file."""
+def test_a_missing_file_is_status_2() -> None:
+    """For each command that reads connectors or offsets from a file."""
     for name, command in COMMANDS.items():
         if option(command, "--file") is None:
             continue
@@ -235,7 +235,7 @@ def test_a_file_that_is_not_there_is_status_2() -> None:
 
 
 def test_options_of_a_direct_command_need_its_switch() -> None:
-    """A broker or properties without ``--file`` or ``--direct`` would be ignored by the node."""
+    """The node would ignore a broker or properties without ``--file`` or ``--direct``."""
     for name, command in COMMANDS.items():
         if option(command, "--properties") is None or name in ASKS_NO_NODE:
             continue
@@ -246,7 +246,7 @@ def test_options_of_a_direct_command_need_its_switch() -> None:
 
 
 def test_every_command_that_prints_data_has_the_same_output_option() -> None:
-    """The same forms, the same default, and the short and the long spelling."""
+    """Equal forms, defaults, and short and long option names."""
     for name, command in COMMANDS.items():
         found = option(command, "--output")
         if name in PRINTS_NO_DATA:
@@ -258,7 +258,7 @@ def test_every_command_that_prints_data_has_the_same_output_option() -> None:
 
 
 def test_old_names_of_forms_are_accepted_with_a_warning(answers: Answers) -> None:
-    """``-o text`` is ``-o table``; another name is wrong usage."""
+    """``-o text`` is ``-o table``; other names are wrong usage."""
     answers.status, answers.content = 200, b"{}"
     done = icefloe("get", "-o", "text", "--server", answers.url)
     assert done == (0, "", "warning: -o text is deprecated, use -o table\n")
@@ -266,7 +266,7 @@ def test_old_names_of_forms_are_accepted_with_a_warning(answers: Answers) -> Non
 
 
 def test_changes_of_offsets_have_the_same_confirmation() -> None:
-    """``--yes`` is on every command that changes offsets or gives rows up, and on no other."""
+    """Only commands that change offsets or give up rows have ``--yes``."""
     with_yes = {name for name, command in COMMANDS.items() if option(command, "--yes")}
     assert with_yes == CHANGES_OFFSETS
 
@@ -292,7 +292,7 @@ def test_no_option_takes_a_secret() -> None:
     assert found == []
 
 
-def test_no_command_ends_with_a_number_of_its_own() -> None:
+def test_exit_statuses_are_defined_once() -> None:
     """Statuses are named in one place."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -306,7 +306,7 @@ def test_no_command_ends_with_a_number_of_its_own() -> None:
 
 
 def test_a_bug_is_status_3() -> None:
-    """The stack is printed; Python's own status 1 would say that the answer is no."""
+    """The stack trace is printed; Python's own status 1 would mean a refusal."""
     code = "import connect.cli.main as cli; cli.app.command('bug')(lambda: 1 // 0); cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "bug"], capture_output=True, text=True, timeout=60, check=False
@@ -316,7 +316,7 @@ def test_a_bug_is_status_3() -> None:
 
 
 def test_a_secret_is_refused_as_an_argument() -> None:
-    """``patch`` takes references and files; the refusal does not repeat the value."""
+    """``patch`` accepts references and files; the refusal does not repeat the value."""
     for pair in (
         "iceberg.catalog.credential=canary-5d",
         "iceberg.catalog.uri=http://user:canary-5d@host",
@@ -332,12 +332,12 @@ def test_a_secret_is_refused_as_an_argument() -> None:
 @pytest.mark.parametrize(
     "arguments", [(), ("a",), ("=b",), ("a=1", "a=2"), ("a=1", "--remove", "a")]
 )
-def test_what_patch_cannot_read_is_status_2(arguments: tuple[str, ...]) -> None:
-    """Nothing to change, no pair, a key twice."""
+def test_invalid_arguments_of_patch_are_status_2(arguments: tuple[str, ...]) -> None:
+    """Nothing to change, no key and value, a key twice."""
     assert icefloe("patch", "c", *arguments, "--server", CLOSED).status == ExitStatus.USAGE
 
 
-def test_version_is_an_option_too() -> None:
+def test_version_is_also_an_option() -> None:
     """``--version`` prints what ``version`` prints."""
     assert icefloe("--version") == icefloe("version")
 

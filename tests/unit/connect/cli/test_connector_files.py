@@ -12,8 +12,8 @@ from connect.cli.gitops.connector_files import ConnectorFileError, read, read_on
 FLAT = 'name: b\nconnector.class: IcebergSink\ntasks.max: 2\nflag: yes\nnumber: 1e3\nempty: ""\n'
 
 
-def test_both_shapes_and_both_languages(tmp_path: Path) -> None:
-    """Wrapped and flat, JSON and YAML, in folders: by name, values as the file spells them."""
+def test_files_may_be_wrapped_or_flat_json_or_yaml(tmp_path: Path) -> None:
+    """In folders, by name; values are those of the file."""
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a.json").write_text(
         '{"name":"a","initial_state":"PAUSED","config":'
@@ -43,8 +43,8 @@ def test_both_shapes_and_both_languages(tmp_path: Path) -> None:
     assert c.config["on"] == "off"
 
 
-def test_several_connectors_in_a_file(tmp_path: Path) -> None:
-    """A JSON list and YAML's documents hold one connector each."""
+def test_a_file_may_contain_several_connectors(tmp_path: Path) -> None:
+    """A JSON list, or several YAML documents."""
     listed = [{"name": n, "connector.class": "IcebergSink"} for n in ("x", "y")]
     (tmp_path / "list.json").write_text(json.dumps(listed))
     (tmp_path / "docs.yaml").write_text(f"---\n{FLAT}---\n{FLAT.replace('name: b', 'name: d')}")
@@ -77,9 +77,7 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
         ("a.txt", "", "cannot be read|no connector|an object with keys"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file(
-    tmp_path: Path, name: str, content: str, text: str
-) -> None:
+def test_an_error_names_the_file(tmp_path: Path, name: str, content: str, text: str) -> None:
     """Every error says which file, and what in it."""
     (tmp_path / name).write_text(content)
     with pytest.raises(ConnectorFileError, match=text) as refused:
@@ -87,8 +85,8 @@ def test_what_is_wrong_is_named_with_its_file(
     assert name in str(refused.value)
 
 
-def test_one_connector_for_a_tool(tmp_path: Path) -> None:
-    """The only one, the one of a name, or one that gets its name from who asks."""
+def test_a_command_needs_one_connector(tmp_path: Path) -> None:
+    """The only one, the one with the name, or one that gets the given name."""
     one, two, bare = (tmp_path / n for n in ("one.yaml", "two.yaml", "bare.json"))
     one.write_text(FLAT)
     two.write_text(f"---\n{FLAT}---\n{FLAT.replace('name: b', 'name: d')}")
@@ -106,16 +104,16 @@ def test_one_connector_for_a_tool(tmp_path: Path) -> None:
             read_one(file, name)
 
 
-def test_a_name_in_two_files(tmp_path: Path) -> None:
-    """Both files are named; nothing is guessed."""
+def test_a_name_in_two_files_is_an_error(tmp_path: Path) -> None:
+    """Both files are named."""
     for name in ("one.yaml", "two.yaml"):
         (tmp_path / name).write_text(FLAT)
     with pytest.raises(ConnectorFileError, match=r"'b' is in .*one\.yaml and in .*two\.yaml"):
         read([tmp_path])
 
 
-def test_paths_without_connectors(tmp_path: Path) -> None:
-    """A path that is not there, bytes that are no text, and an empty folder are errors."""
+def test_paths_without_connectors_are_errors(tmp_path: Path) -> None:
+    """A missing path, bytes that are no text, an empty folder."""
     with pytest.raises(ConnectorFileError, match="neither a file nor a folder"):
         read([tmp_path / "no"])
     with pytest.raises(ConnectorFileError, match="no connector in"):

@@ -30,18 +30,18 @@ LONG = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(events())
-def test_json_loses_nothing(event: Event) -> None:
+def test_an_event_survives_its_json_form(event: Event) -> None:
     """An event comes back from its JSON form, through text."""
     assert event_from_json(json.loads(json.dumps(event_to_json(event)))) == event
 
 
 def test_a_file_is_decoded() -> None:
-    """A record value in a file becomes the recorded JSON."""
+    """A record value in a file is printed as the recorded JSON."""
     want = json.loads((RECORDINGS / "data-complete-one.json").read_text())["event"]
     assert decode_file(RECORDINGS / "data-complete-one.bin") == want
 
 
-def test_a_file_that_is_no_event(tmp_path: Path) -> None:
+def test_a_file_without_an_event_is_reported(tmp_path: Path) -> None:
     """What is no control event is said to be none."""
     path = tmp_path / "x.bin"
     path.write_bytes(b"{}")
@@ -50,7 +50,7 @@ def test_a_file_that_is_no_event(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_line_for_each_file(tmp_path: Path) -> None:
-    """Events and refusals are JSON lines; one refusal makes the exit status 1."""
+    """Events and errors are JSON lines; one error makes the exit status 1."""
     good = Path(shutil.copy(RECORDINGS / "start-commit.bin", tmp_path))
     bad = Path(shutil.copy(RECORDINGS / "variants" / "type-id-5.bin", tmp_path))
     done = CliRunner().invoke(
@@ -64,7 +64,7 @@ def test_the_command_prints_a_line_for_each_file(tmp_path: Path) -> None:
     assert "No such file" in lines[2]["error"]
 
 
-def test_the_command_succeeds() -> None:
+def test_without_errors_the_exit_status_is_0() -> None:
     """Without a refusal the exit status is 0."""
     done = CliRunner().invoke(control_app, ["decode", str(RECORDINGS / "start-commit.bin")])
     assert done.exit_code == 0
@@ -89,8 +89,8 @@ def test_the_command_succeeds() -> None:
         ("unknown", 7, 7),
     ],
 )
-def test_partition_values(type_text: str, value: Any, text: Any) -> None:
-    """Iceberg's internal form and the text of the recordings stand for each other."""
+def test_partition_values_survive_their_text_form(type_text: str, value: Any, text: Any) -> None:
+    """Iceberg's internal form, and the text of the recordings."""
     assert value_to_json(type_text, value) == text
     if type_text != "unknown":
         assert value_from_json(type_text, text) == value
@@ -98,12 +98,12 @@ def test_partition_values(type_text: str, value: Any, text: Any) -> None:
 
 @pytest.mark.parametrize(("text", "unscaled"), [("12.3", 1230), ("1E2", 10000), ("-0", 0)])
 def test_decimals_of_smaller_scale_are_widened(text: str, unscaled: int) -> None:
-    """A decimal text need not write its trailing zeros."""
+    """Trailing zeros may be left out of a decimal text."""
     assert value_from_json("decimal(9, 2)", text) == unscaled
 
 
 @pytest.mark.parametrize("text", ["1.234", "NaN"])
-def test_decimals_that_do_not_fit(text: str) -> None:
+def test_decimals_with_too_many_digits_are_refused(text: str) -> None:
     """A decimal text with more digits than the scale is refused."""
     with pytest.raises(ValueError, match="does not have scale 2"):
         value_from_json("decimal(9, 2)", text)
@@ -121,27 +121,27 @@ def test_decimals_that_do_not_fit(text: str) -> None:
         (-62_198_755_200 * 10**9, "-0001-01-01T00:00:00Z"),
     ],
 )
-def test_instants_are_written_as_java_writes_them(nanos: int, text: str) -> None:
-    """Fractions by three digits, five-digit years with a sign."""
+def test_instants_have_the_text_form_of_java(nanos: int, text: str) -> None:
+    """Fractions of three digits, five-digit years with a sign."""
     assert iso_time.instant_text(nanos) == text
     assert iso_time.instant_nanos(text) == nanos
 
 
 @given(LONG)
-def test_every_number_is_an_instant(nanos: int) -> None:
-    """Every 64-bit number has a text and comes back from it, microseconds too."""
+def test_every_64_bit_number_survives_as_an_instant(nanos: int) -> None:
+    """Also as microseconds."""
     assert iso_time.instant_nanos(iso_time.instant_text(nanos)) == nanos
     assert iso_time.instant_nanos(iso_time.instant_text(nanos * 1000)) == nanos * 1000
 
 
 @given(st.integers(0, 86_400 * 10**9 - 1))
-def test_every_time_of_day(nanos: int) -> None:
+def test_every_time_of_day_survives_its_text(nanos: int) -> None:
     """Every time of day comes back from its text."""
     assert iso_time.time_nanos(iso_time.time_text(nanos)) == nanos
 
 
 @pytest.mark.parametrize("text", ["", "2026-1-2", "2026-13-01", "x", "24:00", "12:60", "12:00:60"])
-def test_texts_that_are_no_times(text: str) -> None:
+def test_invalid_texts_of_times_are_refused(text: str) -> None:
     """Other texts are refused."""
     for parse in (iso_time.date_days, iso_time.time_nanos, iso_time.instant_nanos):
         with pytest.raises(ValueError, match=r"not a date|not a time|month"):

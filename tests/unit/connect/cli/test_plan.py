@@ -13,8 +13,8 @@ def desired(name: str, **config: str) -> DesiredConnector:
     return DesiredConnector(name, {"name": name, **config}, f"{name}.json")
 
 
-def test_kinds_of_actions() -> None:
-    """New, changed, the same; gone only when pruned, and only what the owner applied."""
+def test_a_plan_creates_changes_and_prunes() -> None:
+    """Only connectors of this owner are deleted, and only with prune."""
     actual = {
         "same": {"name": "same", "k": "1", OWNER: "me"},
         "other": {"name": "other", "k": "1", "old": "x", OWNER: "me"},
@@ -37,8 +37,8 @@ def test_kinds_of_actions() -> None:
     assert len(make_plan(wanted, actual, owner="me", prune=False).actions) == 3
 
 
-def test_adoption_and_refusal() -> None:
-    """A connector without an owner becomes the owner's; one of another owner is reported."""
+def test_connectors_of_another_owner_are_reported() -> None:
+    """A connector without an owner gets this one."""
     plan = make_plan([desired("a")], {"a": {"name": "a"}}, owner="me", prune=False)
     assert [(c.key, c.after) for c in plan.actions[0].changes] == [(OWNER, "me")]
     with pytest.raises(ConfigError, match=r"'a' in a\.json belongs to the owner 'them', not 'me'"):
@@ -59,7 +59,7 @@ def test_adoption_and_refusal() -> None:
     ],
 )
 def test_secrets_are_masked(key: str) -> None:
-    """What may be a secret is not shown; a reference to one is."""
+    """Values that may be secrets are masked; references are shown."""
     assert may_be_secret(key)
     assert displayed(key, "hunter2") == MASK
     assert displayed(key, "${file:/etc/secrets:it}") == "${file:/etc/secrets:it}"

@@ -34,21 +34,21 @@ OWN_ENTRIES = {
         ("\U000e0041\ud800\u2028", "\\udb40\\udc41\\ud800\\u2028"),
     ],
 )
-def test_what_a_terminal_obeys_is_escaped(text: str, displayed: str) -> None:
-    """Control characters, bidirectional marks, tags, halves of surrogate pairs."""
+def test_control_characters_are_escaped(text: str, displayed: str) -> None:
+    """Also bidirectional marks, tags and halves of surrogate pairs."""
     assert plain(text) == displayed
 
 
 @given(st.text())
-def test_no_text_is_obeyed(text: str) -> None:
-    """For any text of a tenant; a cell has no line end either, and JSON is unchanged."""
+def test_any_text_is_safe_to_print(text: str) -> None:
+    """A cell has no line end either; JSON is unchanged."""
     kinds = {unicodedata.category(char) for char in plain(text, is_cell=True)}
     assert not kinds & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
     assert json.loads(plain(json.dumps(text, ensure_ascii=False))) == text
 
 
-def test_rows_stay_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    """Line ends, tabs and markup in a cell are text."""
+def test_line_ends_in_a_cell_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also tabs and markup."""
     table(("a", "b"), [("x\ny", "[red]z\tq")])
     echo("\x1b]0;title\x07", err=True)
     out, err = capsys.readouterr()
@@ -57,7 +57,7 @@ def test_rows_stay_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_print_through_one_module() -> None:
-    """A new command cannot forget it."""
+    """A new command must use it."""
     found = [
         f"{path.relative_to(CONNECT.parent)}:{node.lineno}"
         for path in CONNECT.rglob("*.py")

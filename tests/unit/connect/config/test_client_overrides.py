@@ -39,8 +39,8 @@ SIMILAR_NAMES = (
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("name", [*sorted(REFUSED), *SIMILAR_NAMES])
-def test_what_no_connector_may_set(prefix: str, name: str) -> None:
-    """Each refused name is an error at its key, below each prefix, and reaches no client."""
+def test_refused_client_properties_are_errors_at_their_key(prefix: str, name: str) -> None:
+    """Below each prefix; they reach no client."""
     raw = {**GOOD, prefix + name: "value-of-it"}
     with pytest.raises(InvalidConfigError) as caught:
         parse(raw)
@@ -55,8 +55,8 @@ def test_what_no_connector_may_set(prefix: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_what_a_connector_may_set(prefix: str) -> None:
-    """Allowed properties reach the client; unknown ones are accepted and do not."""
+def test_allowed_client_properties_reach_the_client(prefix: str) -> None:
+    """Unknown ones are accepted and not passed on."""
     assert not ALLOWED & REFUSED.keys()
     assert CLIENT_KEYS.keys() <= ALLOWED
     for name in sorted(ALLOWED):

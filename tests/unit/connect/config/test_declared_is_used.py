@@ -72,7 +72,7 @@ def fields() -> Iterator[str]:
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
 def test_a_key_with_effect_is_read(key: Key) -> None:
-    """Each key is read by the code, or its declaration has a reason for no effect."""
+    """The code reads each key, or its declaration says why it has no effect."""
     assert key.name in texts()
 
 
@@ -83,7 +83,7 @@ def test_a_parsed_field_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [metric.name for metric in CATALOGUE])
-def test_a_metric_is_counted(name: str) -> None:
+def test_each_metric_of_the_catalogue_is_set(name: str) -> None:
     """A metric of the catalogue is counted or set somewhere."""
     assert name in texts()
 

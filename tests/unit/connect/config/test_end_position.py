@@ -15,13 +15,13 @@ from connect.config.end_position import EndPosition, end_error, end_position
         ("2026-01-02T04:04:05.678+01:00", EndPosition(1_767_323_045_678)),
     ],
 )
-def test_ends(text: str, end: EndPosition) -> None:
+def test_valid_ends(text: str, end: EndPosition) -> None:
     """The present end, or an instant as in ``icefloe.start.timestamp``."""
     assert end_position(text) == end
     assert end_error(text) is None
 
 
 @pytest.mark.parametrize("text", ["", "earliest", "-1", "2026-01-02T03:04:05"])
-def test_texts_that_are_no_ends(text: str) -> None:
-    """The error names the other value as well."""
+def test_invalid_ends_are_refused(text: str) -> None:
+    """The error names the valid forms."""
     assert (end_error(text) or "").startswith("neither latest nor a timestamp: ")

@@ -19,14 +19,14 @@ USERS = {"icefloe.rest.users.file": "users.yaml"}
     [("orders", "own"), ("orders-eu", "long"), ("orders-us", "short"), ("other", "rest")],
 )
 def test_the_longest_matching_pattern_counts(name: str, expected: str) -> None:
-    """The property of a connector's name precedes patterns, and patterns precede the default."""
+    """The property with the connector's name precedes patterns, patterns precede the default."""
     node = {"p.orders": "own", "p.orders-*": "short", "p.orders-e*": "long", "p.default": "rest"}
     assert grant_of(name, "p.", node) == expected
     assert grant_of(name, "q.", node) is None
 
 
-def test_only_a_star_is_any_text() -> None:
-    """Question marks and brackets in a pattern are literal, as in grants of users."""
+def test_only_a_star_matches_any_text() -> None:
+    """Question marks and brackets are literal, as in grants of users."""
     assert grant_of("orders-1", "p.", {"p.orders-?": "x", "p.orders-[0-9]": "y"}) is None
     assert grant_of("orders-?", "p.", {"p.*-?": "x"}) == "x"
 
@@ -40,8 +40,8 @@ def test_only_a_star_is_any_text() -> None:
         "s3://lake//alice/t",
     ],
 )
-def test_granted_locations(location: str) -> None:
-    """All spellings of a location below a granted location are allowed."""
+def test_locations_below_a_granted_location_are_allowed(location: str) -> None:
+    """In any spelling."""
     assert LocationPolicy(granted=("s3://lake/alice",)).refusal(location) is None
 
 
@@ -65,8 +65,8 @@ def test_other_locations_are_refused(location: str) -> None:
     assert "icefloe.locations." in why
 
 
-def test_local_folders_follow_links(tmp_path: Path) -> None:
-    """Links are resolved: a link out of an allowed folder is rejected, one into it is allowed."""
+def test_links_in_local_folders_are_resolved(tmp_path: Path) -> None:
+    """A link out of an allowed folder is refused, a link into it is allowed."""
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed, other):
         folder.mkdir()
@@ -81,14 +81,14 @@ def test_local_folders_follow_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["\0", "/data/\0", "/" + "x" * 5000])
-def test_what_is_no_path_is_refused(text: str) -> None:
-    """An invalid file name is outside all folders."""
+def test_an_invalid_file_name_is_refused(text: str) -> None:
+    """It is outside all folders."""
     assert LocationPolicy(local=("/data",)).refusal(text) is not None
     assert EVERYWHERE.refusal(text) is None
 
 
-def test_nodes_with_users_allow_no_local_folder() -> None:
-    """Without users every folder is allowed, with users those that the operator lists."""
+def test_a_node_with_users_allows_only_listed_local_folders() -> None:
+    """Without users every folder is allowed."""
     assert LocationPolicy.of("c", {}) == EVERYWHERE
     assert LocationPolicy.of("c", USERS).refusal("/data/t") is not None
     listed = LocationPolicy.of("c", {**USERS, "icefloe.local.paths.allowed": "/data, /more"})
@@ -125,8 +125,10 @@ SQL = {"iceberg.catalog.type": "sql", "iceberg.catalog.warehouse": "/data/wh"}
         ),
     ],
 )
-def test_configurations_are_judged(change: dict[str, str], key: str) -> None:
-    """A location that is not allowed is an error of its key, and the sentence holds no value."""
+def test_a_location_that_is_not_allowed_is_an_error_of_its_key(
+    change: dict[str, str], key: str
+) -> None:
+    """The message does not contain the value."""
     node = {**USERS, "icefloe.local.paths.allowed": "/data", "icefloe.hosts.allowed": "*"}
     raw = {**GOOD, "iceberg.tables": "a.b", **change}
     with pytest.raises(InvalidConfigError) as refused:
@@ -136,8 +138,8 @@ def test_configurations_are_judged(change: dict[str, str], key: str) -> None:
     parse(raw, node={})
 
 
-def test_allowed_configurations_pass() -> None:
-    """Templates, placeholders and names of warehouses are no reason to refuse."""
+def test_allowed_configurations_have_no_error() -> None:
+    """Templates, placeholders and names of warehouses."""
     node = {**USERS, "icefloe.local.paths.allowed": "/data", "icefloe.hosts.allowed": "*"}
     good = {"iceberg.tables.default-location": "/data/${namespace}/${table}"}
     parse({**GOOD, **good, "iceberg.catalog.warehouse": "name"}, node=node)

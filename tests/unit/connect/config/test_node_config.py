@@ -24,7 +24,7 @@ GOOD = {
 }
 
 
-def test_properties_text_as_java_reads_it() -> None:
+def test_properties_are_parsed_as_in_java() -> None:
     """Comments, separators, continued lines, escapes; the last of equal keys wins."""
     text = "# c\n! d\na=1\n b : 2\nc 3\nd\ne=x\\\n   y\nf\\ g=\\u0041\\t\\\\\na=4\n"
     assert parse_properties(text) == {
@@ -45,13 +45,13 @@ def test_a_broken_escape_is_an_error_with_its_line() -> None:
 
 @given(st.text())
 def test_any_text_is_properties_or_an_error(text: str) -> None:
-    """Reading never ends otherwise."""
+    """No other exception is raised."""
     with contextlib.suppress(ConfigError):
         assert isinstance(parse_properties(text), dict)
 
 
-def test_load_puts_the_environment_over_the_file(tmp_path: Path) -> None:
-    """A worker's file is taken as it is; variables win."""
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
+    """A worker file of Kafka Connect is accepted unchanged."""
     file = tmp_path / "connect.properties"
     file.write_text("".join(f"{k}={v}\n" for k, v in GOOD.items()) + "plugin.path=/x\n")
     node = NodeConfig.load(file, {"CONNECT_GROUP_ID": "other", "HOME": "/"})
@@ -69,7 +69,7 @@ def test_names_of_environment_variables() -> None:
 
 
 def test_missing_and_unknown_keys_are_named() -> None:
-    """All at once, the unknown one with its nearest."""
+    """All in one error; an unknown key with the nearest known one."""
     with pytest.raises(InvalidConfigError) as caught:
         NodeConfig.from_properties({"group.id": "g", "icefloe.state.dri": "x"})
     found = caught.value.errors
@@ -80,7 +80,7 @@ def test_missing_and_unknown_keys_are_named() -> None:
 @pytest.mark.parametrize(
     "listener", ["http://0.0.0.0:8083", "http://:8083", "http://host:1", "https://127.0.0.1:1", "x"]
 )
-def test_without_authentication_only_loopback(listener: str) -> None:
+def test_a_node_without_authentication_needs_a_loopback_listener(listener: str) -> None:
     """A listener that others can reach, or that is none, is refused."""
     with pytest.raises(InvalidConfigError, match="listener"):
         NodeConfig.from_properties({**GOOD, "listeners": listener})
@@ -90,7 +90,7 @@ def test_without_authentication_only_loopback(listener: str) -> None:
     ("host", "expected"),
     [("localhost", True), ("127.1.2.3", True), ("::1", True), ("10.0.0.1", False), ("h", False)],
 )
-def test_loopback(host: str, *, expected: bool) -> None:
+def test_names_other_than_localhost_are_not_loopback(host: str, *, expected: bool) -> None:
     """Names other than localhost are not trusted."""
     assert is_loopback(host) is expected
 
@@ -117,8 +117,8 @@ def providers(tmp_path: Path) -> Providers:
     )
 
 
-def test_providers_resolve(tmp_path: Path) -> None:
-    """File, folder and environment; text around a placeholder stays."""
+def test_providers_resolve_placeholders(tmp_path: Path) -> None:
+    """File, folder and environment; text around a placeholder is kept."""
     found = providers(tmp_path)
     folder = tmp_path / "allowed"
     assert found.resolve(f"x${{file:{folder}/s.properties:password}}y") == "xhunter2y"
@@ -141,7 +141,9 @@ def test_providers_resolve(tmp_path: Path) -> None:
         "${dir:{tmp}/allowed:none}",
     ],
 )
-def test_providers_refuse(tmp_path: Path, text: str) -> None:
+def test_an_unresolvable_placeholder_is_an_error_without_its_value(
+    tmp_path: Path, text: str
+) -> None:
     """What is not there or not allowed is one error that says no value."""
     found = providers(tmp_path)
     with pytest.raises(ConfigError) as caught:
@@ -177,8 +179,8 @@ def test_providers_refuse(tmp_path: Path, text: str) -> None:
         "${file:{tmp}/allowed:password}",
     ],
 )
-def test_folders_hold_their_secrets(tmp_path: Path, text: str) -> None:
-    """No link, no dots and no look-alike lead out of an allowed folder; only bounded text in it."""
+def test_a_placeholder_cannot_leave_its_folder(tmp_path: Path, text: str) -> None:
+    """By links, dots or similar names; the text is bounded."""
     found = providers(tmp_path)
     folder = tmp_path / "allowed"
     (tmp_path / "allowed-not").mkdir()
@@ -193,8 +195,8 @@ def test_folders_hold_their_secrets(tmp_path: Path, text: str) -> None:
         found.resolve(text.replace("{tmp}", str(tmp_path)))
 
 
-def test_secrets_as_containers_mount_them(tmp_path: Path) -> None:
-    """Links that stay within the allowed folder are followed; so is one that leads to it."""
+def test_links_inside_an_allowed_folder_are_followed(tmp_path: Path) -> None:
+    """Containers mount secrets this way."""
     found = providers(tmp_path)
     folder = tmp_path / "allowed"
     (folder / "..2026").mkdir()
@@ -209,12 +211,12 @@ def test_secrets_as_containers_mount_them(tmp_path: Path) -> None:
 
 
 def test_an_unknown_provider_class_is_refused() -> None:
-    """At start, not when the first placeholder comes."""
+    """At the start of the node."""
     with pytest.raises(ConfigError, match=r"com\.example\.Vault"):
         Providers({"config.providers": "v", "config.providers.v.class": "com.example.Vault"}, {})
 
 
-def test_a_resolved_configuration_keeps_what_was_sent(tmp_path: Path) -> None:
+def test_a_resolved_configuration_keeps_the_sent_form(tmp_path: Path) -> None:
     """Secrets are in the values, never in ``raw``."""
     raw = {
         "name": "c",

@@ -36,14 +36,14 @@ def test_node_topics_are_reserved() -> None:
 
 
 def test_control_topics_of_connectors_are_reserved() -> None:
-    """A control topic is known by its resolved name; one that cannot be resolved is left out."""
+    """By their resolved names; unresolvable ones are left out."""
     key = "iceberg.control.topic"
     configs = [{key: "a"}, {}, {key: "${file:x:topic}"}, {key: "${file:x:gone}"}]
     assert control_topics(configs, resolve) == {"a", "control-iceberg", "control-secret"}
 
 
-def test_source_topics_are_those_that_are_named() -> None:
-    """Names are resolved, stripped and never empty."""
+def test_source_topics_are_resolved_and_stripped() -> None:
+    """Empty names are left out."""
     configs = [{"topics": "a, b"}, {"topics.regex": "x.*"}, {"topics": "${file:x:gone}"}]
     assert source_topics(configs, resolve) == {"a", "b"}
 
@@ -52,7 +52,7 @@ def test_source_topics_are_those_that_are_named() -> None:
 def test_a_connector_does_not_start_with_a_reserved_topic(
     topics: tuple[str, ...], letters: str | None
 ) -> None:
-    """What became reserved after the connector was stored is refused when it starts."""
+    """Also if the topic was reserved after the connector was stored."""
     with pytest.raises(ConfigError) as refused:
         refuse_reserved(topics, letters, frozenset({"control"}))
     assert refused.value.code == "topic_reserved"

@@ -26,7 +26,7 @@ from connect.model.layout import TopicPartition
         ("2026-01-02T04:04:05.678999+01:00", 1_767_323_045_678),
     ],
 )
-def test_instants(text: str, timestamp_ms: int) -> None:
+def test_valid_instants(text: str, timestamp_ms: int) -> None:
     """ISO-8601 with a zone, or milliseconds; fractions of a millisecond are cut off."""
     assert parse_timestamp(text) == timestamp_ms
     assert timestamp_error(text) is None
@@ -43,13 +43,13 @@ def test_instants(text: str, timestamp_ms: int) -> None:
         ("1969-12-31T23:59:59Z", "before 1970"),
     ],
 )
-def test_texts_that_are_no_instants(text: str, why: str) -> None:
+def test_invalid_instants_are_refused(text: str, why: str) -> None:
     """An instant without a zone would depend on the machine."""
     assert why in (timestamp_error(text) or "")
 
 
 def test_offsets_have_the_form_of_spark() -> None:
-    """Topic to partition to offset, with Spark's numbers for both ends."""
+    """Topic, partition and offset, with Spark's numbers for start and end."""
     found = parse_offsets('{"orders":{"0":23,"1":-2},"users":{"7":-1}}')
     assert found == {
         TopicPartition("orders", 0): 23,
@@ -75,8 +75,8 @@ def test_offsets_have_the_form_of_spark() -> None:
         ('{"orders":{"0":9223372036854775808}}', "orders-0 must be a number"),
     ],
 )
-def test_texts_that_are_no_offsets(text: str, why: str) -> None:
-    """The error names the partition where it can."""
+def test_invalid_offsets_are_refused(text: str, why: str) -> None:
+    """The error names the partition if possible."""
     assert why in (offsets_error(text) or "")
 
 
@@ -84,14 +84,14 @@ def test_texts_that_are_no_offsets(text: str, why: str) -> None:
     ("text", "duration_ms"),
     [("PT1H", 3_600_000), ("P1DT2H3M4.5S", 93_784_500), ("pt0.001s", 1), ("P2D", 172_800_000)],
 )
-def test_durations(text: str, duration_ms: int) -> None:
-    """As ``java.time.Duration`` writes them."""
+def test_valid_durations(text: str, duration_ms: int) -> None:
+    """In the form of ``java.time.Duration``."""
     assert parse_duration(text) == duration_ms
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "PT-1H", "-PT1H", "PT1H "])
-def test_texts_that_are_no_durations(text: str) -> None:
-    """Months and negative durations are none; spaces around one are trimmed."""
+def test_invalid_durations_are_refused(text: str) -> None:
+    """Months and negative durations; surrounding spaces are allowed."""
     assert (reset_error(f"by_duration:{text}") is None) == (text == "PT1H ")
 
 

@@ -46,15 +46,17 @@ _LISTED = {
         ({f"{STATIC_TABLES_PREFIX}default": "*"}, "/srv/names", False),
     ],
 )
-def test_what_a_query_may_join(node: dict[str, str], source: str, is_allowed: bool) -> None:
-    """Where the API has users, only what is listed for the connector, links and dots followed."""
+def test_a_query_may_join_only_listed_tables_if_the_api_has_users(
+    node: dict[str, str], source: str, is_allowed: bool
+) -> None:
+    """Links and dots in paths are resolved."""
     refusal = StaticTablesPolicy.of("alice-1", node).refusal(source)
     assert (refusal is None) is is_allowed
     assert refusal is None or f"{STATIC_TABLES_PREFIX}<connector>" in refusal
 
 
-def test_links_lead_nowhere_else(tmp_path: Path) -> None:
-    """A local place is judged after symbolic links are followed."""
+def test_links_of_static_tables_are_resolved(tmp_path: Path) -> None:
+    """A local path is checked after that."""
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "link").symlink_to("/etc")
     node = {f"{STATIC_TABLES_PREFIX}default": str(tmp_path / "static")}
@@ -64,7 +66,7 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 
 
 def test_a_configuration_is_refused_at_its_key() -> None:
-    """What may not be joined is found when the connector is validated, under any class name."""
+    """At validation, for any name of the class."""
     for class_name in ("Sql", "icefloe.transforms.Sql"):
         raw = {
             "name": "alice-1",

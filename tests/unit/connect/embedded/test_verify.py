@@ -50,29 +50,31 @@ def rows() -> dict[str, list[Row]]:
     return {kind: rows_of(kind) for kind in KINDS}
 
 
-def test_complete_tables_are_good(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
-    """Every record once in its table: nothing to say."""
+def test_complete_tables_have_no_finding(
+    catalog: CatalogGateway, rows: dict[str, list[Row]]
+) -> None:
+    """Every record is once in its table."""
     verdict = judge(catalog, rows)
     assert verdict.is_good
     assert [t.rows for t in verdict.tables] == [t.rows_expected for t in verdict.tables]
     assert committed_records(catalog, list(TABLES.values())) == sum(RECORDS)
 
 
-def test_lost_record_is_missing(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
+def test_a_lost_record_is_missing(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
     """One row less is one missing."""
     rows["payment"].pop()
     verdict = judge(catalog, rows)
     assert (verdict.missing, verdict.twice, verdict.is_good) == (1, 0, False)
 
 
-def test_repeated_record_is_twice(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
-    """A row three times is two too many."""
+def test_a_repeated_record_is_twice(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
+    """A row three times counts as two."""
     rows["payment"] += [rows["payment"][0]] * 2
     verdict = judge(catalog, rows)
     assert (verdict.missing, verdict.twice, verdict.is_good) == (0, 2, False)
 
 
-def test_record_in_the_wrong_table_is_misrouted(
+def test_a_record_in_the_wrong_table_is_misrouted(
     catalog: CatalogGateway, rows: dict[str, list[Row]]
 ) -> None:
     """Nothing missing, nothing twice, and still wrong."""
@@ -83,7 +85,7 @@ def test_record_in_the_wrong_table_is_misrouted(
 
 
 @pytest.mark.parametrize("row", [(0, 120), (2, 0), (-1, 0), (1, -1)])
-def test_record_that_never_was_is_unknown(
+def test_a_record_that_was_never_produced_is_unknown(
     catalog: CatalogGateway, rows: dict[str, list[Row]], row: Row
 ) -> None:
     """Numbers beyond what was produced are found too."""
@@ -92,8 +94,8 @@ def test_record_that_never_was_is_unknown(
     assert (verdict.unknown, verdict.missing, verdict.is_good) == (1, 0, False)
 
 
-def test_absent_tables_miss_everything(catalog: CatalogGateway) -> None:
-    """No table is no error, and all records are missing."""
+def test_all_records_of_a_missing_table_are_missing(catalog: CatalogGateway) -> None:
+    """A missing table is no error."""
     catalog.exists(("bank", "none"))
     verdict = verify(catalog, TABLES, RECORDS)
     assert verdict.missing == sum(RECORDS)

@@ -25,7 +25,7 @@ REST = {"type": "rest", "uri": "http://c"}
     ],
 )
 def test_the_error_names_the_extra(given: dict[str, str], library: str, package: str) -> None:
-    """What is documented is installed by an extra, which all environments of tests have."""
+    """Each documented catalog is installed by an extra; tests have all extras."""
     config = client_config(given)
     require_libraries(config)
     with pytest.raises(ConfigError, match=rf"pip install '{package.replace('[', '.')}'") as caught:
@@ -34,8 +34,8 @@ def test_the_error_names_the_extra(given: dict[str, str], library: str, package:
     assert library in caught.value.message
 
 
-def test_other_catalogs_need_nothing_more() -> None:
-    """REST with OAuth, and SQL."""
+def test_rest_and_sql_catalogs_need_no_extra() -> None:
+    """Also REST with OAuth."""
     sql = {"type": "sql", "uri": "sqlite:///x", "warehouse": "/w"}
     for given in (REST, {**REST, "credential": "c"}, sql):
         require_libraries(client_config(given), lambda _: False)

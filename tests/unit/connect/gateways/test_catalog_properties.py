@@ -25,8 +25,8 @@ SQL = {"type": "sql", "uri": "sqlite:////data/c.db", "warehouse": "file:///data/
         ({"type": "dynamodb"}, "dynamodb"),
     ],
 )
-def test_types_and_class_names(given: dict[str, str], kind: str) -> None:
-    """A catalog is chosen by type, by Java class, or by a URI that can only be REST."""
+def test_a_catalog_is_chosen_by_type_class_or_uri(given: dict[str, str], kind: str) -> None:
+    """By a URI only if it must be REST."""
     assert client_config(given).kind == kind
 
 
@@ -52,8 +52,8 @@ def test_types_and_class_names(given: dict[str, str], kind: str) -> None:
         {**REST, "adls.token": "t"},
     ],
 )
-def test_what_cannot_work_is_a_configuration_error(given: dict[str, str]) -> None:
-    """Unknown, unsafe, incomplete or code-naming properties are refused before any connection."""
+def test_invalid_catalog_properties_are_configuration_errors(given: dict[str, str]) -> None:
+    """Unknown, unsafe, incomplete or with class names: before any connection."""
     with pytest.raises(ConfigError):
         client_config(given)
 
@@ -74,8 +74,8 @@ def test_what_cannot_work_is_a_configuration_error(given: dict[str, str]) -> Non
         ),
     ],
 )
-def test_database_uris(given: str, expected: str) -> None:
-    """JDBC and SQLAlchemy URLs become one form, with time limits where none are given."""
+def test_jdbc_and_sqlalchemy_uris_are_equivalent(given: str, expected: str) -> None:
+    """Time limits are added if missing."""
     more = {"jdbc.user": "u@x", "jdbc.password": "p/w"}
     assert client_config({**SQL, **more, "uri": given}).properties["uri"] == expected
 
@@ -114,13 +114,15 @@ def test_storage_keys_are_translated() -> None:
         ({"s3.endpoint": "https://s", "ssl.cabundle": "/ca", "s3.ssl.cabundle": "/own"}, "/own"),
     ],
 )
-def test_certificates_of_a_store(given: dict[str, str], expected: str | None) -> None:
+def test_a_store_uses_the_certificates_of_the_catalog_by_default(
+    given: dict[str, str], expected: str | None
+) -> None:
     """A store of one's own has the catalog's trusted certificates unless it is given others."""
     assert client_config({**REST, **given}).properties.get("s3.ssl.cabundle") == expected
 
 
 def test_rest_authentication() -> None:
-    """OAuth gets Java's default server, basic and none get PyIceberg's nested form."""
+    """OAuth has Java's default server; basic and none have PyIceberg's nested form."""
     oauth = client_config({**REST, "credential": "id:secret"}).properties
     assert oauth["oauth2-server-uri"] == "http://c/v1/oauth/tokens"
     basic = {"rest.auth.basic.username": "u", "rest.auth.basic.password": "p"}
@@ -131,7 +133,7 @@ def test_rest_authentication() -> None:
     assert (signed["rest.sigv4-enabled"], signed["rest.sigv4.max-retries"]) == ("true", "0")
 
 
-def test_time_limits() -> None:
+def test_time_limits_have_defaults_and_java_keys() -> None:
     """Defaults, and Java's keys for them."""
     default = client_config(REST)
     assert (default.connect_timeout_ms, default.read_timeout_ms) == (10_000, 60_000)
@@ -141,7 +143,7 @@ def test_time_limits() -> None:
 
 
 def test_a_local_warehouse_gets_a_scheme() -> None:
-    """Every reader understands the locations of tables in a folder."""
+    """So every reader can open the locations of tables in a folder."""
     for given in ("/data/wh", "file:/data/wh", "file:///data/wh/"):
         found = client_config({**SQL, "warehouse": given}).properties["warehouse"]
         assert found == "file:///data/wh"

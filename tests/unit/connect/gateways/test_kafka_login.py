@@ -28,8 +28,8 @@ def bearer(jaas: str = "", **more: str) -> dict[str, str]:
         (" optional;", {}),
     ],
 )
-def test_jaas_as_java_reads_it(text: str, options: dict[str, str]) -> None:
-    """Both kinds of quotes, said, escapes and comments; what is written is read the same."""
+def test_jaas_is_parsed_as_in_java(text: str, options: dict[str, str]) -> None:
+    """Both kinds of quotes, escapes and comments; it survives a round trip."""
     found = parse_jaas(PLAIN_MODULE + text)
     assert found.module == PLAIN_MODULE
     assert found.options == options
@@ -47,14 +47,14 @@ def test_jaas_as_java_reads_it(text: str, options: dict[str, str]) -> None:
         ("", "class name"),
     ],
 )
-def test_jaas_that_java_refuses(text: str, said: str) -> None:
-    """The error says what is wrong and has no value."""
+def test_invalid_jaas_is_refused(text: str, said: str) -> None:
+    """The error has the reason and no value."""
     with pytest.raises(ConfigError, match=said) as raised:
         parse_jaas(text)
     assert "canary" not in str(raised.value)
 
 
-def test_one_form_of_a_password_is_enough() -> None:
+def test_a_password_in_one_form_reaches_both_clients() -> None:
     """User and password of one form reach the clients that take the other."""
     librdkafka = {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": 'p"w'}
     java = to_java({"security.protocol": "SASL_SSL", **librdkafka})
@@ -68,8 +68,8 @@ def test_one_form_of_a_password_is_enough() -> None:
     }
 
 
-def test_one_scope_is_enough() -> None:
-    """Scope and extensions of either form reach both clients."""
+def test_a_scope_in_one_form_reaches_both_clients() -> None:
+    """Also extensions."""
     jaas = "clientId='i' clientSecret='s' scope='a b' extension_pool='p'"
     found = to_librdkafka({**bearer(jaas), **ENDPOINT}, role="consumer")
     assert found == {
@@ -115,8 +115,8 @@ def test_one_scope_is_enough() -> None:
         ),
     ],
 )
-def test_logins_that_cannot_work(given: dict[str, str], code: str, said: str) -> None:
-    """Both forms are refused with what to use, and without the values."""
+def test_invalid_logins_are_refused(given: dict[str, str], code: str, said: str) -> None:
+    """The error says what to use, without the values."""
     for translate in (to_java, lambda p: to_librdkafka(p, role="admin")):
         with pytest.raises(ConfigError, match=said) as raised:
             translate(given)
@@ -125,7 +125,7 @@ def test_logins_that_cannot_work(given: dict[str, str], code: str, said: str) ->
 
 
 def test_properties_of_one_client_do_not_reach_the_other() -> None:
-    """Librdkafka's own names go to librdkafka, and Java's to Java."""
+    """Librdkafka's names are for librdkafka, and Java's for Java."""
     given = {"socket.keepalive.enable": "true", "max.poll.records": "5", "linger.ms": "5"}
     assert to_librdkafka(given, role="producer") == {
         "socket.keepalive.enable": "true",

@@ -33,8 +33,8 @@ class Hanging:
         """Nothing to do."""
 
 
-def test_offsets_without_a_coordinator_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction ends as unknown within the time, and the producer can be closed."""
+def test_a_transaction_without_a_group_coordinator_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As unknown, in time, and the producer can be closed."""
     monkeypatch.setattr(kafka_clients, "OFFSETS_TIMEOUT_S", 0.05)
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")
     client = Hanging()

@@ -70,20 +70,20 @@ def _verdicts(root: Path, listed: str, location: str) -> tuple[bool, bool]:
 @pytest.mark.parametrize("listed", ["{root}", "/nowhere, {root}/ ", "file:{root}", "file://{root}"])
 @pytest.mark.parametrize("location", [*ALLOWED, *REFUSED])
 def test_clients_and_policies_agree(root: Path, listed: str, location: str) -> None:
-    """A place that a connector's policy allows can be opened, and no other can."""
+    """A client opens exactly the paths that the policy allows."""
     expected = location in ALLOWED
     assert _verdicts(root, listed.format(root=root), location) == (expected, expected)
 
 
-def test_nothing_is_allowed_that_is_not_listed(root: Path) -> None:
-    """With users and an empty list no local path is; without users every one is."""
+def test_with_users_only_listed_local_paths_are_allowed(root: Path) -> None:
+    """Without users every path is allowed."""
     assert _verdicts(root, "", "{root}") == (False, False)
     Reach.of({}).check_location("/etc")
     assert LocationPolicy.of("c", {}).refusal("/etc") is None
 
 
 @pytest.mark.parametrize("location", REFUSED)
-def test_a_client_opens_no_refused_place(root: Path, location: str) -> None:
+def test_a_client_checks_a_path_before_it_opens_it(root: Path, location: str) -> None:
     """The file system's client asks before it opens."""
     node = {"icefloe.rest.users.file": "users", "icefloe.local.paths.allowed": str(root)}
     install(Reach.of(node))

@@ -89,7 +89,7 @@ def _names(*envelopes: Envelope) -> list[list[str]]:
 
 
 def test_steps_are_ordered_by_layout_then_batch() -> None:
-    """A newer layout comes later, whatever its batch numbers; the round does not matter."""
+    """A newer layout comes later, with any batch numbers; the round does not matter."""
     old, new = UUID(int=1), UUID(int=2)
     assert _names(
         announced(TABLE, [_file("1")], offset=0, batch=2, commit_id=new, layout=1),
