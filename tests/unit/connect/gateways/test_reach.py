@@ -73,7 +73,7 @@ def _process() -> Iterator[None]:
 
 @pytest.mark.parametrize("host", SPECIAL)
 def test_addresses_of_the_machine_are_refused_in_any_notation(host: str) -> None:
-    """Loopback, link-local and metadata addresses, before and after names are resolved."""
+    """Loopback, link-local and metadata addresses, before and after name resolution."""
     for resolves in (False, True):
         with pytest.raises(ConfigError) as caught:
             GUARDED.check_host(host, resolves=resolves)
@@ -83,16 +83,16 @@ def test_addresses_of_the_machine_are_refused_in_any_notation(host: str) -> None
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "192.168.0.1", "8.8.8.8", "2001:db8::1", "fd12::1"])
-def test_other_addresses_may_be_reached(host: str) -> None:
-    """Addresses of networks are open unless the operator lists hosts."""
+def test_other_addresses_are_allowed(host: str) -> None:
+    """Unless the operator lists allowed hosts."""
     GUARDED.check_host(host)
     GUARDED.check_peer("catalog.example.com", host)
     with pytest.raises(ConfigError, match="not allowed"):
         Reach.of({"icefloe.hosts.allowed": "other.example.com"}).check_host(host)
 
 
-def test_an_allowlist_holds_names_domains_and_networks() -> None:
-    """Nothing else is reached; what is listed is, wherever it lies."""
+def test_an_allowlist_contains_names_domains_and_networks() -> None:
+    """Only listed addresses are allowed, also internal ones."""
     listed = "Catalog.Example.com, *.lake.example.com, 127.0.0.0/8, ::1"
     reach = Reach.of({**USERS, "icefloe.hosts.allowed": listed})
     for host in ("catalog.example.com.", "a.lake.example.com", "127.0.0.1", "2130706433", "[::1]"):
@@ -106,8 +106,8 @@ def test_an_allowlist_holds_names_domains_and_networks() -> None:
         reach.check_peer("other.example.com", "10.0.0.1")
 
 
-def test_a_name_is_judged_by_the_address_that_a_connection_has() -> None:
-    """A name that resolves to another address a moment later is refused."""
+def test_the_address_of_the_connection_is_checked() -> None:
+    """A name may resolve to another address a moment later."""
     for address in ("127.0.0.1", "::1", "::ffff:169.254.169.254", "fe80::1%eth0"):
         with pytest.raises(ConfigError):
             GUARDED.check_peer("rebinding.example.com", address)
@@ -127,8 +127,8 @@ def test_a_name_is_judged_by_the_address_that_a_connection_has() -> None:
         ("", []),
     ],
 )
-def test_hosts_of_addresses(value: str, hosts: list[str]) -> None:
-    """Logins, ports and paths are no part; every address of a list counts."""
+def test_the_hosts_of_an_address_are_found(value: str, hosts: list[str]) -> None:
+    """Without logins, ports and paths; every address of a list counts."""
     assert list(hosts_in(value)) == hosts
 
 
@@ -153,8 +153,8 @@ BAD = {
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])
-def test_a_configuration_names_no_place_that_is_not_allowed(key: str, value: str) -> None:
-    """Parser and validation refuse it at its key if the API has users; else it is allowed."""
+def test_a_refused_address_is_an_error_of_its_key(key: str, value: str) -> None:
+    """Only if the API has users."""
     raw = {**CONNECTOR, key: value}
     with pytest.raises(InvalidConfigError) as caught:
         parse(raw, node=NODE)
@@ -168,8 +168,8 @@ def test_a_configuration_names_no_place_that_is_not_allowed(key: str, value: str
 
 
 @pytest.mark.parametrize("end", ["?", "#", "/x?y=", "/#x", "/a b", "\\@evil"])
-def test_a_catalogs_address_ends_in_a_path(end: str) -> None:
-    """Nothing in it can hide the path that the client puts behind it."""
+def test_the_address_of_a_catalog_may_have_no_query(end: str) -> None:
+    """It could hide the path that the client appends."""
     with pytest.raises(InvalidConfigError) as caught:
         parse({**CONNECTOR, "iceberg.catalog.uri": "https://catalog.example.com" + end}, node=NODE)
     assert list(caught.value.errors) == ["iceberg.catalog.uri"]
@@ -199,8 +199,8 @@ def test_a_catalogs_address_ends_in_a_path(end: str) -> None:
         "postgresql://u:p@db.example.com/db?plugin=x",
     ],
 )
-def test_databases_of_sql_catalogs(uri: str, tmp_path: Path) -> None:
-    """SQLite's files lie below an allowed root; libpq opens no file and no other host."""
+def test_databases_of_sql_catalogs_are_checked(uri: str, tmp_path: Path) -> None:
+    """SQLite files are below an allowed folder; libpq opens no file and no other host."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "link").symlink_to("/etc")
@@ -218,8 +218,8 @@ def test_databases_of_sql_catalogs(uri: str, tmp_path: Path) -> None:
         parse({**raw, "iceberg.catalog.uri": good}, node=node)
 
 
-def test_libpq_finds_nothing_of_the_node() -> None:
-    """No password file, no certificate and no password of the environment goes along."""
+def test_libpq_uses_no_credentials_of_the_node() -> None:
+    """No password file, certificate or password of the environment."""
     given = {"type": "sql", "uri": "postgresql://u@db.example.com/d", "warehouse": "s3://b/w"}
     config = client_config(given)
     uri = database_uri(config, GUARDED)
@@ -230,7 +230,7 @@ def test_libpq_finds_nothing_of_the_node() -> None:
 
 
 def test_credentials_of_the_machine_are_opt_in() -> None:
-    """Without keys a client of S3 sends anonymous requests; profiles and roles are refused."""
+    """Without keys an S3 client sends anonymous requests; profiles and roles are refused."""
     own = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
     assert own_credentials({}) == {}
     install(GUARDED)
@@ -272,8 +272,8 @@ def test_credentials_of_the_machine_are_opt_in() -> None:
     check_catalog(client_config({"type": "glue", "warehouse": "s3://b/w"}), allowed, resolves=False)
 
 
-def test_every_file_of_a_table_is_judged(tmp_path: Path) -> None:
-    """Metadata may name any file: it is opened below an allowed root only."""
+def test_every_file_of_a_table_is_checked(tmp_path: Path) -> None:
+    """Metadata may name any file: only those below an allowed folder are opened."""
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -302,8 +302,8 @@ def test_every_file_of_a_table_is_judged(tmp_path: Path) -> None:
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-def test_texts_of_other_systems_stay_in_the_process() -> None:
-    """Class and status of an error are shown, its text is not, in messages and traces."""
+def test_texts_of_other_systems_are_not_shown() -> None:
+    """Messages and traces have class and status of an error, not its text."""
     body = "canary-of-a-body"
 
     def failed() -> RetriableError:

@@ -32,7 +32,7 @@ def _process() -> Iterator[None]:
 
 
 def test_one_client_opens_every_location() -> None:
-    """PyIceberg's own choice for Azure would be fsspec."""
+    """PyIceberg would use fsspec for Azure."""
     for scheme in ("s3", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "file", "hdfs"):
         assert type(load_file_io({}, f"{scheme}://x/y")) is StoreFileIO, scheme
     assert SCHEMA_TO_FILE_IO.keys() >= {"hf"}
@@ -50,8 +50,10 @@ def test_one_client_opens_every_location() -> None:
         ("hdfs://h:1/w", ("hdfs", "h:1", "/w")),
     ],
 )
-def test_locations(location: str, expected: tuple[str, str, str]) -> None:
-    """The path is what the store's client takes: of Azure without the account's host."""
+def test_a_location_becomes_the_path_of_its_client(
+    location: str, expected: tuple[str, str, str]
+) -> None:
+    """For Azure without the host of the account."""
     assert StoreFileIO.parse_location(location) == expected
 
 
@@ -76,10 +78,10 @@ def test_locations(location: str, expected: tuple[str, str, str]) -> None:
         ),
     ],
 )
-def test_hosts_of_an_account(
+def test_a_location_has_account_and_cloud(
     properties: dict[str, str], host: str, expected: tuple[str, str, str]
 ) -> None:
-    """The location names account and cloud; both services have an address."""
+    """Both services of the account have an address."""
     assert azure_hosts(properties, host) == expected
 
 
@@ -98,8 +100,8 @@ def test_hosts_of_an_account(
         ({"adls.client-id": "c", "adls.client-secret": "s", "adls.tenant-id": "t/../x"}, HOST),
     ],
 )
-def test_what_no_account_can_be(properties: dict[str, str], host: str) -> None:
-    """No part of an address hides another one, and credentials are whole."""
+def test_invalid_azure_accounts_are_refused(properties: dict[str, str], host: str) -> None:
+    """Addresses with hidden parts, and incomplete credentials."""
     with pytest.raises(ConfigError) as caught:
         azure_client(properties, host)
     assert caught.value.code == "catalog_property"
@@ -122,8 +124,10 @@ def test_what_no_account_can_be(properties: dict[str, str], host: str) -> None:
         ({}, {}),
     ],
 )
-def test_one_kind_of_credentials(properties: dict[str, str], expected: dict[str, str]) -> None:
-    """What a catalog lends comes first, then what the connector has, then the machine's."""
+def test_the_precedence_of_credentials(
+    properties: dict[str, str], expected: dict[str, str]
+) -> None:
+    """Vended by the catalog, then of the connector, then of the machine."""
     assert _azure_credentials(properties, HOST) == expected
 
 
@@ -134,7 +138,7 @@ def test_one_kind_of_credentials(properties: dict[str, str], expected: dict[str,
         {"gcs.oauth2.token": "t", "gcs.oauth2.token-expires-at": "soon"},
     ],
 )
-def test_what_no_google_store_can_be(given: dict[str, str]) -> None:
+def test_invalid_google_stores_are_refused(given: dict[str, str]) -> None:
     """Addresses and times are checked."""
     with pytest.raises(ConfigError):
         gcs_client(given)
@@ -154,7 +158,7 @@ def test_what_no_google_store_can_be(given: dict[str, str]) -> None:
         (f"abfss://con@{HOST}/x", KEY, True),
     ],
 )
-def test_credentials_of_the_machine(
+def test_credentials_of_the_machine_are_not_used_if_the_api_has_users(
     location: str, properties: dict[str, str], is_allowed: bool
 ) -> None:
     """Where the API has users, a store is opened with the connector's own credentials only."""
@@ -167,8 +171,8 @@ def test_credentials_of_the_machine(
         assert caught.value.code == "ambient_credentials"
 
 
-def test_both_hosts_of_an_azure_account_are_judged() -> None:
-    """Another name in the location's domain is connected to, and may resolve to another address."""
+def test_both_hosts_of_an_azure_account_are_checked() -> None:
+    """The client also connects to the other one, which may resolve to another address."""
     location = "abfss://con@lake.dfs.example.com/x"
     for allowed in ("lake.dfs.example.com", "lake.blob.example.com"):
         install(Reach.of({**USERS, "icefloe.hosts.allowed": allowed}))
@@ -181,8 +185,8 @@ def test_both_hosts_of_an_azure_account_are_judged() -> None:
         check_storage({**KEY, "adls.account-name": "127.0.0.1/x?"}, location)
 
 
-def test_a_bundle_of_certificates_is_a_local_file() -> None:
-    """A catalog's answer may not open files of the machine either."""
+def test_the_path_of_a_certificate_bundle_is_checked() -> None:
+    """An answer of the catalog may not open files of the machine."""
     install(Reach.of(USERS))
     with pytest.raises(ConfigError) as caught:
         GuardedFileIO({"s3.ssl.cabundle": "/etc/passwd"})
@@ -206,6 +210,8 @@ def test_a_bundle_of_certificates_is_a_local_file() -> None:
         ),
     ],
 )
-def test_remote_signing(properties: dict[str, Any], expected: bool) -> None:
+def test_a_catalog_that_vends_keys_may_also_sign(
+    properties: dict[str, Any], expected: bool
+) -> None:
     """A catalog that lends keys as well lets its clients sign."""
     assert signs_remotely(properties) is expected

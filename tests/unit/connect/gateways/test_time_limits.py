@@ -90,8 +90,8 @@ def _in_use() -> dict[str, str]:
     }
 
 
-def test_the_page_says_what_is_in_use() -> None:
-    """Each limit of the page is the one that the code sets, and none is missing."""
+def test_the_page_has_the_limits_of_the_code() -> None:
+    """All of them, with their values."""
     assert _documented() == _in_use()
 
 
@@ -109,8 +109,8 @@ def test_only_listed_modules_open_clients() -> None:
     assert found == OPENERS.keys()
 
 
-def test_a_reader_that_waits_long_for_data_is_not_cut_off() -> None:
-    """The client refuses a request limit below the time a fetch may take."""
+def test_the_request_limit_is_above_the_time_of_a_fetch() -> None:
+    """The client refuses a lower request limit."""
     patient = librdkafka_config({"fetch.max.wait.ms": "45000"}, "consumer")
     assert patient["socket.timeout.ms"] > 45_000
     assert "socket.timeout.ms" not in librdkafka_config({}, "producer")

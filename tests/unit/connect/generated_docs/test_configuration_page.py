@@ -34,12 +34,12 @@ def sources() -> str:
     )
 
 
-def test_the_page_is_current() -> None:
+def test_the_page_is_up_to_date() -> None:
     """``docs/reference/configuration.md`` is what ``make docs`` writes."""
     assert (ROOT / "docs/reference/configuration.md").read_text() == render()
 
 
-def test_the_schema_for_editors_is_current() -> None:
+def test_the_schema_for_editors_is_up_to_date() -> None:
     """``docs/reference/connector.schema.json`` is what ``make docs`` writes."""
     assert (ROOT / "docs/reference/connector.schema.json").read_text() == connector_schema.render()
 
@@ -54,8 +54,8 @@ def editor() -> Draft202012Validator:
 @pytest.mark.parametrize(
     "example", sorted((ROOT / "examples").glob("**/*.json")), ids=lambda p: p.name
 )
-def test_an_editor_takes_every_example(editor: Draft202012Validator, example: Path) -> None:
-    """Both shapes, without a warning."""
+def test_the_schema_accepts_every_example(editor: Draft202012Validator, example: Path) -> None:
+    """In both shapes."""
     given = json.loads(example.read_text("utf-8"))
     assert [error.message for error in editor.iter_errors(given)] == []
 
@@ -68,8 +68,8 @@ def test_an_editor_takes_every_example(editor: Draft202012Validator, example: Pa
         {"icefloe.nothing": "1"},
     ],
 )
-def test_an_editor_shows_mistakes(editor: Draft202012Validator, wrong: dict[str, str]) -> None:
-    """Unknown names, wrong types and choices, in either shape; a placeholder is no mistake."""
+def test_the_schema_refuses_mistakes(editor: Draft202012Validator, wrong: dict[str, str]) -> None:
+    """Unknown names, wrong types and choices, in either shape; a placeholder is valid."""
     config = {"connector.class": "IcebergSinkConnector", "topics": "t", **wrong}
     assert not editor.is_valid(config)
     assert not editor.is_valid({"name": "c", "config": config})
@@ -81,8 +81,10 @@ def test_an_editor_shows_mistakes(editor: Draft202012Validator, wrong: dict[str,
 @pytest.mark.parametrize(
     "name", ["iceberg.tables.evolve-schema-enable", "iceberg.table.db.t.partition_by"]
 )
-def test_an_editor_marks_keys_without_effect(editor: Draft202012Validator, name: str) -> None:
-    """The Java sink takes unknown ``iceberg.*`` keys: they are valid, and shown as deprecated."""
+def test_keys_without_effect_are_deprecated_in_the_schema(
+    editor: Draft202012Validator, name: str
+) -> None:
+    """The Java sink accepts unknown ``iceberg.*`` keys, so they are valid."""
     config = {"connector.class": "IcebergSinkConnector", "topics": "t", name: "true"}
     assert editor.is_valid(config)
     patterns = connector_schema.schema()["$defs"]["config"]["patternProperties"]
@@ -91,14 +93,14 @@ def test_an_editor_marks_keys_without_effect(editor: Draft202012Validator, name:
 
 
 def test_every_key_has_a_sentence() -> None:
-    """One line, no more."""
+    """One line."""
     for key in (*FRAMEWORK_KEYS, *CONNECTOR_KEYS, *TABLE_KEYS, *NODE_KEYS):
         assert key.doc.endswith("."), key.name
         assert "\n" not in key.doc, key.name
 
 
 def test_every_key_is_used() -> None:
-    """A key that is declared has an effect, or says that it has none."""
+    """It has an effect, or the reason why it has none."""
     code = sources()
     kinds = ("key.converter", "value.converter", "header.converter")  # read as f"{kind}.converter"
     unused = [

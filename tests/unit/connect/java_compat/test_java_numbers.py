@@ -29,13 +29,13 @@ TIE = "1.000000059604644775390625"  # 1 + 2^-24, in the middle between two float
     ],
 )
 def test_texts_are_rounded_once(text: str, bits: int) -> None:
-    """What ``Float.parseFloat`` gives."""
+    """The result equals ``Float.parseFloat``."""
     assert np.float32(float32_of(text)).view(np.uint32) == bits
 
 
 @pytest.mark.parametrize(("kind", "number"), [("int8", 44), ("int16", 300), (None, 300)])
-def test_a_mask_is_of_the_size_of_its_schema(kind: str | None, number: int) -> None:
-    """A plain number, as of all values that have a schema."""
+def test_a_mask_has_the_size_of_its_schema(kind: str | None, number: int) -> None:
+    """A plain number, as for all values with a schema."""
     found = masked(7, "300.9", kind)
     assert found == number
     assert type(found) is int

@@ -42,8 +42,8 @@ TEXTS = st.text("abA1 .\v\u00e9", max_size=6)
 @example("(a*)+", "b", "")
 @example("(a|b)*", "ab", "")
 @example("(a*)*", "aa", "")
-def test_both_engines_mean_the_same(pattern: str, text: str, flags: str) -> None:
-    """Linear matching finds what backtracking finds, groups included."""
+def test_both_engines_find_the_same_matches(pattern: str, text: str, flags: str) -> None:
+    """Linear matching and backtracking, with groups."""
     compiled = compile_java_regex(flags + pattern)
     linear = compiled.fullmatch(text)
     python = (
@@ -89,13 +89,13 @@ def test_any_text_is_a_regex_or_an_error(pattern: str, text: str) -> None:
         ("a+", "\ud800", False),
     ],
 )
-def test_what_java_means(java: str, text: str, matches: bool) -> None:
-    """Constructs that the engines write differently, or that only one of them has."""
+def test_constructs_of_java_are_translated(java: str, text: str, matches: bool) -> None:
+    """Those that the engines write differently, or that one of them lacks."""
     assert bool(compile_java_regex(java).fullmatch(text)) is matches
 
 
-def test_groups_by_name_and_number() -> None:
-    """Replacements find them, whichever engine matched."""
+def test_replacements_find_groups_by_name_and_number() -> None:
+    """With either engine."""
     for lookahead in ("", "(?!x)"):
         match = compile_java_regex(lookahead + r"(?<base>[a-z]+)-(\d+)").fullmatch("orders-7")
         assert match is not None
@@ -138,7 +138,7 @@ def lock_is_free() -> Iterator[None]:
     ],
 )
 def test_linear_patterns_take_linear_time(java: str, text: str) -> None:
-    """What freezes a backtracking engine is answered at once."""
+    """Patterns that block a backtracking engine are matched at once."""
     started_s = time.process_time()
     with lock_is_free():
         assert compile_java_regex(java).fullmatch(text) is None
@@ -155,7 +155,7 @@ def test_linear_patterns_take_linear_time(java: str, text: str) -> None:
     ],
 )
 def test_backtracking_has_a_time_limit(java: str, text: str) -> None:
-    """Then it is an error that says so; nothing else waits for it."""
+    """It is an error; no other thread waits for it."""
     started_s = time.process_time()
     with lock_is_free(), pytest.raises(ConfigError, match="took longer than") as refused:
         compile_java_regex(java).fullmatch(text)
@@ -164,7 +164,7 @@ def test_backtracking_has_a_time_limit(java: str, text: str) -> None:
 
 
 def test_a_list_of_texts_has_a_time_limit() -> None:
-    """A regex that is slow on each topic does not add up."""
+    """The times of a regex that is slow for each topic do not add up."""
     slow = compile_java_regex(r"(?!q)(.*a.*b.*c.*d)")
     started_s = time.process_time()
     with pytest.raises(ConfigError, match="took longer than"):
@@ -184,7 +184,7 @@ def test_a_list_of_texts_has_a_time_limit() -> None:
     ],
 )
 def test_large_patterns_are_refused(java: str, message: str) -> None:
-    """At once, with a message that is not as large."""
+    """At once, with a short message."""
     started_s = time.process_time()
     with lock_is_free(), pytest.raises(ConfigError, match=message) as refused:
         compile_java_regex(java)
@@ -193,7 +193,7 @@ def test_large_patterns_are_refused(java: str, message: str) -> None:
 
 
 def test_the_largest_patterns_compile_in_time() -> None:
-    """Within the bounds nothing holds the interpreter for long."""
+    """Within the limits, no compilation holds the interpreter for long."""
     largest = (
         r"[\p{L}\p{N}]" * 25,
         r"\p{L}{1000}",

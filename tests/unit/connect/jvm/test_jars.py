@@ -38,10 +38,10 @@ def brings(content: bytes, calls: list[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("locked")
-def test_complete_group_is_not_resolved_again(
+def test_a_complete_group_is_not_resolved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second call starts nothing."""
+    """The second call starts no process."""
     calls: list[str] = []
     brings(b"good", calls, monkeypatch)
     first = jars.resolve("spark-kafka", cache=tmp_path / "cache")
@@ -51,7 +51,7 @@ def test_complete_group_is_not_resolved_again(
 
 
 @pytest.mark.usefixtures("locked")
-def test_missing_jar_is_brought_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_jar_is_downloaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache with missing jars is completed."""
     calls: list[str] = []
     brings(b"good", calls, monkeypatch)
@@ -62,10 +62,10 @@ def test_missing_jar_is_brought_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("locked")
-def test_jar_with_another_checksum_is_refused(
+def test_a_jar_with_another_checksum_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the jar, and nothing of it reaches the cache."""
+    """The error names the jar, which does not reach the cache."""
     brings(b"evil", [], monkeypatch)
     with pytest.raises(ConfigError, match=r"a-1\.jar") as caught:
         jars.resolve("spark-kafka", cache=tmp_path / "cache")
@@ -73,8 +73,8 @@ def test_jar_with_another_checksum_is_refused(
     assert not list((tmp_path / "cache").rglob("*.jar"))
 
 
-def test_unknown_group_is_refused(tmp_path: Path) -> None:
-    """A group without a lock entry cannot be had."""
+def test_an_unknown_group_is_refused(tmp_path: Path) -> None:
+    """It has no entry in the lock file."""
     with pytest.raises(ConfigError) as caught:
         jars.resolve("nothing", cache=tmp_path)
     assert caught.value.code == "jars_unknown"
@@ -85,26 +85,26 @@ def test_every_group_is_locked() -> None:
     assert set(jars.read_lock()) == set(jars.GROUPS)
 
 
-def test_nothing_of_pyspark_is_brought_twice() -> None:
-    """Groups that are used with pyspark's jars hold no artifact that pyspark ships."""
+def test_artifacts_of_pyspark_are_not_downloaded_again() -> None:
+    """Groups that are used with pyspark's jars have none of its artifacts."""
     shipped = {jars._artifact(jar.name) for jar in jars.pyspark_jars_dir().glob("*.jar")}
     for name, group in jars.GROUPS.items():
         if group.without_pyspark_jars:
             assert not {jars._artifact(jar) for jar in jars.read_lock()[name]} & shipped
 
 
-def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """A cache folder below a file is a configuration error that says what to set."""
+def test_an_unwritable_cache_folder_is_named(tmp_path: Path) -> None:
+    """A folder below a file is a configuration error with the remedy."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="ICEFLOE_CACHE_DIR") as caught:
         jars.resolve("kafka", cache=tmp_path / "file" / "cache")
     assert caught.value.code == "cache_unwritable"
 
 
-def test_repository_that_cannot_be_reached_is_retriable(
+def test_an_unreachable_repository_is_retriable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error has Ivy's output when a mirror has no artifacts."""
+    """If a mirror has no artifacts, the error has Ivy's output."""
     monkeypatch.setenv("ICEFLOE_MAVEN_REPOSITORY", (tmp_path / "nothing").as_uri())
     with pytest.raises(RetriableError, match="spark-sql-kafka") as caught:
         jars.resolve("spark-kafka", cache=tmp_path / "cache")
@@ -129,8 +129,8 @@ def java_that_prints(text: str, folder: Path) -> Path:
         ('java version "1.8.0_432"', False),
     ],
 )
-def test_java_version_is_read(text: str, is_good: bool, tmp_path: Path) -> None:
-    """Seventeen and newer are taken, older ones refused with advice."""
+def test_java_17_and_newer_are_accepted(text: str, is_good: bool, tmp_path: Path) -> None:
+    """Older versions are refused with advice."""
     home = java_that_prints(text, tmp_path / "java")
     if is_good:
         assert find_java({"JAVA_HOME": str(home)}) == home / "bin" / "java"
@@ -141,7 +141,7 @@ def test_java_version_is_read(text: str, is_good: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"JAVA_HOME": "/nowhere"}, {"PATH": "/nowhere"}])
-def test_missing_java_is_an_error_with_advice(environ: dict[str, str]) -> None:
+def test_a_missing_java_is_an_error_with_advice(environ: dict[str, str]) -> None:
     """No Java at JAVA_HOME or on PATH: the message says what to do."""
     with pytest.raises(ConfigError, match="install a Java 17") as caught:
         find_java(environ)

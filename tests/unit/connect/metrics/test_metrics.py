@@ -20,13 +20,13 @@ from connect.processes.ipc import Channel
 ROOT = Path(__file__).parents[4]
 
 
-def test_document_is_current() -> None:
-    """``docs/reference/metrics.md`` is what the catalogue says."""
+def test_the_page_is_up_to_date() -> None:
+    """``docs/reference/metrics.md`` has the metrics of the catalogue."""
     assert (ROOT / "docs/reference/metrics.md").read_text() == metrics_page.documentation()
 
 
 def test_names_are_declared_once() -> None:
-    """Two declarations of one name would hide each other."""
+    """Two declarations of a name would hide each other."""
     names = [metric.name for metric in CATALOGUE]
     assert len(names) == len(set(names))
 
@@ -46,8 +46,8 @@ def test_undeclared_use_is_a_bug(kind: Kind, name: str, labels: dict[str, object
         Registry().value(kind, name, labels)
 
 
-def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
-    """Absolute values cross the pipe when they change and come out in the text format."""
+def test_samples_of_children_reach_prometheus() -> None:
+    """Changed values are sent over the pipe and printed in the text format."""
     ours, theirs = socket.socketpair()
     node, child = Channel(ours), Channel(theirs)
     registry = Registry()
@@ -72,7 +72,7 @@ def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
 
 
 def test_a_histogram_counts_each_duration_in_its_bucket() -> None:
-    """Buckets are cumulative, children's are added up, and a bound belongs to its bucket."""
+    """Buckets are cumulative and summed over children; a bound belongs to its bucket."""
     ours, child = Registry(), Registry()
     for registry, durations in ((ours, (0.0, 0.005, 0.006)), (child, (2.5, 1_000.0))):
         for seconds in durations:
@@ -99,7 +99,7 @@ def test_a_histogram_counts_each_duration_in_its_bucket() -> None:
 
 
 def test_series_of_a_histogram_are_bounded() -> None:
-    """Beyond the limit durations are counted under one name; buckets are no series."""
+    """Above the limit, durations count under one name; buckets are no series."""
     registry = Registry()
     for number in range(process_metrics.SERIES_MAX + 3):
         for seconds in (0.1, 5):
@@ -111,7 +111,7 @@ def test_series_of_a_histogram_are_bounded() -> None:
 
 
 def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit values are counted under one name, none is lost."""
+    """Above the limit, values count under one name, and none is lost."""
     monkeypatch.setattr(process_metrics, "SERIES_MAX", 3)
     registry = Registry()
     for number in range(10):
@@ -122,8 +122,8 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("rounds", {"connector": "other"}, 7.0) in samples
 
 
-def test_values_of_gone_connectors_disappear() -> None:
-    """Neither the node nor a child exposes a deleted connector."""
+def test_values_of_deleted_connectors_disappear() -> None:
+    """From the node and from its children."""
     known = {"a"}
     registry = Registry()
     for name in ("a", "b"):
@@ -135,7 +135,7 @@ def test_values_of_gone_connectors_disappear() -> None:
 
 
 def test_gauges_are_of_local_tasks() -> None:
-    """A child tells on what ran on it once; a gauge of that would never change, a counter may."""
+    """A child reports units that ran on it before: their gauges would never change."""
     exposition = Exposition(
         lambda: 0,
         registry=Registry(),
@@ -159,14 +159,14 @@ def test_gauges_are_of_local_tasks() -> None:
     ]
 
 
-def test_what_a_child_sends_is_checked() -> None:
+def test_undeclared_samples_of_a_child_are_left_out() -> None:
     """A sample that is not declared is left out, the others count."""
     exposition = Exposition(lambda: 0, registry=Registry())
     exposition.received("worker", [["nonsense", {}, 1], ["rounds", {"connector": "c"}, 1]])
     assert exposition.samples() == [("rounds", {"connector": "c"}, 1.0)]
 
 
-def test_counting_is_safe_for_threads() -> None:
+def test_counting_is_thread_safe() -> None:
     """No increment is lost between threads."""
     registry = Registry()
     value = registry.value("counter", "rounds", {"connector": "c"})
@@ -184,7 +184,7 @@ def test_counting_is_safe_for_threads() -> None:
 
 
 def test_kafka_connects_metrics_have_its_names() -> None:
-    """Counts of a task and states of connectors, as dashboards for Kafka Connect ask for them."""
+    """Counts of tasks and states of connectors, as dashboards for Kafka Connect expect."""
     registry = Registry()
     registry.value("counter", "records_read", {"connector": "c", "task": 0}).inc(7)
     exposition = Exposition(lambda: 0, registry=registry)
@@ -253,8 +253,8 @@ KAFKA_CONNECT = {
 """Kafka Connect 4.3's attributes for sinks, by group."""
 
 
-def test_each_of_kafka_connects_metrics_is_given_or_its_absence_explained() -> None:
-    """Not both, and nothing else is explained."""
+def test_each_metric_of_kafka_connect_is_given_or_explained() -> None:
+    """Not both, and no other metric is explained."""
     given = {metric.name for metric in CONNECT_CATALOGUE}
     absent = {(left_out.group, name) for left_out in NOT_GIVEN for name in left_out.names}
     for group, names in KAFKA_CONNECT.items():
@@ -266,8 +266,8 @@ def test_each_of_kafka_connects_metrics_is_given_or_its_absence_explained() -> N
     assert absent <= known
 
 
-def test_statsd_gets_what_was_added_and_what_changed() -> None:
-    """Counters as differences, also after a restart from zero; gauges when they are new."""
+def test_statsd_gets_differences_of_counters_and_changed_gauges() -> None:
+    """Also after a restart from zero."""
     registry = Registry()
     exposition = Exposition(lambda: 0, registry=registry)
     read = registry.value("counter", "records_read", {"connector": "a.b:c", "task": 0})
