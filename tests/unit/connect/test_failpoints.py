@@ -24,7 +24,7 @@ def off_again() -> Iterator[None]:
 
 
 def test_every_point_is_in_the_code_and_no_other() -> None:
-    """The list and the places that are hit are the same."""
+    """The list and the code have the same points."""
     text = "".join(
         path.read_text("utf-8")
         for folder in ("worker", "coordinator", "connect")
@@ -35,7 +35,7 @@ def test_every_point_is_in_the_code_and_no_other() -> None:
     assert {direct or staged for direct, staged in named} == set(failpoints.NAMES)
 
 
-def test_a_point_is_off_by_itself() -> None:
+def test_a_point_is_off_by_default() -> None:
     """Nothing happens at any of them."""
     for name in failpoints.NAMES:
         failpoints.hit(name)
@@ -91,6 +91,6 @@ def test_a_point_in_flight_crashes_when_the_call_is_under_way(
 
 @pytest.mark.parametrize("spec", ["X1=crash", "W1=explode"])
 def test_unknown_points_and_actions_are_refused(spec: str) -> None:
-    """A spec with a typing error must not test nothing in silence."""
+    """A spec with a typing error would test nothing."""
     with pytest.raises(ValueError, match="unknown failpoint"):
         failpoints.configure(spec)

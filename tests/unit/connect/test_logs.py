@@ -25,7 +25,7 @@ def lines() -> Iterator[io.StringIO]:
 
 
 def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
-    """Process, component, level and instant are in every line."""
+    """With process, component, level and time."""
     logs.logger("herder").info("hello", connector="c")
     line = json.loads(lines.getvalue())
     assert line["event"] == "hello"
@@ -36,8 +36,8 @@ def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\x1b[31mred", "\x7f", "\x9b1m", "\u2028", "\r\n{}"])
-def test_nothing_from_outside_reaches_the_terminal(lines: io.StringIO, text: str) -> None:
-    """Control characters are escaped, and come back when the line is read as JSON."""
+def test_control_characters_are_escaped(lines: io.StringIO, text: str) -> None:
+    """They are restored when the line is read as JSON."""
     logs.logger("x").warning(text, name=text)
     written = lines.getvalue()
     assert written.endswith("\n")
@@ -46,13 +46,13 @@ def test_nothing_from_outside_reaches_the_terminal(lines: io.StringIO, text: str
 
 
 def test_long_values_are_cut(lines: io.StringIO) -> None:
-    """One value cannot flood the log."""
+    """A value cannot fill the log."""
     logs.logger("x").warning("long", trace="x" * 1_000_000)
     assert len(lines.getvalue()) < 2 * logs.TEXT_CHARACTERS_MAX
 
 
-def test_levels_are_the_standard_librarys(lines: io.StringIO) -> None:
-    """A level set for a logger holds for what is below it, at run time."""
+def test_levels_follow_the_standard_library(lines: io.StringIO) -> None:
+    """A level of a logger applies to its children, at run time."""
     logs.logger("herder.store").debug("hidden")
     logging.getLogger("herder").setLevel(logging.DEBUG)
     try:
@@ -66,8 +66,8 @@ def test_levels_are_the_standard_librarys(lines: io.StringIO) -> None:
     ]
 
 
-def test_text_lines_are_for_people(lines: io.StringIO) -> None:
-    """Instant, level, process, component, event and fields; values with blanks are quoted."""
+def test_text_lines_are_readable(lines: io.StringIO) -> None:
+    """Time, level, process, component, event and fields; values with blanks are quoted."""
     logs.configure("worker", stream=lines, form="text")
     logs.logger("task").warning(
         "task \x1b[31mstarted", connector="c", positions={"t-0": 5}, at="a b"
@@ -80,7 +80,7 @@ def test_text_lines_are_for_people(lines: io.StringIO) -> None:
 
 
 def test_lines_of_children_keep_their_fields(lines: io.StringIO) -> None:
-    """An event is taken over; other output becomes the event of a line, with its level."""
+    """Other output of a child becomes an event with its level."""
     KNOWN.add("forwarded-secret-1")
     event = {"event": "task started", "process": "x", "component": "task", "level": "info"}
     logs.forward("worker", json.dumps({**event, "task": 3, "at": "forwarded-secret-1"}).encode())
@@ -96,7 +96,7 @@ def test_lines_of_children_keep_their_fields(lines: io.StringIO) -> None:
 
 
 def test_a_stream_without_a_reader_ends_no_process() -> None:
-    """What drains must not fail because its log is gone."""
+    """A drain must not fail because its log has no reader."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as stream:
@@ -110,7 +110,7 @@ def test_a_stream_without_a_reader_ends_no_process() -> None:
 
 
 def test_exceptions_of_libraries_keep_their_cause(lines: io.StringIO) -> None:
-    """Standard library logging with an exception names it."""
+    """When logged by the standard library."""
     try:
         int("bad\nvalue")
     except ValueError:

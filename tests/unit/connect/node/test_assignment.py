@@ -34,19 +34,19 @@ def names(partitions: list[TopicPartition]) -> list[str]:
 
 
 def test_listed_topics_are_expanded_and_missing_ones_left_out() -> None:
-    """A topic that is not there yet contributes no partition."""
+    """A missing topic has no partitions."""
     found = source_partitions(config(topics="a,later"), TOPICS)
     assert found == [TopicPartition("a", 0), TopicPartition("a", 1)]
 
 
-def test_regex_matches_whole_names() -> None:
-    """As Java's ``matches``: the pattern must cover the topic's whole name."""
+def test_a_regex_matches_whole_names() -> None:
+    """As Java's ``matches``."""
     assert names(source_partitions(config(topics_regex="b-[0-9]"), TOPICS)) == ["b-1", "b-2"]
     assert names(source_partitions(config(topics_regex="b"), TOPICS)) == []
 
 
-def test_regex_never_brings_in_what_the_product_writes() -> None:
-    """Internal topics, the node's and the control topic stay out."""
+def test_a_regex_excludes_topics_of_the_product() -> None:
+    """Internal topics, the node's topics and the control topic."""
     found = source_partitions(
         config(topics_regex=".*"),
         {**TOPICS, "node-config": 1},
@@ -55,8 +55,8 @@ def test_regex_never_brings_in_what_the_product_writes() -> None:
     assert names(found) == ["a", "b-1", "b-2", "dlq"]
 
 
-def test_wrong_regex_is_a_configuration_error() -> None:
-    """What Java may accept and Python does not is said, not guessed."""
+def test_an_invalid_regex_is_a_configuration_error() -> None:
+    """Also if Java accepts it."""
     with pytest.raises(ConfigError):
         source_partitions(replace(config(topics="a"), topics_regex="a("), TOPICS)
 
@@ -65,7 +65,7 @@ def test_wrong_regex_is_a_configuration_error() -> None:
 def test_task_count_respects_every_limit(
     tasks_max: int, per_worker: int, nodes: int, partitions: int
 ) -> None:
-    """Never above tasks.max, the nodes' room or the partitions, never below one."""
+    """At most tasks.max, the capacity of the nodes and the partitions; at least one."""
     chosen = replace(config(topics="a"), tasks_max=tasks_max, tasks_per_worker=per_worker)
     count = task_count(chosen, nodes=nodes, partitions=partitions)
     assert 1 <= count <= min(tasks_max, per_worker * nodes)
@@ -76,8 +76,8 @@ def test_task_count_respects_every_limit(
     assert layout.partitions == frozenset(tps)
 
 
-def test_next_layout_only_when_something_changed() -> None:
-    """The same partitions and configuration keep the layout; either change makes the next one."""
+def test_a_new_layout_needs_a_change() -> None:
+    """Of the partitions or of the configuration."""
     chosen = config(topics="a")
     partitions = source_partitions(chosen, TOPICS)
     folded = ConfigState()
@@ -94,8 +94,8 @@ def test_next_layout_only_when_something_changed() -> None:
     assert next_layout(folded.get("c"), changed, partitions, nodes=1) is not None
 
 
-def test_a_named_topic_that_is_deleted_stays_in_the_layout() -> None:
-    """Its task must say what is lost; a regex lets topics go, a configuration can take one out."""
+def test_a_deleted_listed_topic_stays_in_the_layout() -> None:
+    """Its task reports the loss; topics of a regex are removed."""
     gone = TopicPartition("gone", 1)
     layout = Layout("c", 1, ((TopicPartition("a", 0), gone),))
     state = StoredConnector("c", layout=layout)
@@ -121,7 +121,7 @@ def units_of(placement: dict[str, Places]) -> dict[UnitId, str]:
 def test_placement_is_complete_even_and_sticky(
     cluster: tuple[dict[str, int], list[str], list[str]],
 ) -> None:
-    """Every unit has a node that is alive, loads differ by one, and nothing moves without need."""
+    """Every unit is on a live node, loads differ by one, and units move only if needed."""
     tasks, before, after = cluster
     first = place(tasks, before)
     second = place(tasks, after, first)
@@ -141,10 +141,10 @@ def test_placement_is_complete_even_and_sticky(
 
 
 @given(CLUSTERS, st.text("abcdef", min_size=1, max_size=3), st.integers(0, 6))
-def test_a_change_of_one_connector_moves_nothing_of_another(
+def test_a_change_of_one_connector_moves_no_other_unit(
     cluster: tuple[dict[str, int], list[str], list[str]], name: str, count: int
 ) -> None:
-    """Connectors are created, changed or deleted: every unit on a live node stays on it."""
+    """Units on live nodes stay when connectors are created, changed or deleted."""
     tasks, nodes, _ = cluster
     before = place(tasks, nodes)
     after = units_of(place({**tasks, name: count}, nodes, before, is_even=False))
@@ -162,7 +162,7 @@ def test_without_nodes_nothing_is_placed() -> None:
 
 
 def test_a_lost_node_moves_only_its_own_units() -> None:
-    """Units on nodes that stay do not move, and no unit waits for the lost node."""
+    """Units on remaining nodes do not move, and no unit waits for the lost node."""
     first = place({"a": 3, "b": 3}, ["n1", "n2", "n3"])
     second = place({"a": 3, "b": 3}, ["n1", "n2"], first)
     moved = units_of(second)
@@ -172,8 +172,8 @@ def test_a_lost_node_moves_only_its_own_units() -> None:
     assert all(places.after == () for places in second.values())
 
 
-def test_what_moves_between_living_nodes_starts_after_it_has_ended() -> None:
-    """The placement names the nodes that have to end something first."""
+def test_a_unit_that_moves_starts_after_it_has_ended() -> None:
+    """The placement names the nodes that must end units first."""
     first = place({"a": 2}, ["n1"])
     assert first == {"a": Places("n1", ("n1", "n1"))}
     grown = place({"a": 2}, ["n1", "n2"], first)
@@ -182,8 +182,8 @@ def test_what_moves_between_living_nodes_starts_after_it_has_ended() -> None:
     assert drained == {"a": Places("n2", ("n2", "n2"), after=("n1",))}
 
 
-def test_a_layout_keeps_its_tasks_while_a_node_is_away() -> None:
-    """Fewer nodes shrink nothing for a while; tasks.max and the partitions always do."""
+def test_a_layout_keeps_its_tasks_while_a_node_is_missing() -> None:
+    """For a while; tasks.max and the partitions always reduce them."""
     chosen = config(topics="a", **{"tasks.max": "4"})
     four = [TopicPartition("a", p) for p in range(4)]
     folded = ConfigState()

@@ -63,7 +63,7 @@ def stopping(on: str) -> Unit:
     return unit
 
 
-def test_a_unit_that_fails_as_it_is_stopped_is_not_waited_for() -> None:
-    """The report may arrive before the wait begins; no further report follows."""
+def test_a_unit_that_fails_during_a_stop_is_not_waited_for() -> None:
+    """The report may arrive before the wait starts; no further report follows."""
     assert stopping("clear").phase == "IDLE"
     assert stopping("wait").phase == "IDLE"

@@ -15,8 +15,8 @@ SEEDS = range(40)
 PLANTED_SEEDS = range(20)
 
 
-def test_every_connector_works_again_after_any_disorder() -> None:
-    """Kills, freezes, hung threads; reports late, lost, repeated, out of order; then all work."""
+def test_every_connector_works_again_after_any_fault() -> None:
+    """Kills, freezes, hung threads; reports late, lost, repeated and out of order."""
     for seed in SEEDS:
         world = World(seed)
         wrong = world.run()
@@ -62,8 +62,8 @@ class NeverSuspects(Reconciliation):
         """Nothing."""
 
 
-def test_the_former_herder_leaves_a_connector_running_that_does_nothing() -> None:
-    """A broker that freezes while the child is killed is enough; no message is lost."""
+def test_the_model_finds_the_defect_of_the_former_herder() -> None:
+    """A frozen broker and a killed child: RUNNING without work; no message is lost."""
 
     def wrong(of: type[Reconciliation]) -> list[str]:
         worlds = (
@@ -81,9 +81,9 @@ def test_the_former_herder_leaves_a_connector_running_that_does_nothing() -> Non
     ("planted", "has_inventory"),
     [(Reconciliation, False), (NeverMisses, True), (NeverStops, True), (NeverSuspects, True)],
 )
-def test_the_model_finds_what_each_rule_is_for(
+def test_the_model_finds_the_removal_of_each_rule(
     planted: type[Reconciliation], *, has_inventory: bool
 ) -> None:
-    """With one rule taken out some connector stays RUNNING and does nothing, or runs twice."""
+    """A connector is RUNNING and does nothing, or runs twice."""
     worlds = (World(seed, planted, has_inventory=has_inventory) for seed in range(200))
     assert any(world.run() for world in worlds)

@@ -79,8 +79,8 @@ def cluster() -> Cluster:
     return made
 
 
-def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster) -> None:
-    """After any number of refusals it is written at the next poll, and then not again."""
+def test_units_of_a_lost_node_are_placed_after_a_broker_outage(cluster: Cluster) -> None:
+    """After any number of refused writes, once at the next poll."""
     cluster.members.remove("b")
     cluster.log.is_away = True
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster)
     assert cluster.log.writes == written
 
 
-def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
+def test_a_node_that_joins_during_an_outage_gets_units(cluster: Cluster) -> None:
     """Another node joins between the refusal and the next poll: work is spread over both."""
     cluster.members.remove("b")
     cluster.log.is_away = True
@@ -111,7 +111,7 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
 
 
 def test_gauges_follow_the_placement(cluster: Cluster) -> None:
-    """A unit counts on the node of its placement alone; one without placement or number on all."""
+    """A unit counts on its node only; without a placement on all nodes."""
     places = cluster.places("one")
     units = [(None, places.coordinator), *((str(t), n) for t, n in enumerate(places.tasks))]
     for task, node in units:
@@ -123,7 +123,7 @@ def test_gauges_follow_the_placement(cluster: Cluster) -> None:
 
 
 def test_a_placement_that_was_not_written_is_returned_again(cluster: Cluster) -> None:
-    """A connector whose ready record was refused gets the same places, and they are written."""
+    """If the ready record was refused, the connector gets the same placement."""
     layout = spread("three", 1, [TopicPartition("t", p) for p in range(2)], tasks=2)
     cluster.store.put_connector("three", {**CONFIG, "name": "three"})
     cluster.store.put_layout(layout, CONFIG)

@@ -11,7 +11,7 @@ HEAVY = ("confluent_kafka", "fastapi", "pandas", "pyarrow", "pydantic", "pyicebe
 
 
 def test_children_start_before_slow_imports() -> None:
-    """What starts them imports none of the modules that take most of the time."""
+    """The module that starts them imports none of the slow modules."""
     program = "import sys, connect.node.__main__; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

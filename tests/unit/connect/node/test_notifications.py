@@ -81,7 +81,7 @@ def failed(trace: str | None = None, worker_id: str = "w:1") -> ReportedStatus:
 RUNNING = ReportedStatus("c", "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
 
 
-def test_an_incident_is_sent_once_and_once_when_it_is_gone(
+def test_an_incident_is_sent_once_and_its_end_once(
     server: WebhookServer, harness: NotifierHarness
 ) -> None:
     """With key, reason and times; secrets are masked; the authorization is sent."""
@@ -115,7 +115,7 @@ def test_an_incident_is_sent_once_and_once_when_it_is_gone(
 def test_states_that_change_quickly_are_one_incident(
     server: WebhookServer, harness: NotifierHarness
 ) -> None:
-    """A task that fails and starts again every few seconds neither hides nor repeats it."""
+    """A task that fails and restarts every few seconds."""
     for _ in range(20):
         harness.statuses = [failed()]
         harness.turns(5)
@@ -127,7 +127,7 @@ def test_states_that_change_quickly_are_one_incident(
 def test_each_metric_beyond_its_limit_is_an_incident(
     server: WebhookServer, harness: NotifierHarness
 ) -> None:
-    """Valid-through timestamp, dead letters, retention and tables; below the limits none is."""
+    """Valid-through timestamp, dead letters, retention and tables."""
     harness.statuses = [RUNNING]
     connector = {"connector": "c"}
 
@@ -159,7 +159,7 @@ def test_each_metric_beyond_its_limit_is_an_incident(
     assert [m["status"] for m in server.messages[4:]] == ["resolved"] * 4
 
 
-def test_units_of_other_nodes_are_theirs_to_notify(
+def test_a_node_notifies_only_of_its_own_units(
     server: WebhookServer, harness: NotifierHarness
 ) -> None:
     """Otherwise every node of a cluster would send the same message."""
@@ -168,10 +168,10 @@ def test_units_of_other_nodes_are_theirs_to_notify(
     assert server.messages == []
 
 
-def test_a_message_is_repeated_until_the_server_takes_it(
+def test_a_message_is_repeated_until_it_is_accepted(
     server: WebhookServer, harness: NotifierHarness
 ) -> None:
-    """A server that is overloaded gets it later, with pauses; what is over by then is not sent."""
+    """With pauses; incidents that end before are not sent."""
     server.status = 503
     harness.statuses = [failed()]
     harness.turns(120)
@@ -191,10 +191,10 @@ def test_a_message_is_repeated_until_the_server_takes_it(
 
 
 @pytest.mark.parametrize("status", [400, 403, 302])
-def test_a_message_that_is_refused_is_given_up(
+def test_a_refused_message_is_dropped(
     server: WebhookServer, harness: NotifierHarness, status: int
 ) -> None:
-    """Neither repeated nor sent to the address of a redirect."""
+    """It is neither repeated nor sent to the address of a redirect."""
     server.status = status
     harness.statuses = [failed()]
     harness.turns(300)
@@ -202,8 +202,8 @@ def test_a_message_that_is_refused_is_given_up(
     assert server.messages == []
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    """Further incidents wait until others are gone; what ends before its delivery is forgotten."""
+def test_the_number_of_incidents_is_bounded() -> None:
+    """Further incidents wait; those that end before their delivery are dropped."""
     log = IncidentLog(delay_ms=0)
     many = [Incident((str(n), "connector_failed", None), "") for n in range(INCIDENTS_MAX + 2)]
     log.update(many, 0)
@@ -214,7 +214,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(list(log.due(20))) == 2
 
 
-def test_a_counter_that_starts_again_is_no_rate() -> None:
+def test_a_reset_counter_is_no_rate() -> None:
     """Neither the first total nor a lower one counts as dead letters of this minute."""
     rates = DeadLetterRates()
     for now_ms, total in ((0, 1_000.0), (10_000, 1_002.0), (20_000, 5.0), (30_000, 6.0)):

@@ -36,15 +36,15 @@ def displayed(
     return status.state, [task.state for task in status.tasks]
 
 
-def test_the_target_state_shows_at_once() -> None:
-    """PAUSED and STOPPED show at once, also while units still run."""
+def test_the_target_state_is_visible_at_once() -> None:
+    """PAUSED and STOPPED, also while units still run."""
     assert displayed(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
     assert displayed(state(target="STOPPED"), run()) == ("STOPPED", [])
     assert displayed(state(target="PAUSED", is_stopped=True), run()) == ("PAUSED", [])
 
 
-def test_a_resumed_connector_shows_running_when_a_worker_is_there() -> None:
-    """Its tasks are about to be handed over; without a worker they are unassigned."""
+def test_a_resumed_connector_is_running_if_a_worker_is_ready() -> None:
+    """Without a worker its tasks are UNASSIGNED."""
     fresh = ConnectorRun.of("c", POLICY)
     assert displayed(state(), fresh) == ("RUNNING", ["RUNNING", "RUNNING"])
     assert displayed(state(), fresh, has_worker=False) == ("RUNNING", ["UNASSIGNED", "UNASSIGNED"])
@@ -68,14 +68,14 @@ def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
     ],
 )
 def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> None:
-    """Only states of Kafka Connect are shown."""
+    """Only states of Kafka Connect."""
     made = run()
     made.tasks[1].to(phase)
     assert displayed(state(), made) == ("RUNNING", ["RUNNING", expected])
 
 
-def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
-    """Stopped for a new layout that cannot be finished now: not running."""
+def test_tasks_without_a_ready_layout_are_not_running() -> None:
+    """They are stopped, and the new layout cannot be completed without the broker."""
     made = run()
     made.job.retry_at_ms = 5
     made.tasks[0].to("IDLE")
@@ -83,7 +83,7 @@ def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
 
 
 def test_a_failed_coordinator_is_a_failed_connector() -> None:
-    """Its trace is the connector's; a configuration that cannot run comes first."""
+    """Its trace is that of the connector, unless the configuration cannot run."""
     made = run()
     made.coordinator.failed(0, trace="why", is_retriable=False)
     status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
@@ -93,8 +93,8 @@ def test_a_failed_coordinator_is_a_failed_connector() -> None:
     assert (displayed.state, displayed.trace) == ("FAILED", "configuration")
 
 
-def test_a_wait_shows_as_the_reason_of_a_unit_that_runs() -> None:
-    """What a unit, its child or the job waits for is in the trace; an error comes first."""
+def test_the_trace_of_a_running_unit_has_what_it_waits_for() -> None:
+    """An error precedes it."""
     made = run()
     made.tasks[0].waits_for = "2 members of consumer group g to leave"
     made.tasks[1].to("WAITING")
@@ -114,8 +114,8 @@ def test_a_wait_shows_as_the_reason_of_a_unit_that_runs() -> None:
     assert status.tasks[0].trace is None
 
 
-def test_retriable_failures_are_planned_until_the_limit() -> None:
-    """Each restart later than the last; then the unit stays failed."""
+def test_retriable_failures_are_restarted_up_to_the_limit() -> None:
+    """With growing pauses; then the unit stays failed."""
     unit = run().tasks[0]
     planned = []
     for now_ms in (0, 100, 200):
@@ -126,8 +126,8 @@ def test_retriable_failures_are_planned_until_the_limit() -> None:
     assert unit.restart_at_ms is None
 
 
-def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
-    """A new layout is no way out of the back-off."""
+def test_tasks_that_continue_keep_their_count_of_restarts() -> None:
+    """A new layout does not reset the back-off."""
     made = run()
     made.tasks[0].backoff.failed(0)
     made.take(replace(TARGET, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
@@ -135,8 +135,8 @@ def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
     assert made.tasks[0].backoff.restarts == 1
 
 
-def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
-    """As in Kafka: paused and resumed it is still failed; stopped, nothing is left of it."""
+def test_a_failure_survives_a_pause_and_not_a_stop() -> None:
+    """As in Kafka."""
     made = run()
     made.tasks[0].failed(0, trace="why", is_retriable=False)
     made.tasks[1].failed(0, trace="again", is_retriable=True)
@@ -151,8 +151,8 @@ def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
     assert [unit.phase for unit in made.tasks.values()] == ["IDLE", "IDLE"]
 
 
-def test_tables_keep_their_last_outcome_when_their_round_is_long_gone() -> None:
-    """A table that is written once a day is still listed."""
+def test_tables_keep_their_last_outcome() -> None:
+    """Also a table that is written once a day."""
     made = run()
     for number in range(200):
         name = "db.seldom" if number == 0 else "db.often"
@@ -164,8 +164,8 @@ def test_tables_keep_their_last_outcome_when_their_round_is_long_gone() -> None:
     ]
 
 
-def test_signature_holds_all_that_a_job_depends_on() -> None:
-    """The same again needs no job; any difference does."""
+def test_a_signature_contains_all_inputs_of_a_job() -> None:
+    """An equal signature needs no job; any difference does."""
     seen = {
         signature(state()),
         signature(state(config={"topics": "u"})),
@@ -179,8 +179,8 @@ def test_signature_holds_all_that_a_job_depends_on() -> None:
     assert signature(state()) == signature(state(revision=9))
 
 
-def test_units_of_other_nodes_show_as_their_node_reports() -> None:
-    """Their status comes from the status topic, unless it is of an earlier layout."""
+def test_units_of_other_nodes_have_the_reported_status() -> None:
+    """From the status topic, unless it is of an earlier layout."""
     placed = state(places=Places("w:2", ("w:1", "w:2")))
     failed = Status("FAILED", "why", "w:2", 1)
     reported = StoredStatuses(Status("RUNNING", "tables", "w:2", 1), {1: failed})
@@ -204,7 +204,7 @@ def test_units_of_other_nodes_show_as_their_node_reports() -> None:
 
 
 def test_a_node_runs_the_placed_units_of_a_ready_layout() -> None:
-    """None of a paused connector, and none new while a layout is being made ready."""
+    """None of a paused connector, and no new ones until the layout is ready."""
     config = {"topics": "t", "task.id": "0"}
     placed = state(places=Places("w:2", ("w:1", "w:2")), task_configs=(config, config))
     assert TargetUnits.of(placed, "w:1") == TargetUnits(LAYOUT, {"topics": "t"}, frozenset({0}))
@@ -217,7 +217,7 @@ def test_a_node_runs_the_placed_units_of_a_ready_layout() -> None:
 
 
 def test_running_units_exclude_ended_and_finally_failed_ones() -> None:
-    """Other nodes wait for running units; they must not wait for units that never end."""
+    """Other nodes wait for running units, and must not wait for units that never end."""
     made = run()
     assert made.running() == Running(1, frozenset({0, 1}), coordinator=True)
     made.tasks[1].failed(0, trace="why", is_retriable=False)

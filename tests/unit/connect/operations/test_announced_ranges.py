@@ -96,8 +96,8 @@ def codes(audit: AuditReport) -> list[str]:
     return [mismatch.code for mismatch in audit.mismatches]
 
 
-def test_a_sound_history() -> None:
-    """Ranges that follow each other, each with its rows."""
+def test_an_intact_history_has_no_mismatch() -> None:
+    """Contiguous ranges, each with its rows."""
     history = History()
     history.announce(5, 15, dropped=2, dead=1)
     history.announce(15, 20)
@@ -121,16 +121,16 @@ def test_gaps_and_overlaps_are_named_in_their_order() -> None:
     assert (overlap["start_offset"], overlap["end_offset"]) == (15, 20)
 
 
-def test_records_without_a_fate_are_named() -> None:
-    """Read, and neither written nor dropped nor dead."""
+def test_records_without_an_outcome_are_named() -> None:
+    """Read, but neither written nor dropped nor dead letters."""
     history = History()
     bad = SourceRange("orders", 0, 0, 10, 10, 1, 1, 7, None)
     history.add(DataComplete(uuid4(), ()), EventHeaders(ranges=(bad,)))
     assert codes(judged(history)) == ["range_differs", "round_differs"]
 
 
-def test_rounds_must_hold_what_was_written() -> None:
-    """Fewer rows than records never; more only where a record may leave several."""
+def test_a_round_has_at_least_a_row_per_written_record() -> None:
+    """More rows only if a record may become several."""
     history = History()
     history.announce(0, 10, rows=9)
     history.announce(10, 20, rows=11)
@@ -139,7 +139,7 @@ def test_rounds_must_hold_what_was_written() -> None:
 
 
 def test_superseded_and_deleted_rows_add_up() -> None:
-    """Several changes of a key in one batch leave fewer rows than records, as was counted."""
+    """Several changes of a key in one batch make fewer rows than records."""
     history = History()
     history.announce(0, 1_000, rows=430, counted=RowCounts(1_000, 560, 10))
     history.announce(1_000, 1_010, rows=10, counted=RowCounts(10))
@@ -150,7 +150,7 @@ def test_superseded_and_deleted_rows_add_up() -> None:
 
 
 def test_counted_rows_must_be_in_the_files() -> None:
-    """One row less, or more, than was counted is named in every mode."""
+    """A difference of one row is named in every mode."""
     history = History()
     history.announce(0, 1_000, rows=429, counted=RowCounts(1_000, 560, 10))
     history.announce(1_000, 2_000, rows=431, counted=RowCounts(1_000, 560, 10))
@@ -160,7 +160,7 @@ def test_counted_rows_must_be_in_the_files() -> None:
 
 
 def test_records_that_made_no_row_are_named() -> None:
-    """A written record makes a row at least; exactly one where it goes to one table."""
+    """A written record makes at least one row; exactly one in a single table."""
     history = History()
     history.announce(0, 10, rows=9, counted=RowCounts(9))
     assert codes(judged(history, is_one_row=False)) == ["round_differs"]
@@ -170,8 +170,8 @@ def test_records_that_made_no_row_are_named() -> None:
     assert judged(history, is_one_row=False).is_sound
 
 
-def test_rows_that_an_older_version_did_not_count_are_not_judged() -> None:
-    """What cannot be proved is a note, and no mismatch."""
+def test_rows_without_counts_of_an_older_version_are_a_note() -> None:
+    """They are no mismatch."""
     history = History()
     history.announce(0, 1_000, rows=430)
     audit = judged(history, is_row_level=True)
@@ -181,7 +181,7 @@ def test_rows_that_an_older_version_did_not_count_are_not_judged() -> None:
 
 
 def test_a_file_announced_twice_counts_once() -> None:
-    """As the committer takes it once."""
+    """As for the committer."""
     history = History()
     history.announce(0, 10)
     first = history.records[0].event
@@ -190,8 +190,8 @@ def test_a_file_announced_twice_counts_once() -> None:
     assert judged(history).is_sound
 
 
-def test_another_sink_in_between_is_no_gap() -> None:
-    """The Java sink gives no ranges and spreads its events: its part is not proved, and said."""
+def test_announcements_of_the_java_sink_are_no_gap() -> None:
+    """It gives no ranges and uses all partitions: a note says that they are not checked."""
     history = History()
     history.announce(0, 10)
     java = TopicPartitionOffset("orders", 0, 20, None)
@@ -204,8 +204,8 @@ def test_another_sink_in_between_is_no_gap() -> None:
     assert "read from 20 instead of 10" in audit.notes[0]
 
 
-def test_offsets_that_were_set_are_no_gap() -> None:
-    """The node says on the control topic when an operator moved them."""
+def test_offsets_set_by_an_operator_are_no_gap() -> None:
+    """The node announces the change on the control topic."""
     history = History()
     history.announce(0, 10)
     history.add(CommitComplete(uuid4(), None), EventHeaders(moved=()))
@@ -213,8 +213,8 @@ def test_offsets_that_were_set_are_no_gap() -> None:
     assert judged(history).is_sound
 
 
-def test_what_retention_cut_is_not_judged() -> None:
-    """The first answer's files may have gone with the log's beginning."""
+def test_an_answer_cut_by_retention_is_not_checked() -> None:
+    """Its first files may have been deleted from the log."""
     history = History()
     history.announce(0, 10)
     history.announce(10, 20)
@@ -223,8 +223,8 @@ def test_what_retention_cut_is_not_judged() -> None:
     assert judged(history, log_start=1).is_sound
 
 
-def test_rows_of_the_dead_letter_table_are_held_against_dead_letters() -> None:
-    """They are no rows of written records; one too many or too few is named."""
+def test_rows_of_the_dead_letter_table_must_equal_the_dead_letters() -> None:
+    """They are no rows of written records; a difference is named."""
     for letters, expected in ((3, []), (2, ["round_differs"]), (4, ["round_differs"])):
         history = History()
         history.announce(0, 10, dead=3, letters=letters)
@@ -232,7 +232,7 @@ def test_rows_of_the_dead_letter_table_are_held_against_dead_letters() -> None:
 
 
 def test_lost_records_count_as_lost_and_not_as_missing() -> None:
-    """A range that includes them adds up; they are named in a note."""
+    """A range with lost records adds up; a note names them."""
     history = History()
     history.announce(0, 10)
     found = SourceRange("orders", 0, 10, 30, 5, 0, 0, 5, None)
@@ -248,7 +248,7 @@ def test_lost_records_count_as_lost_and_not_as_missing() -> None:
 
 
 def test_a_loss_that_its_announcement_does_not_cover_is_a_mismatch() -> None:
-    """Outside of the range, in another partition, or counted as read."""
+    """Outside the range, in another partition, or counted as read."""
     for lost, read in (
         (LostRange("orders", 0, 10, 31), 0),
         (LostRange("orders", 0, 9, 12), 0),

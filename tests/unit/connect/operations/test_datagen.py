@@ -33,7 +33,7 @@ def spec(**more: Any) -> RecordSpec:
 
 
 def test_values_follow_from_the_seed() -> None:
-    """Equal seeds give equal records; the key is the field's text."""
+    """Equal seeds give equal records; the key is the text of the field."""
     first, again, other = (RecordValues(spec(seed=seed)) for seed in (1, 1, 2))
     made = [first.next(n, 0) for n in range(20)]
     assert made == [again.next(n, 0) for n in range(20)]
@@ -50,7 +50,7 @@ def test_values_follow_from_the_seed() -> None:
 
 
 def test_json_and_avro_have_the_same_values() -> None:
-    """Avro is behind the id of its schema; timestamps are instants there."""
+    """Avro follows the id of its schema; timestamps are instants."""
     values = RecordValues(spec(format="avro"))
     _, value = values.next(0, 1_000)
     assert json.loads(RecordEncoder().encode(value)) == value
@@ -79,14 +79,14 @@ def test_json_and_avro_have_the_same_values() -> None:
 def test_a_wrong_specification_is_refused(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """The error names the place."""
+    """The error names the field."""
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"topic": "t", "fields": FIELDS, "key": "id", **change}))
     with pytest.raises(ConfigError, match=message):
         RecordValues(read_spec(file))
 
 
-def test_the_example_of_the_page_works(tmp_path: Path) -> None:
+def test_the_example_of_the_page_produces_records(tmp_path: Path) -> None:
     """The specification in the how-to makes records."""
     text = HOW_TO.read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
     file = tmp_path / "orders.yaml"

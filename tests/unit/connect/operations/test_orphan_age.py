@@ -8,23 +8,23 @@ NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 
 
-def test_without_a_waiting_announcement_icebergs_own_age_is_safe() -> None:
-    """Batches that are not announced yet are younger than that."""
+def test_without_waiting_announcements_the_default_age_is_safe() -> None:
+    """Batches that are not announced are younger."""
     assert age_of(None, now_ms=NOW_MS) == OrphanAgeReport(None, AGE_MS_MIN)
 
 
-def test_no_age_is_below_that_of_a_waiting_announcement() -> None:
-    """Its files are in no table, and older than the announcement by a batch."""
+def test_the_age_is_above_that_of_waiting_announcements() -> None:
+    """Their files are in no table, and older than the announcement by a batch."""
     for days in (0, 1, 2, 5, 400):
         found = age_of(NOW_MS - days * DAY_MS, now_ms=NOW_MS)
         assert found.safe_age_ms == max(AGE_MS_MIN, days * DAY_MS + MARGIN_MS)
 
 
-def test_an_announcement_without_a_date_makes_no_age_safe() -> None:
-    """Announcements in the old format carry none."""
+def test_an_announcement_without_a_time_allows_no_age() -> None:
+    """For example in the old format."""
     assert age_of(0, now_ms=NOW_MS) == OrphanAgeReport(0, None)
 
 
-def test_an_announcement_from_a_clock_ahead_waits_for_no_time() -> None:
+def test_an_announcement_from_the_future_has_age_zero() -> None:
     """The writer's clock may be ahead of the node's."""
     assert age_of(NOW_MS + DAY_MS, now_ms=NOW_MS).safe_age_ms == AGE_MS_MIN

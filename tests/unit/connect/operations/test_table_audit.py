@@ -67,8 +67,8 @@ def judged(
     return audit, one.check("db.orders", table, announcements)
 
 
-def test_each_snapshot_holds_what_was_announced_for_it(table: Table) -> None:
-    """By control offsets; what is above the last ones waits."""
+def test_each_snapshot_must_contain_its_announced_rows(table: Table) -> None:
+    """By control offsets; announcements above the last ones wait."""
     commit(table, 3, 5)
     commit(table, 2, 8)
     audit, found = judged(table, announced((1, 1), (4, 2), (5, 2), (9, 6)), passed=8)
@@ -78,7 +78,7 @@ def test_each_snapshot_holds_what_was_announced_for_it(table: Table) -> None:
 
 @pytest.mark.parametrize("rows", [2, 4])
 def test_a_snapshot_with_other_rows_is_named_with_its_source(table: Table, rows: int) -> None:
-    """Too few and too many, with the first source range and control event in question."""
+    """With the first possible source range and control event."""
     commit(table, 3, 5)
     commit(table, rows, 8)
     audit, _ = judged(table, announced((1, 3), (6, 3)))
@@ -98,16 +98,16 @@ def test_a_snapshot_with_other_rows_is_named_with_its_source(table: Table, rows:
     }
 
 
-def test_what_the_group_has_passed_must_be_in_a_snapshot(table: Table) -> None:
-    """The coordinator stored offsets beyond it, and the table does not hold it."""
+def test_announcements_below_the_group_offset_must_be_committed(table: Table) -> None:
+    """The coordinator stored a higher offset, and the table lacks them."""
     commit(table, 3, 5)
     audit, found = judged(table, announced((1, 3), (6, 3), (9, 1)), passed=8)
     assert [m.code for m in audit.mismatches] == ["announcement_lost"]
     assert found.waiting == 1
 
 
-def test_what_is_not_retained_or_not_read_yet_is_not_judged(table: Table) -> None:
-    """Announcements gone by retention, and snapshots younger than the reading of the log."""
+def test_announcements_that_were_not_read_are_not_checked(table: Table) -> None:
+    """Deleted by retention, or younger than the read of the log."""
     commit(table, 3, 5)
     commit(table, 2, 8)
     commit(table, 2, 20)
@@ -116,8 +116,8 @@ def test_what_is_not_retained_or_not_read_yet_is_not_judged(table: Table) -> Non
     assert (found.unproved, found.committed) == (5, 2)
 
 
-def test_others_are_counted_apart(table: Table) -> None:
-    """Rows that another writer adds; announcements for a table that does not exist."""
+def test_rows_of_other_writers_are_counted_separately(table: Table) -> None:
+    """Also announcements for a missing table."""
     commit(table, 3, 5)
     commit(table, 4, None)
     gone = announced((2, 9), uuid=UUID(int=9))
@@ -130,8 +130,8 @@ def test_others_are_counted_apart(table: Table) -> None:
     )
 
 
-def test_a_table_without_snapshots(table: Table) -> None:
-    """Everything waits, unless the group has passed it."""
+def test_all_announcements_of_an_empty_table_wait(table: Table) -> None:
+    """Unless the group has passed them."""
     assert judged(table, announced((1, 3)))[0].is_sound
     assert [m.code for m in judged(table, announced((1, 3)), passed=2)[0].mismatches] == [
         "announcement_lost"

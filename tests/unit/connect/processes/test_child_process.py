@@ -35,16 +35,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         child.kill()
 
 
-def test_error_of_a_child_that_ends_early_has_its_output(start: Start) -> None:
-    """Status and output are in the error."""
+def test_the_error_of_a_child_that_ends_early_has_its_output(start: Start) -> None:
+    """And its status."""
     child = start("import sys; print('no luck'); sys.exit(3)")
     with pytest.raises(RetriableError, match=r"status 3(.|\n)*no luck") as caught:
         child.wait_until(lambda: False, timeout_ms=60_000)
     assert caught.value.code == "child_died"
 
 
-def test_silent_child_is_given_up(start: Start) -> None:
-    """The wait ends in time while the child runs on."""
+def test_the_wait_for_a_silent_child_ends(start: Start) -> None:
+    """The child keeps running."""
     child = start("import time; time.sleep(60)")
     with pytest.raises(RetriableError) as caught:
         child.wait_until(lambda: False, timeout_ms=50)
@@ -52,8 +52,8 @@ def test_silent_child_is_given_up(start: Start) -> None:
     assert child.is_running
 
 
-def test_tail_is_of_this_child_alone(start: Start) -> None:
-    """What an earlier child wrote to the same file is not shown."""
+def test_the_tail_of_a_log_is_of_this_child_only(start: Start) -> None:
+    """An earlier child wrote to the same file."""
     first, second = "print('first')", "print('second')"
     start(first).stop(timeout_ms=60_000)
     child = start(second)
@@ -62,7 +62,7 @@ def test_tail_is_of_this_child_alone(start: Start) -> None:
     assert child.tail() == "second"
 
 
-def test_stubborn_child_is_killed(start: Start) -> None:
+def test_a_child_that_ignores_the_stop_is_killed(start: Start) -> None:
     """One that ignores the request is ended after the time."""
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -73,7 +73,7 @@ def test_stubborn_child_is_killed(start: Start) -> None:
     assert child.stop(timeout_ms=100) == -signal.SIGKILL
 
 
-def test_frozen_child_can_be_stopped(start: Start) -> None:
+def test_a_frozen_child_can_be_stopped(start: Start) -> None:
     """A paused child still acts on the request to end."""
     child = start("print('up', flush=True); import time; time.sleep(60)")
     child.wait_until(lambda: "up" in child.tail(), timeout_ms=60_000)
@@ -81,8 +81,8 @@ def test_frozen_child_can_be_stopped(start: Start) -> None:
     assert child.stop(timeout_ms=60_000) == -signal.SIGTERM
 
 
-def test_folder_belongs_to_one(tmp_path: Path) -> None:
-    """A second owner is refused until the first lets go; asking twice is no harm."""
+def test_a_folder_has_one_owner(tmp_path: Path) -> None:
+    """A second owner is refused until the first releases it; locking twice is allowed."""
     first, second = DirLock("a test"), DirLock("a test")
     first.acquire(tmp_path)
     first.acquire(tmp_path)
@@ -94,16 +94,16 @@ def test_folder_belongs_to_one(tmp_path: Path) -> None:
     second.release()
 
 
-def test_free_port_is_free() -> None:
-    """No process listens on it, and it is not returned twice before a process does."""
+def test_a_free_port_is_free() -> None:
+    """It is not returned twice before a process listens on it."""
     found = [free_port() for _ in range(20)]
     assert len(set(found)) == 20
     for port in found:
         require_free_port(port, name="a test")
 
 
-def test_free_port_is_none_that_connections_get() -> None:
-    """Who connects somewhere cannot take it from a server that is about to start."""
+def test_a_free_port_is_outside_the_ephemeral_range() -> None:
+    """A connection cannot take it from a server that is about to start."""
     found = free_port()
     with socket.socket() as server, socket.socket() as client:
         server.bind(("127.0.0.1", 0))
@@ -112,7 +112,7 @@ def test_free_port_is_none_that_connections_get() -> None:
         assert found < min(server.getsockname()[1], client.getsockname()[1])
 
 
-def test_taken_ports_are_passed_over() -> None:
+def test_ports_in_use_are_skipped() -> None:
     """A port that a process listens on is not returned."""
     with socket.socket() as taken:
         while not taken.getsockname()[1]:
@@ -121,7 +121,7 @@ def test_taken_ports_are_passed_over() -> None:
         assert free_port() != taken.getsockname()[1]
 
 
-def test_cluster_id_is_never_taken_for_an_option() -> None:
-    """An identity whose text begins with a dash gets another first letter."""
+def test_a_cluster_id_does_not_start_with_a_dash() -> None:
+    """A command would take it for an option."""
     assert cluster_id_text(UUID(int=0xF8 << 120)).startswith("A")
     assert cluster_id_text(UUID(int=0)) == "A" * 22

@@ -79,8 +79,8 @@ def start(of: HostedUnits, generation: int, work: Work) -> HostedUnit | None:
     return of.start(command, lambda _: work)
 
 
-def test_a_unit_begins_after_the_one_in_whose_place_it_comes() -> None:
-    """They share a transactional id: side by side they would fence each other."""
+def test_a_unit_starts_after_its_predecessor_has_ended() -> None:
+    """They share a transactional id and would fence each other."""
     pipe, first, second = Pipe(), Work(), Work()
     hosted = units(pipe)
     start(hosted, 1, first)
@@ -96,8 +96,8 @@ def test_a_unit_begins_after_the_one_in_whose_place_it_comes() -> None:
     second.may_end.set()
 
 
-def test_one_that_hangs_holds_up_no_other_for_ever() -> None:
-    """After the wait the new one begins all the same, and the old one is still in the inventory."""
+def test_the_wait_for_a_hanging_predecessor_is_bounded() -> None:
+    """Then the new unit starts, and the old one is still in the inventory."""
     pipe, first, second = Pipe(), Work(), Work()
     hosted = units(pipe, wait_ms=50)
     start(hosted, 1, first)
@@ -109,7 +109,7 @@ def test_one_that_hangs_holds_up_no_other_for_ever() -> None:
 
 
 def test_a_start_of_an_older_generation_changes_nothing() -> None:
-    """Nor does the same start again."""
+    """Nor does a repeated start."""
     pipe, work = Pipe(), Work()
     hosted = units(pipe)
     start(hosted, 2, work)
@@ -121,7 +121,7 @@ def test_a_start_of_an_older_generation_changes_nothing() -> None:
 
 
 def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
-    """It is logged when it lasts, again after a while, and gone when the unit works."""
+    """Logged when it lasts, and again later; removed when the unit works."""
     clock, pipe, work = SteppedClock(), Pipe(), Work()
     hosted = HostedUnits(Child(pipe), clock, predecessor_wait_ms=WAIT_S * 1000)
     unit = start(hosted, 1, work)
@@ -143,7 +143,7 @@ def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
 
 
 def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
-    """The report of it may be lost; a stop of that generation forgets it."""
+    """Its report may be lost; a stop of that generation clears it."""
     pipe, work = Pipe(), Work(Fenced("fenced by a newer instance"))
     hosted = units(pipe)
     work.may_end.set()
@@ -158,8 +158,8 @@ def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
     assert (1, "RUNNING", False) not in pipe.reports
 
 
-def test_a_unit_that_cannot_be_made_has_failed() -> None:
-    """Its configuration cannot work: no thread begins."""
+def test_a_unit_that_cannot_be_created_has_failed() -> None:
+    """Its configuration is invalid: no thread starts."""
     pipe = Pipe()
     hosted = units(pipe)
 

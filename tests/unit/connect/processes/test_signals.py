@@ -17,8 +17,8 @@ print("stopped")
 """
 
 
-def test_a_signal_that_another_thread_receives_ends_the_wait_of_the_main_thread() -> None:
-    """The kernel may give it to any thread; the main thread waits for what it asks for."""
+def test_a_signal_to_any_thread_ends_the_wait_of_the_main_thread() -> None:
+    """The kernel may deliver it to any thread."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=True
     )

@@ -66,8 +66,8 @@ def child(tmp_path: Path) -> Iterator[tuple[SupervisedChild, Events]]:
     made.shutdown(100)
 
 
-def test_child_gets_its_configuration_and_answers(child: tuple[SupervisedChild, Events]) -> None:
-    """Properties go over the pipe as they are, placeholders unresolved."""
+def test_a_child_gets_its_configuration_and_answers(child: tuple[SupervisedChild, Events]) -> None:
+    """Properties are sent over the pipe with unresolved placeholders."""
     made, events = child
     ready = events.get(timeout=WAIT_S)
     assert ready["properties"] == {"a": "${env:B}"}
@@ -77,10 +77,10 @@ def test_child_gets_its_configuration_and_answers(child: tuple[SupervisedChild, 
     assert "hello from the child" in made.spec.log_file.read_text()
 
 
-def test_killed_child_starts_again_and_leaves_nothing_behind(
+def test_a_killed_child_is_restarted_without_leftover_processes(
     child: tuple[SupervisedChild, Events],
 ) -> None:
-    """What the killed child had started is killed with its group."""
+    """Its process group is killed."""
     made, events = child
     first = events.get(timeout=WAIT_S)
     os.kill(first["pid"], signal.SIGKILL)
@@ -95,7 +95,7 @@ def test_killed_child_starts_again_and_leaves_nothing_behind(
 
 
 def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
-    """It was ready and says nothing any more; one that says something lives on."""
+    """It was ready and sends no event; a child that sends events is kept."""
     events: Events = queue.Queue()
     command = [sys.executable, "-c", SCRIPT]
     spec = ChildSpec("worker", command, tmp_path / "worker.log", {}, dict(os.environ))
@@ -119,7 +119,7 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
 
 
 def test_exit_status_and_end_of_output_are_reported(child: tuple[SupervisedChild, Events]) -> None:
-    """The event of an unasked end carries the tail of the log."""
+    """The event of an unexpected end has the tail of the log."""
     made, events = child
     events.get(timeout=WAIT_S)
     made.send({"op": "exit", "status": 3})
@@ -129,7 +129,7 @@ def test_exit_status_and_end_of_output_are_reported(child: tuple[SupervisedChild
 
 
 def test_shutdown_lets_the_child_drain(child: tuple[SupervisedChild, Events]) -> None:
-    """The child gets the request and its grace, and is not started again."""
+    """The child gets the request and its grace period, and is not restarted."""
     made, events = child
     pid = events.get(timeout=WAIT_S)["pid"]
     made.shutdown(5_000)
@@ -141,10 +141,10 @@ def test_shutdown_lets_the_child_drain(child: tuple[SupervisedChild, Events]) ->
 
 
 @pytest.mark.parametrize("how", ["hang", "stopped"])
-def test_child_that_does_not_listen_is_killed_after_its_grace(
+def test_a_child_that_ignores_the_shutdown_is_killed(
     child: tuple[SupervisedChild, Events], how: str
 ) -> None:
-    """Neither a hanging nor a paused child holds the node up, and no sender blocks."""
+    """After its grace period, also a paused one; no sender blocks."""
     made, events = child
     ready = events.get(timeout=WAIT_S)
     if how == "hang":
@@ -190,7 +190,7 @@ NOISY = textwrap.dedent(
 
 
 def test_no_forwarded_line_is_lost_or_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    """Two streams of one child, which is killed: each line is whole, in order and in one stream."""
+    """Two streams of a child that is killed: each line is complete and in order."""
     stream = io.StringIO()
     logs.configure("node", stream=stream)
     events: Events = queue.Queue()
@@ -216,10 +216,10 @@ def test_no_forwarded_line_is_lost_or_cut(capsys: pytest.CaptureFixture[str]) ->
     assert not capsys.readouterr().out
 
 
-def test_log_file_is_kept_bounded(
+def test_the_log_file_is_bounded(
     child: tuple[SupervisedChild, Events], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A long log moves aside and the child writes on into the same file."""
+    """A long log is renamed, and the child writes to a new one."""
     made, events = child
     events.get(timeout=WAIT_S)
     monkeypatch.setattr("connect.processes.child_output.LOG_BYTES_MAX", 10)
@@ -228,8 +228,8 @@ def test_log_file_is_kept_bounded(
     assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5
 
 
-def test_backoff_doubles_to_its_cap_and_forgets_after_a_stable_run() -> None:
-    """Pauses are 1, 2, 4, 4; a run longer than the stable time starts over."""
+def test_the_back_off_doubles_up_to_a_limit() -> None:
+    """Pauses are 1, 2, 4, 4; a run longer than the stable time resets it."""
     backoff = Backoff(BackoffPolicy(first_ms=1, longest_ms=4, stable_ms=100))
     pauses = []
     for now in range(4):
@@ -240,8 +240,8 @@ def test_backoff_doubles_to_its_cap_and_forgets_after_a_stable_run() -> None:
     assert backoff.failed(1_100) == 1
 
 
-def test_backoff_gives_up_and_an_operator_can_start_it_over() -> None:
-    """After the allowed restarts in a row there is no pause any more."""
+def test_the_back_off_ends_after_the_allowed_restarts() -> None:
+    """A request of an operator resets it."""
     backoff = Backoff(BackoffPolicy(first_ms=1, restarts_max=1))
     assert backoff.failed(0) == 1
     assert backoff.failed(0) is None

@@ -16,13 +16,13 @@ FLOORS = st.dictionaries(st.integers(0, 10**6), st.integers(0, 2**63 - 1), max_s
 
 
 @given(FLOORS)
-def test_offsets_come_back(floor: dict[int, int]) -> None:
-    """What a snapshot is given is what its successor reads."""
+def test_offsets_survive_a_round_trip(floor: dict[int, int]) -> None:
+    """A successor reads what the snapshot contains."""
     assert parse_offsets(offsets_text(floor)) == floor
 
 
-def test_offsets_are_written_as_java_does() -> None:
-    """One JSON object, partitions as keys, no blanks."""
+def test_offsets_have_the_text_form_of_java() -> None:
+    """One JSON object with partitions as keys, without blanks."""
     assert offsets_text({10: 7, 0: 12}) == '{"0":12,"10":7}'
     assert parse_offsets(None) == parse_offsets("{}") == {}
 
@@ -48,7 +48,7 @@ def test_offsets_are_written_as_java_does() -> None:
         '{"0":1}' + " " * 5_000_000,
     ],
 )
-def test_what_is_no_offsets_is_refused(text: str) -> None:
+def test_invalid_offsets_are_refused(text: str) -> None:
     """A floor that cannot be read is not guessed."""
     with pytest.raises(CommitRefused) as refused:
         parse_offsets(text)
@@ -57,7 +57,7 @@ def test_what_is_no_offsets_is_refused(text: str) -> None:
 
 @given(st.text() | st.recursive(st.none() | st.integers(), st.lists, max_leaves=5).map(json.dumps))
 def test_any_text_is_offsets_or_refused(text: str) -> None:
-    """Nothing else ever comes out."""
+    """No other result is possible."""
     try:
         found = parse_offsets(text)
     except CommitRefused:
@@ -67,7 +67,7 @@ def test_any_text_is_offsets_or_refused(text: str) -> None:
 
 @given(FLOORS, FLOORS)
 def test_a_merged_floor_covers_its_parts(one: dict[int, int], other: dict[int, int]) -> None:
-    """Per partition the higher offset wins; nothing goes back."""
+    """Per partition, the higher offset wins."""
     both = merged(one, other)
     assert covers(both, one)
     assert covers(both, other)
@@ -75,7 +75,7 @@ def test_a_merged_floor_covers_its_parts(one: dict[int, int], other: dict[int, i
 
 
 @given(st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999))
-def test_instants_come_back_to_the_millisecond(us: int) -> None:
+def test_instants_survive_a_round_trip_in_milliseconds(us: int) -> None:
     """Rounded down, so that nothing is claimed too early."""
     text = instant_text(us)
     assert len(text) == 24
@@ -84,18 +84,18 @@ def test_instants_come_back_to_the_millisecond(us: int) -> None:
 
 @pytest.mark.parametrize("us", [-(2**63), 2**63 - 1])
 def test_instants_out_of_range_are_cut_off(us: int) -> None:
-    """Hostile timestamps make a readable text all the same."""
+    """Extreme timestamps still give a readable text."""
     assert instant_us(instant_text(us)) is not None
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "99999-01-01T00:00:00Z"])
-def test_what_is_no_instant_is_none(text: str | None) -> None:
+def test_an_invalid_instant_is_none(text: str | None) -> None:
     """An invalid VTTS of another writer does not stop the table."""
     assert instant_us(text) is None
 
 
-def test_java_writes_instants_with_other_digits() -> None:
-    """Seconds alone, microseconds and offsets are read too."""
+def test_instants_with_other_digits_are_read() -> None:
+    """Java writes whole seconds, microseconds or zone offsets."""
     assert instant_us("2026-01-02T03:04:05Z") == 1_767_323_045_000_000
     assert instant_us("2026-01-02T03:04:05.678901+00:00") == 1_767_323_045_678_901
     assert instant_us("2026-01-02T03:04:05") == 1_767_323_045_000_000

@@ -21,14 +21,14 @@ def test_an_lso_that_does_not_advance_is_a_stall(capsys: pytest.CaptureFixture[s
     assert "can be read again" in capsys.readouterr().out
 
 
-def test_an_lso_that_moves_is_none() -> None:
-    """Transactions one after the other, records behind each: readers follow."""
+def test_an_lso_that_advances_is_no_stall() -> None:
+    """Consecutive transactions with records after each."""
     stalls = LsoMonitor(1_000, "c")
     assert [stalls.inspect({A: n}, {A: n + 3}, 600 * n) for n in range(10)] == [0] * 10
 
 
-def test_a_new_transaction_starts_a_new_time() -> None:
-    """Read to the end in between: what was before does not count."""
+def test_a_new_transaction_restarts_the_time_limit() -> None:
+    """The partition was read to its end in between."""
     stalls = LsoMonitor(1_000, "c")
     stalls.inspect({A: 5}, {A: 6}, 0)
     stalls.inspect({A: 6}, {A: 6}, 500)

@@ -32,15 +32,15 @@ def moved(at: tuple[int, int], time_us: int, *partitions: TopicPartition) -> Con
     return ControlRecord(*at, event, EventHeaders(moved=tuple(partitions)))
 
 
-def test_a_topic_made_again_is_another() -> None:
-    """Its partitions are new; those of the topic that the floor knows are not."""
+def test_a_recreated_topic_is_another_topic() -> None:
+    """Its partitions are new; those of the topic in the floor are not."""
     floor = SourceFloor({A: 3, B: 4}, {"a": "i1", "b": "i2"})
     assert floor.of([A, B], {"a": "i1", "b": "other"}) == {A: 3}
     assert floor.of([A, TopicPartition("a", 1)], {}) == {A: 3}
 
 
-def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
-    """What is committed now is in it; a topic that vanished is not kept for ever."""
+def test_a_floor_drops_deleted_and_recreated_topics() -> None:
+    """Committed offsets are in it."""
     floor = SourceFloor({A: 3, B: 4}, {"a": "i1", "b": "i2"})
     assert floor.updated({A: 5}, {"a": "i1"}) == SourceFloor({A: 5}, {"a": "i1"})
     again = floor.updated({}, {"a": "i1", "b": "other"})
@@ -49,7 +49,7 @@ def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
 
 
 def test_fixed_start_offsets_are_kept_until_their_topic_or_partition_is_gone() -> None:
-    """They outlive updates of the floor, but neither a replaced topic nor a reset partition."""
+    """They survive updates of the floor, but no replaced topic and no reset partition."""
     floor = SourceFloor({}, {"a": "i1", "b": "i2"}, {A: 3, B: 4})
     assert floor.is_stored
     updated = floor.updated({A: 5}, {"a": "i1", "b": "i2"})
@@ -61,7 +61,7 @@ def test_fixed_start_offsets_are_kept_until_their_topic_or_partition_is_gone() -
 
 
 def test_announcements_count_for_a_partition_without_floor() -> None:
-    """A floor that begins after an offset was lost does not make its partition new."""
+    """A floor that starts after an offset was lost does not make its partition new."""
     floor = SourceFloor({A: 3}, {"a": "i1"})
     assert read_before([B], floor, {A: 5, B: 7}, {"a": "i1", "b": "i2"}) == {B: 7}
     assert read_before([A, B], floor, {A: 5}, {"a": "i1", "b": "i2"}) == {A: 5}
@@ -69,14 +69,14 @@ def test_announcements_count_for_a_partition_without_floor() -> None:
     assert read_before([B], floor, {A: 5}, {"a": "i1", "b": "i2"}) == {}
 
 
-def test_announcements_of_a_topic_that_was_another_do_not_count() -> None:
-    """Its partitions are new, as the floor knows the identity of the former topic."""
+def test_announcements_of_a_replaced_topic_do_not_count() -> None:
+    """The floor has the id of the former topic, so the partitions are new."""
     floor = SourceFloor({A: 3}, {"a": "i1"})
     assert read_before([A], floor, {A: 5}, {"a": "other"}) == {}
 
 
 def test_the_last_announced_end_counts() -> None:
-    """In order within a control partition, by time between two of them, as Java's keys spread."""
+    """By order in a control partition and by time between them, as Java's keys spread."""
     found = AnnouncedOffsets()
     found.add(announced((0, 1), 10, a=5))
     found.add(announced((0, 2), 9, a=7))
@@ -84,7 +84,7 @@ def test_the_last_announced_end_counts() -> None:
     assert found.ends == {A: 7, TopicPartition("b", 0): 2}
 
 
-def test_what_an_operator_moved_counts_no_more_until_it_is_announced_again() -> None:
+def test_announcements_before_an_offset_change_do_not_count() -> None:
     """A change of one partition, then of all, then a new announcement."""
     found = AnnouncedOffsets()
     found.add(announced((0, 1), 10, a=5, b=2))

@@ -183,8 +183,8 @@ def test_iso_texts_are_instants(value: dt.datetime) -> None:
 
 
 @given(st.integers(-5_000_000, 5_000_000), st.integers(1, 12), st.integers(1, 28))
-def test_days_of_any_year(year: int, month: int, day: int) -> None:
-    """The calendar repeats every 400 years, on both sides of year 1."""
+def test_days_of_any_year_are_converted(year: int, month: int, day: int) -> None:
+    """The calendar repeats every 400 years, before and after year 1."""
     assert days_from_civil(year + 400, month, day) - days_from_civil(year, month, day) == 146_097
 
 
@@ -198,7 +198,9 @@ def test_days_of_any_year(year: int, month: int, day: int) -> None:
         ("s", Decimal("-0.0000015"), -2),
     ],
 )
-def test_units_of_plain_numbers(unit: TimestampUnit, value: Any, micros: int) -> None:
+def test_plain_numbers_have_the_configured_unit(
+    unit: TimestampUnit, value: Any, micros: int
+) -> None:
     """``iceberg.tables.timestamp-unit``; seconds may have a fraction."""
     options = ConversionOptions(timestamp_unit=unit)
     assert column_converter(TimestampType(), options)(value) == micros
@@ -268,8 +270,8 @@ def test_refusals_name_the_column(value: Any, reason: str, path: list[str]) -> N
     assert refused.value.path == path
 
 
-def test_names_without_case() -> None:
-    """Names match case-insensitively at all levels; two fields for one column are an error."""
+def test_names_match_without_case_if_configured() -> None:
+    """At all levels; two fields for one column are an error."""
     convert = RowConverter(TABLE, ConversionOptions(case_insensitive=True))
     row = convert.row({"ID": 1, "S": {"L": [{"N": 2}]}, "other": 3})
     assert row == {"id": 1, "s": {"l": [{"n": 2}]}, "m": None}
@@ -288,8 +290,8 @@ def test_defaults_replace_nulls_of_structs() -> None:
     assert convert.row(Struct(schema, {"id": 1}))["id"] == 1
 
 
-def test_names_of_types_in_routes() -> None:
-    """``Object.toString`` of what routes are matched against."""
+def test_routes_use_the_texts_of_java() -> None:
+    """``Object.toString`` of the route value."""
     value = {"a": [1, "x", None, True, 5.0], "b": {"c": 1e20}}
     assert java_text(value) == "{a=[1, x, null, true, 5.0], b={c=1.0E20}}"
     assert java_text(uuid.UUID(int=0)) == "00000000-0000-0000-0000-000000000000"

@@ -25,8 +25,8 @@ def build(name: str, role: Any = "value", **options: str) -> Converter:
 
 
 @pytest.mark.parametrize("name", converter_names())
-def test_names_long_and_short(name: str) -> None:
-    """Full class name, simple name and Kafka's aliases refer to the same converter."""
+def test_converters_have_long_and_short_names(name: str) -> None:
+    """Class name, simple name and Kafka's aliases refer to the same converter."""
     short = name.rpartition(".")[2]
     options = {"schema_registry_url": "http://127.0.0.1:1"}  # those without one ignore it
     kinds = {type(build(n, **options)) for n in (name, short, short.removesuffix("Converter"))}
@@ -57,8 +57,8 @@ def envelope(payload: Any, **schema: Any) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}).encode()
 
 
-def test_known_schemas_are_not_read_twice() -> None:
-    """The second record with the same schema shares its schema object; the payload is its own."""
+def test_known_schemas_are_parsed_once() -> None:
+    """Records with the same schema share its object."""
     json_converter = build("json")
     fields = [{"field": "a", "type": "int32"}]
     first = json_converter.to_connect("t", (), envelope({"a": 1}, type="struct", fields=fields))
@@ -67,8 +67,8 @@ def test_known_schemas_are_not_read_twice() -> None:
     assert second[1].values == {"a": 2}
 
 
-def test_a_known_beginning_promises_nothing_about_the_end() -> None:
-    """Duplicate, unknown and missing members after a known schema have the usual result."""
+def test_members_after_a_known_schema_are_checked() -> None:
+    """Duplicate, unknown and missing members have the usual result."""
     json_converter = build("json")
     start = b'{"schema":{"type":"int32"},"payload":'
     assert json_converter.to_connect("t", (), start + b"5}")[1] == 5
@@ -84,7 +84,7 @@ def test_a_known_beginning_promises_nothing_about_the_end() -> None:
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), st.booleans())
-def test_envelopes_with_known_schemas_read_alike(payloads: list[int], spaced: bool) -> None:
+def test_a_cached_schema_does_not_change_the_value(payloads: list[int], spaced: bool) -> None:
     """A converter with a cached schema returns the same value as a new converter."""
     used = build("json")
     for payload in payloads:
@@ -110,7 +110,7 @@ def test_decimals_keep_their_digits() -> None:
         assert build("json", decimal_format=form).to_connect("t", (), raw)[1] == Decimal(text)
 
 
-def test_nested_structs_and_logical_types() -> None:
+def test_nested_structs_have_their_own_schemas() -> None:
     """Structs inside carry their own schemas, so that what follows needs nothing else."""
     inner = {
         "field": "i",
@@ -161,8 +161,8 @@ def test_bad_options_are_configuration_errors(options: dict[str, str]) -> None:
         ("io.apicurio.registry.utils.converter.AvroConverter", "ccompat"),
     ],
 )
-def test_converters_of_other_registries(name: str, says: str) -> None:
-    """They are refused, and the error says what is possible."""
+def test_converters_of_other_registries_are_refused(name: str, says: str) -> None:
+    """The error has the alternatives."""
     with pytest.raises(ConfigError, match=says) as refused:
         build(name)
     assert refused.value.code == "converter_class"

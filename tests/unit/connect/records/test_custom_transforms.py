@@ -65,7 +65,7 @@ def record(value: Any) -> SinkRecord:
     return SinkRecord("t", 0, 1, None, value=value)
 
 
-def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_example_works(monkeypatch: pytest.MonkeyPatch) -> None:
     """The function of the page has the documented result."""
     code = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert code is not None
@@ -80,8 +80,8 @@ def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
         made("own_transforms:hashed")
 
 
-def test_what_it_raises_refuses_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the exception's class, not its message; invalid results are errors."""
+def test_an_exception_refuses_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has its class, not its message; invalid results are errors."""
     own(
         monkeypatch,
         raising=lambda _: lambda _: {}["secret"],
@@ -107,8 +107,8 @@ def documented(monkeypatch: pytest.MonkeyPatch) -> None:
     own(monkeypatch, **{n: m for n, m in members.items() if not n.startswith("__")})
 
 
-def test_the_documented_example_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With single records, the function has the documented result and rejects other types."""
+def test_the_documented_example_of_columns_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With single records too; other types are refused."""
     documented(monkeypatch)
     apply = made("own_transforms:last_digits", field="card")
     assert apply(record({"card": "411122223333", "n": 1})) == record({"card": "3333", "n": 1})
@@ -121,8 +121,8 @@ def test_the_documented_example_of_columns(monkeypatch: pytest.MonkeyPatch) -> N
         made("own_transforms:last_digits", field="card", count="x")
 
 
-def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong type, number of rows or result rejects the record; the error has no values."""
+def test_results_of_another_type_or_length_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has no values."""
     text, number = {"a": pa.string()}, {"b": pa.int64()}
     own(
         monkeypatch,
@@ -147,10 +147,10 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
             made(f"own_transforms:{name}")
 
 
-def test_both_forms_of_a_function_of_columns(
+def test_columns_and_single_records_have_the_same_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Columns and single records have the same result; a bad row does not affect others."""
+    """A bad row does not affect other rows."""
 
     def strict(_: Any) -> ColumnFunction:
         def apply(table: pa.Table) -> pa.RecordBatch:

@@ -78,7 +78,7 @@ def test_records_are_kept_byte_for_byte(
     assert [name for name, _ in full.headers[len(headers) :]] == [*CONNECT_HEADERS, TABLE_HEADER]
 
 
-def test_what_the_headers_say() -> None:
+def test_error_headers_have_coordinates_stage_class_and_reason() -> None:
     """Coordinates, stage, class and reason, as texts."""
     record = KafkaRecord("t", 3, 42, 5, 0, b"k", b"{")
     letter = message(record, ERROR, WITH_HEADERS, task_id=7)
@@ -97,7 +97,7 @@ def test_what_the_headers_say() -> None:
     assert found[TABLE_HEADER] == b"db.t"
 
 
-def test_no_topic_no_message() -> None:
+def test_without_a_dead_letter_topic_the_record_is_dropped() -> None:
     """With tolerance and without a dead letter topic, the record is dropped."""
     record = KafkaRecord("t", 0, 0, None, -1, None, None)
     assert message(record, ERROR, NONE, task_id=0) is None

@@ -30,15 +30,17 @@ DOCUMENTS = st.recursive(
 
 
 @given(DOCUMENTS, st.booleans(), st.sampled_from([None, 1]))
-def test_reads_what_the_standard_parser_reads(document: Any, ascii_only: bool, indent: Any) -> None:
-    """A document within the bounds has the same value as with json.loads."""
+def test_the_parser_agrees_with_the_standard_parser(
+    document: Any, ascii_only: bool, indent: Any
+) -> None:
+    """For a document within the limits."""
     text = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
     assert READER.read(text.encode("utf-8", "surrogatepass")) == json.loads(text)
 
 
 @given(DOCUMENTS)
-def test_both_parsers_read_alike(document: Any) -> None:
-    """The parser without recursion has the same result as the fast parser."""
+def test_both_parsers_agree(document: Any) -> None:
+    """The one without recursion and the fast one."""
     text = json.dumps(document)
     value, end = READER._without_recursion(text, 0)
     assert (value, end) == (json.loads(text), len(text))
@@ -78,7 +80,7 @@ def test_depth_is_bounded(opening: bytes) -> None:
         assert refused.value.code == "too_deep"
 
 
-def test_brackets_in_texts_are_no_depth() -> None:
+def test_brackets_in_texts_do_not_count_as_levels() -> None:
     """Only containers count as levels."""
     text = "[" * 5000 + '"\\'
     assert READER.read(json.dumps([text]).encode()) == [text]
@@ -102,8 +104,8 @@ def test_brackets_in_texts_are_no_depth() -> None:
         ("01", "bad_json"),
     ],
 )
-def test_what_is_refused(text: str, code: str) -> None:
-    """Numbers out of range, invalid tokens and text after the document are errors."""
+def test_invalid_documents_are_refused(text: str, code: str) -> None:
+    """Numbers out of range, invalid tokens and text after the document."""
     with pytest.raises(NotJson) as refused:
         READER.read(text.encode())
     assert refused.value.code == code
@@ -115,7 +117,7 @@ def test_whole_numbers_are_exact() -> None:
     assert READER.read(f"[-{digits}]".encode()) == [-int(digits)]
 
 
-def test_last_duplicate_wins() -> None:
+def test_the_last_duplicate_wins() -> None:
     """As in Jackson."""
     assert READER.read(b'{"a":1,"b":0,"a":2}') == {"a": 2, "b": 0}
 

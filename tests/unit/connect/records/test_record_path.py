@@ -50,7 +50,7 @@ def kafka(value: bytes | None, **others: Any) -> KafkaRecord:
     return KafkaRecord("t", 3, 42, 1000, 0, others.get("key"), value, others.get("headers", ()))
 
 
-def test_from_bytes_to_a_row() -> None:
+def test_a_record_becomes_a_row() -> None:
     """Read, route, convert."""
     path = ReferencePath(config())
     (record,) = path.read(
@@ -82,7 +82,9 @@ def test_header_converters_run() -> None:
         (b'{"id":1,"name":"\\ud83c"}', "TASK_PUT", "bad_text", "name"),
     ],
 )
-def test_errors_say_where(value: bytes, stage: str, code: str, column: str | None) -> None:
+def test_errors_have_stage_code_coordinates_and_column(
+    value: bytes, stage: str, code: str, column: str | None
+) -> None:
     """Each error has stage, code, coordinates and column."""
     path = ReferencePath(config())
 

@@ -49,8 +49,8 @@ def static(unmatched: str) -> Router:
 
 @pytest.mark.parametrize("unmatched", ["fail", "dead-letter"])
 @pytest.mark.parametrize("value", [{"kind": "y"}, {"kind": None}, {}, {"kind": "xy"}])
-def test_unmatched_records_are_no_secret(unmatched: str, value: Any) -> None:
-    """A record without table is an error with stage and code, unless it is dropped."""
+def test_an_unmatched_record_is_an_error(unmatched: str, value: Any) -> None:
+    """With stage and code, unless it is dropped by configuration."""
     with pytest.raises(RecordError) as refused:
         static(unmatched).route(record(value))
     assert (refused.value.stage, refused.value.code) == ("ROUTE", UNMATCHED)
@@ -58,7 +58,7 @@ def test_unmatched_records_are_no_secret(unmatched: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("unmatched", ["fail", "dead-letter", "drop"])
-def test_tombstones_go_nowhere(unmatched: str) -> None:
+def test_a_tombstone_without_a_table_is_no_error(unmatched: str) -> None:
     """A tombstone without table is not an error."""
     assert static(unmatched).route(record(None)) == ()
 
@@ -145,14 +145,16 @@ def test_topics_are_mapped_to_tables() -> None:
         ("lake.${n}", "t", {"n": "x" * 201}, None),
     ],
 )
-def test_names_are_filled_in(template: str, topic: str, value: Any, table: str | None) -> None:
-    """Topic and fields fill a template; they cannot select a namespace and cannot be missing."""
+def test_templates_are_filled_by_topic_and_fields(
+    template: str, topic: str, value: Any, table: str | None
+) -> None:
+    """They cannot select a namespace and must exist."""
     router = named(tables__name_template=template, tables__unmatched="drop")
     assert router.route(at(topic, value)) == ((table,) if table else ())
 
 
-def test_schemas_name_tables() -> None:
-    """The full name of the value's schema fills ``${schema}``; without one there is no table."""
+def test_a_template_may_contain_the_schema_name() -> None:
+    """The full name of the value's schema; without one there is no table."""
     router = named(tables__name_template="lake.${topic}_${schema}", tables__unmatched="drop")
     schema = ConnectSchema("struct", name="com.shop.Order/../x")
     there = SinkRecord("t", 0, 0, None, value=Struct(schema), value_schema=schema)
@@ -161,8 +163,8 @@ def test_schemas_name_tables() -> None:
     assert router.route(nameless) == router.route(at("t", {"schema": "x"})) == ()
 
 
-def test_groups_of_the_topics_regex() -> None:
-    """Numbers refer to groups; a renamed topic may not match the regular expression."""
+def test_a_template_may_contain_groups_of_the_topics_regex() -> None:
+    """By number; a renamed topic may not match."""
     keys = {"tables__name_template": "lake.${2}_${1}", "tables__unmatched": "drop"}
     base = {"name": "c", "connector.class": "IcebergSink", "iceberg.catalog.type": "rest"}
     raw = {f"iceberg.{k.replace('__', '.').replace('_', '-')}": v for k, v in keys.items()}
@@ -190,8 +192,8 @@ def test_bad_names_are_errors_of_the_configuration(keys: dict[str, str]) -> None
         config(**keys)
 
 
-def test_grants() -> None:
-    """A connector writes only granted tables, whether it or a record names them."""
+def test_a_connector_writes_only_granted_tables() -> None:
+    """Named by its configuration or by a record."""
     raw = {
         "name": "c",
         "connector.class": "IcebergSink",

@@ -25,8 +25,8 @@ CONNECTOR = {
 }
 
 
-def test_a_query_is_taken_apart() -> None:
-    """Keywords in strings, comments, brackets and after dots do not start a clause."""
+def test_clauses_of_a_query_are_found() -> None:
+    """Keywords in strings, comments, brackets and after dots start no clause."""
     found = parse_query(
         """select r.*, a || 'x, from -- y' as z, -- a comment, from x
         left(r.x, 3), CAST(x AS DECIMAL(3,2)), `order by`, r.where /* from */, extract(DAY FROM at)
@@ -94,8 +94,8 @@ def test_a_query_is_taken_apart() -> None:
         ("SELECT /* a FROM records", "character 8 is not terminated"),
     ],
 )
-def test_what_is_no_query_over_single_records_is_refused(text: str, message: str) -> None:
-    """The error of an unsupported query contains the reason."""
+def test_unsupported_queries_are_refused(text: str, message: str) -> None:
+    """The error contains the reason."""
     with pytest.raises(ConfigError, match=message) as refused:
         parse_query(text)
     assert refused.value.code == "sql_query"
@@ -116,8 +116,8 @@ def test_what_is_no_query_over_single_records_is_refused(text: str, message: str
         "SELECT " + "`" * 16_001,
     ],
 )
-def test_a_text_that_costs_much_is_refused_at_once(text: str) -> None:
-    """Length and nesting are bounded before anything reads them, in linear time."""
+def test_long_and_deep_queries_are_refused_at_once(text: str) -> None:
+    """In linear time, before they are parsed."""
     for judge in (parse_query, columns_schema):
         start_ns = time.thread_time_ns()
         with pytest.raises(ConfigError) as refused:
@@ -158,8 +158,8 @@ def test_columns_have_types_of_tables() -> None:
         ("a ARRAY<INT", "brackets"),
     ],
 )
-def test_columns_that_cannot_be_are_refused(text: str, message: str) -> None:
-    """The error contains the invalid column or type."""
+def test_invalid_columns_are_refused(text: str, message: str) -> None:
+    """The error contains the column or type."""
     with pytest.raises(ConfigError, match=message):
         columns_schema(text)
 
@@ -193,7 +193,9 @@ def test_columns_that_cannot_be_are_refused(text: str, message: str) -> None:
         ({"iceberg.tables.upsert-mode-enabled": "true"}, "only inserts rows"),
     ],
 )
-def test_where_it_may_stand(keys: dict[str, str], message: str | None) -> None:
+def test_errors_without_spark_are_found_at_creation(
+    keys: dict[str, str], message: str | None
+) -> None:
     """Errors that do not require Spark are reported when the connector is created."""
     if message is None:
         assert parse({**CONNECTOR, **keys}).transforms[-1].alias == "q"

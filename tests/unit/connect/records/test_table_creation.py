@@ -42,8 +42,8 @@ def test_bad_specs_are_errors(terms: list[str], kind: type[IcefloeError]) -> Non
     assert refused.value.code == "partition_spec"
 
 
-def test_specs() -> None:
-    """Names, transforms and ids as Iceberg's own builder gives them."""
+def test_specs_equal_those_of_icebergs_builder() -> None:
+    """Names, transforms and ids."""
     spec = spec_for(["id", "bucket(id, 4)", "hours(ts)", "truncate(id,10)"], SOURCE)
     assert [(f.name, str(f.transform), f.source_id, f.field_id) for f in spec.fields] == [
         ("id", "identity", 1, 1000),
@@ -54,8 +54,8 @@ def test_specs() -> None:
     assert parse_terms(["", ""]) == ()
 
 
-def test_nothing_inside_a_list_parts_or_sorts_a_table() -> None:
-    """A row has many of it: Iceberg's Java library could not load such a table."""
+def test_a_field_in_a_list_is_refused_for_partitioning_and_sorting() -> None:
+    """A row has many values of it; Iceberg's Java library could not load the table."""
     within = Schema(
         NestedField(
             field_id=1,
@@ -69,8 +69,8 @@ def test_nothing_inside_a_list_parts_or_sorts_a_table() -> None:
             build(["tags.element"], within)
 
 
-def test_sort_orders() -> None:
-    """Directions, nulls and transforms as Spark's ORDER BY writes them; Iceberg's defaults."""
+def test_sort_orders_have_the_syntax_of_spark() -> None:
+    """Directions, nulls and transforms of ORDER BY; Iceberg's defaults."""
     order = sort_order_for(
         ["id desc", "ts", "bucket(16, id) DESC NULLS FIRST", "truncate(id,10) nulls last"], SOURCE
     )
@@ -105,8 +105,8 @@ def test_bad_sort_orders_are_errors(terms: list[str], kind: type[IcefloeError], 
     assert why in refused.value.message
 
 
-def test_locations() -> None:
-    """Levels are joined by dots, so that no table of one namespace lies in a table of another."""
+def test_locations_of_tables_are_distinct() -> None:
+    """Levels are joined by dots, so no table is inside another one."""
     template = "s3://lake/${namespace}/${table}/"
     assert location_for(template, ("a", "b", "t")) == "s3://lake/a.b/t"
     assert location_for("/lake/fixed place", ("a", "x/y")) == "/lake/fixed place"

@@ -86,7 +86,7 @@ def chain(class_name: str, config: Mapping[str, str], **more: Any) -> Chain:
 
 
 @pytest.mark.parametrize("declared", OF_RECORDS, ids=lambda declared: declared.name)
-def test_examples(declared: Declaration) -> None:
+def test_the_example_of_each_page_is_correct(declared: Declaration) -> None:
     """The example of each page has the documented result."""
     example = declared.example
     found = chain(declared.class_names[-1], example.config).apply(record_of(example.before))
@@ -98,8 +98,8 @@ def test_examples(declared: Declaration) -> None:
 
 
 @pytest.mark.parametrize("declared", DECLARATIONS, ids=lambda declared: declared.name)
-def test_every_name_is_a_plugin(declared: Declaration) -> None:
-    """Chain and validation know the same class names and keys."""
+def test_chain_and_validation_know_the_same_classes(declared: Declaration) -> None:
+    """With the same keys."""
     for name in names_of(declared):
         found = find(name)
         plugin = BUILT_IN.find(name, "transformation")
@@ -109,7 +109,7 @@ def test_every_name_is_a_plugin(declared: Declaration) -> None:
 
 
 def test_pages_are_up_to_date() -> None:
-    """``docs/reference/transforms`` is what ``make docs`` writes."""
+    """`make docs` would change nothing."""
     folder = ROOT / "docs/reference/transforms"
     assert {name: (folder / name).read_text("utf-8") for name in pages()} == pages()
 
@@ -156,8 +156,8 @@ def test_any_value_is_transformed_or_refused(declared: Declaration, value: Any) 
 
 
 @given(millis=st.integers(-(10**13), 10**14))
-def test_dates_read_as_they_are_written(millis: int) -> None:
-    """A pattern with all parts of a time reads what it wrote."""
+def test_formatted_dates_can_be_parsed(millis: int) -> None:
+    """If the pattern has all parts of a time."""
     written = DateFormat("yyyy-MM-dd HH:mm:ss.SSS Z")
     if 0 < millis + 62_135_596_800_000 < 315_537_897_600_000:
         assert written.parse(written.format(millis)) == millis
@@ -171,14 +171,14 @@ def test_dates_read_as_they_are_written(millis: int) -> None:
         ("EEEE MMMM yy u XXX z", "Tuesday November 23 2 Z UTC"),
     ],
 )
-def test_pattern_letters(pattern: str, text: str) -> None:
+def test_pattern_letters_have_the_texts_of_java(pattern: str, text: str) -> None:
     """Letters are written as Java writes them."""
     assert DateFormat(pattern).format(1_700_000_000_123) == text
 
 
 @pytest.mark.parametrize("pattern", ["yyyy-QQ", "yyyy'T", "b"])
-def test_bad_patterns(pattern: str) -> None:
-    """Unknown letters and unterminated quotes are configuration errors."""
+def test_invalid_patterns_are_configuration_errors(pattern: str) -> None:
+    """Unknown letters and unterminated quotes."""
     with pytest.raises(ConfigError):
         DateFormat(pattern)
 
@@ -210,8 +210,10 @@ AT = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
         (2**62, {"format": "epoch", "unit": "s"}, None),
     ],
 )
-def test_parse_timestamp(given: Any, config: dict[str, str], wanted: datetime | None) -> None:
-    """A time of the format becomes an instant; other values are rejected, or null if configured."""
+def test_parse_timestamp_converts_texts(
+    given: Any, config: dict[str, str], wanted: datetime | None
+) -> None:
+    """Other values are refused, or null if configured."""
     lenient = one("ParseTimestamp", {"a": {"t": given}}, fields="a.t,b", invalid="null", **config)
     assert lenient == {"a": {"t": wanted}}
     if wanted is None:
@@ -219,8 +221,8 @@ def test_parse_timestamp(given: Any, config: dict[str, str], wanted: datetime | 
             one("ParseTimestamp", {"a": {"t": given}}, fields="a.t", **config)
 
 
-def test_parse_json() -> None:
-    """A string becomes its JSON value, in place or in another field; invalid JSON is an error."""
+def test_parse_json_converts_texts() -> None:
+    """In place or in another field; invalid JSON is an error."""
     assert one("ParseJson", {"a": "[1,{}]"}, field="a") == {"a": [1, {}]}
     assert one("ParseJson", {"a": "1"}, field="a", target="b.c") == {"a": "1", "b": {"c": 1}}
     assert one("ParseJson", {"a": None}, field="a") == {"a": None}
@@ -229,8 +231,8 @@ def test_parse_json() -> None:
             one("ParseJson", {"a": bad}, field="a")
 
 
-def test_explode() -> None:
-    """Each element becomes a row with the other fields; an empty list has no rows."""
+def test_explode_makes_a_row_per_element() -> None:
+    """With the other fields; an empty list has no rows."""
     exploded = chain("icefloe.transforms.Explode", {"field": "a.l", "key.field": "i"})
 
     def rows(value: Any) -> list[Any]:
@@ -247,8 +249,8 @@ def test_explode() -> None:
         rows({"a": {"l": 5}})
 
 
-def test_chains_go_on_with_every_row() -> None:
-    """Later transformations receive each row and may drop it."""
+def test_later_transformations_receive_each_row() -> None:
+    """They may drop it."""
     links = (
         TransformConfig("e", "icefloe.transforms.Explode", {"field": "l"}),
         TransformConfig("w", "icefloe.transforms.Jmespath", {"where": "l > `1`"}),
@@ -257,8 +259,8 @@ def test_chains_go_on_with_every_row() -> None:
     assert [record.value for record in found] == [{"l": 2}, {"l": 3}]
 
 
-def test_jmespath() -> None:
-    """Expressions use the original record; a failed expression rejects the record."""
+def test_jmespath_uses_the_original_record() -> None:
+    """A failed expression refuses the record."""
     assert one("Jmespath", {"a": 1, "b": 2}, fields__a="b", fields__b="a") == {"a": 2, "b": 1}
     assert one("Jmespath", {"a": 1}, fields__x="kafka.[topic, offset]", keep="false") == {
         "x": ["orders", 42]

@@ -90,8 +90,8 @@ def lines() -> Iterator[io.StringIO]:
     logging.getLogger().setLevel(level)
 
 
-def test_no_answer_shows_what_a_key_resolves_to(api: RestServer, lines: io.StringIO) -> None:
-    """Whichever key refers to the secret: not in validate, not in a refusal to create."""
+def test_no_answer_contains_a_resolved_value(api: RestServer, lines: io.StringIO) -> None:
+    """For any key, in validate and in a refused creation."""
     for name in NAMES:
         for text in (SECRET, "x-${env:FIRST}", "a,${env:SECRET},b"):
             config = {**GOOD, name: text}
@@ -105,7 +105,7 @@ def test_no_answer_shows_what_a_key_resolves_to(api: RestServer, lines: io.Strin
 
 
 def test_groups_and_names_of_aliases_are_masked(api: RestServer) -> None:
-    """A list of aliases is a list of secrets when a placeholder stands for it."""
+    """A placeholder may give a list of aliases."""
     config = {**GOOD, "transforms": SECRET, "predicates": "p,${env:FIRST}"}
     found = api.json("PUT", VALIDATE, config).json()
     assert f"Transforms: {SECRET}" in found["groups"]
@@ -113,8 +113,8 @@ def test_groups_and_names_of_aliases_are_masked(api: RestServer) -> None:
     assert_clean(json.dumps(found, ensure_ascii=False))
 
 
-def test_a_short_value_leaves_other_texts_whole(api: RestServer) -> None:
-    """A secret of one character is masked where it stands alone, in sentences about its key."""
+def test_a_short_secret_is_masked_only_as_a_whole(api: RestServer) -> None:
+    """In sentences about its key."""
     config = {**GOOD, "tasks.max": "-${env:SHORT}", "iceberg.control.topic": ""}
     found = api.json("PUT", VALIDATE, config).json()
     errors = {c["value"]["name"]: c["value"]["errors"] for c in found["configs"]}["tasks.max"]
@@ -124,8 +124,8 @@ def test_a_short_value_leaves_other_texts_whole(api: RestServer) -> None:
     assert KNOWN.mask("task 1 of 10") == "task 1 of 10"
 
 
-def test_children_logs_states_and_labels_are_clean(lines: io.StringIO) -> None:
-    """What a child has resolved is in no trace, state, log line and label of it."""
+def test_texts_of_children_contain_no_secret(lines: io.StringIO) -> None:
+    """Traces, states, log lines and labels."""
     providers = Providers(NODE, {"SECRET": CANARY})
     resolve(parse({**GOOD, "iceberg.catalog.token": SECRET}), providers, node=NODE)
     for part in PARTS:
@@ -155,13 +155,13 @@ def test_children_logs_states_and_labels_are_clean(lines: io.StringIO) -> None:
 
 
 def test_long_texts_are_masked_before_they_are_cut() -> None:
-    """No beginning of a secret is left where a text is cut."""
+    """So no part of a secret is left."""
     KNOWN.add("x" * 20_000 + "canary")
     assert error_fields(ConfigError("x" * 20_000 + "canary"))["trace"].count("x") < 100
 
 
-def test_secrets_that_are_written_down_are_masked_in_children() -> None:
-    """Logins in the node's properties and secrets in a configuration are known by their names."""
+def test_plain_secrets_in_properties_are_masked_in_children() -> None:
+    """They are known by the names of their keys."""
     jaas = 'org.x.PlainLoginModule required username="node" password="canary-of-node";'
     node = {**NODE, "sasl.jaas.config": jaas, "spark.hadoop.fs.s3a.secret.key": "canary-of-spark"}
     raw = {**GOOD, "iceberg.catalog.credential": "client:canary-of-catalog"}
@@ -170,7 +170,7 @@ def test_secrets_that_are_written_down_are_masked_in_children() -> None:
     assert KNOWN.mask(text) == f"node {MASK} {MASK} {MASK} {MASK} orders"
 
 
-def test_log_files_are_for_their_owner(tmp_path: Path) -> None:
+def test_log_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     """With any umask, and also if the file exists."""
     file = tmp_path / "x.log"
     file.write_text("")
@@ -185,8 +185,8 @@ def test_log_files_are_for_their_owner(tmp_path: Path) -> None:
     st.text(min_size=1, max_size=30),
     st.lists(st.text(min_size=4, max_size=40), min_size=1, max_size=4),
 )
-def test_masking_leaves_no_value(before: str, values: list[str]) -> None:
-    """Each value that is a secret of the process is gone, in any text, in time."""
+def test_masking_removes_every_secret(before: str, values: list[str]) -> None:
+    """From any text, in time."""
     known = SecretValues()
     for value in values:
         known.add(value)
@@ -208,14 +208,16 @@ def test_masking_leaves_no_value(before: str, values: list[str]) -> None:
         ("", "text", "text"),
     ],
 )
-def test_what_is_a_secret_of_the_process(value: str, text: str, masked: str) -> None:
-    """Short and common values stay, longer texts are left whole, parts and spellings are masked."""
+def test_short_and_common_values_are_not_masked_inside_texts(
+    value: str, text: str, masked: str
+) -> None:
+    """Parts and other spellings of secrets are masked."""
     known = SecretValues()
     known.add(value)
     assert known.mask(text) == masked
 
 
 def test_an_empty_value_masks_nothing() -> None:
-    """A placeholder may stand for an empty text."""
+    """A placeholder may resolve to an empty text."""
     sent: Mapping[str, Any] = {"topics": "${env:EMPTY}"}
     assert Masker(sent, Providers(NODE, {"EMPTY": ""}).resolve)("a text") == "a text"

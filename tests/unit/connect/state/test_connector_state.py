@@ -34,7 +34,7 @@ def compacted(records: list[Record]) -> list[Record]:
 
 
 def test_configuration_is_kept_exactly_as_sent() -> None:
-    """Placeholders and odd values come back as they were."""
+    """With placeholders and unusual values."""
     found = fold(stored.config_records("c", CONFIG, "STOPPED")).get("c")
     assert found.config == CONFIG
     assert found.target == "STOPPED"
@@ -48,14 +48,14 @@ def test_target_state_has_the_form_of_both_versions(target: stored.TargetState) 
     assert value == {"state": "PAUSED" if target == "STOPPED" else target, "state.v2": target}
 
 
-def test_target_state_of_an_old_worker_is_understood() -> None:
-    """A record without ``state.v2`` counts by ``state``."""
+def test_the_target_state_of_an_old_worker_is_read() -> None:
+    """A record without ``state.v2``."""
     folded = fold([*stored.config_records("c", CONFIG), ("target-state-c", {"state": "PAUSED"})])
     assert folded.get("c").target == "PAUSED"
 
 
 def test_a_stopped_connector_that_is_paused_has_no_tasks_until_it_is_resumed() -> None:
-    """As in Kafka, where stopping takes the tasks away and only starting configures new ones."""
+    """As in Kafka: a stop removes the tasks, and only a start configures new ones."""
     folded = fold(
         [*stored.config_records("c", CONFIG), *stored.layout_records(layout(1, tasks=2), CONFIG)]
     )
@@ -66,8 +66,8 @@ def test_a_stopped_connector_that_is_paused_has_no_tasks_until_it_is_resumed() -
     assert seen == [False, True, True, False, False]
 
 
-def test_layout_counts_when_its_commit_record_is_read() -> None:
-    """Task configs without their commit record change nothing but the numbering."""
+def test_a_layout_is_valid_with_its_commit_record() -> None:
+    """Task configurations without it change only the next number."""
     first = list(stored.layout_records(layout(1, tasks=2), CONFIG))
     second = list(stored.layout_records(layout(2, tasks=4), CONFIG))
     found = fold([*stored.config_records("c", CONFIG), *first, *second[:-1]]).get("c")
@@ -76,7 +76,7 @@ def test_layout_counts_when_its_commit_record_is_read() -> None:
     assert fold([*first, *second]).get("c").layout == layout(2, tasks=4)
 
 
-def test_layout_is_ready_only_by_its_own_number() -> None:
+def test_a_layout_is_ready_only_with_its_own_number() -> None:
     """A ready record of an older layout does not start a newer one."""
     records = [
         *stored.layout_records(layout(1, tasks=2), CONFIG),
@@ -88,8 +88,8 @@ def test_layout_is_ready_only_by_its_own_number() -> None:
     assert not fold(compacted(records)).get("c").is_ready
 
 
-def test_half_a_layout_in_a_compacted_topic_is_no_layout() -> None:
-    """The commit record alone, its tasks overwritten by a newer uncommitted layout."""
+def test_an_incomplete_layout_in_a_compacted_topic_is_ignored() -> None:
+    """A newer uncommitted layout replaced its task records."""
     records = [
         *stored.layout_records(layout(1, tasks=2), CONFIG),
         *list(stored.layout_records(layout(2, tasks=2), CONFIG))[:-1],
@@ -99,8 +99,8 @@ def test_half_a_layout_in_a_compacted_topic_is_no_layout() -> None:
     assert found.number_max == 2
 
 
-def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
-    """The next leader still knows every transactional id to fence."""
+def test_task_ids_to_fence_survive_smaller_layouts_and_deletion() -> None:
+    """The next leader knows every transactional id."""
     records = [
         *stored.config_records("c", CONFIG),
         *stored.layout_records(layout(1, tasks=4), CONFIG),
@@ -116,7 +116,7 @@ def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
     assert not gone.is_ready
 
 
-def test_deleted_connector_is_gone() -> None:
+def test_a_deleted_connector_leaves_only_its_numbers() -> None:
     """Only numbering is left, and it makes no connector."""
     records = [*stored.config_records("c", CONFIG), *stored.layout_records(layout(1, tasks=2), {})]
     folded = fold([*records, *connector_state.deletion_records(fold(records).get("c"))])
@@ -125,14 +125,14 @@ def test_deleted_connector_is_gone() -> None:
     assert folded.get("c").layout is None
 
 
-def test_empty_layout_has_a_number() -> None:
-    """A stopped connector has a layout without tasks, numbered like any other."""
+def test_an_empty_layout_has_a_number() -> None:
+    """The layout of a stopped connector."""
     found = fold(list(stored.layout_records(Layout("c", 3, ()), CONFIG))).get("c")
     assert found.layout == Layout("c", 3, ())
 
 
-def test_a_layout_remembers_its_topics_identities() -> None:
-    """They come back from the commit record, also where a stopped connector has no task."""
+def test_a_layout_keeps_the_ids_of_its_topics() -> None:
+    """In the commit record, also without tasks."""
     for tasks in ((), ((TopicPartition("t", 0),),)):
         made = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")), ("i0",), ((0, 7),))
         assert fold(list(stored.layout_records(made, CONFIG))).get("c").layout == made
@@ -140,7 +140,7 @@ def test_a_layout_remembers_its_topics_identities() -> None:
 
 
 def test_names_with_dashes_and_digits_are_distinguished() -> None:
-    """Task records are keyed by name and number; the last dash divides them."""
+    """The last dash of a key separates name and number."""
     folded = ConfigState()
     assert folded.apply("task-a-0-1", {"properties": {stored.LAYOUT_KEY: "1"}}) == "a-0"
     assert folded.apply("connector-a-0", {"properties": {}}) == "a-0"
@@ -148,7 +148,7 @@ def test_names_with_dashes_and_digits_are_distinguished() -> None:
 
 
 def test_java_task_configs_are_no_layout() -> None:
-    """Tasks of the Java sink name no partitions, so a layout must be made before they start."""
+    """They have no partitions, so a layout is made before a start."""
     found = fold([("task-c-0", {"properties": {"topics": "t"}}), ("commit-c", {"tasks": 1})])
     assert found.get("c").layout is None
     assert found.get("c").tasks_ever == 1
@@ -167,15 +167,15 @@ def test_java_task_configs_are_no_layout() -> None:
     ],
 )
 def test_foreign_records_are_skipped(key: str, value: dict[str, object]) -> None:
-    """The topic may hold what another product or version wrote."""
+    """Records of other products or versions."""
     folded = fold([*stored.config_records("c", CONFIG), (key, value)])
     assert folded.names() == ["c"]
     assert folded.get("c").layout is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.booleans()), min_size=1, max_size=6))
-def test_compaction_changes_no_conclusion(steps: list[tuple[int, bool, bool]]) -> None:
-    """Whole histories and their compacted form give the same layout, number and ids to fence."""
+def test_compaction_does_not_change_the_state(steps: list[tuple[int, bool, bool]]) -> None:
+    """Layout, number and ids to fence are equal for a history and its compacted form."""
     records: list[Record] = [*stored.config_records("c", CONFIG)]
     for number, (tasks, is_ready, is_deleted) in enumerate(steps, start=1):
         made = layout(number, tasks=tasks)
@@ -190,8 +190,8 @@ def test_compaction_changes_no_conclusion(steps: list[tuple[int, bool, bool]]) -
     assert full.tasks_ever == small.tasks_ever
 
 
-def test_task_properties_hold_connector_configuration_and_partitions() -> None:
-    """The form that ``GET /connectors/{c}/tasks`` shows and tasks start from."""
+def test_task_properties_have_configuration_and_partitions() -> None:
+    """The form of ``GET /connectors/{c}/tasks``."""
     records = dict(stored.layout_records(layout(5, tasks=2, partitions=3), CONFIG))
     task = records["task-c-0"]
     assert task is not None
@@ -213,8 +213,8 @@ def test_statuses_are_kept_per_connector_and_task() -> None:
     assert folded.tasks("c") == {}
 
 
-def test_active_topics_come_and_go() -> None:
-    """Kafka Connect's key holds topic and connector."""
+def test_active_topics_are_added_and_removed() -> None:
+    """With Kafka Connect's key of topic and connector."""
     folded = StatusState()
     folded.apply("status-topic-t:connector-c", {"topic": {"name": "t"}})
     assert folded.topics("c") == {"t"}
@@ -222,8 +222,8 @@ def test_active_topics_come_and_go() -> None:
     assert folded.topics("c") == frozenset()
 
 
-def test_partitions_that_were_read_are_stored_and_forgotten_with_the_connector() -> None:
-    """They survive compaction; a tombstone, nonsense and the connector's end clear or keep them."""
+def test_read_partitions_are_stored_until_the_connector_is_deleted() -> None:
+    """They survive compaction; a tombstone clears them, invalid records do not."""
     floor = SourceFloor(
         {TopicPartition("t", 0): 7}, {"t": "i1"}, starts={TopicPartition("t", 1): 3}
     )
@@ -247,7 +247,7 @@ def bounded(config: dict[str, str], *, is_completed: bool) -> Record:
 
 
 def test_a_completed_run_belongs_to_its_configuration() -> None:
-    """In any order of the records, as compaction leaves them; another configuration runs again."""
+    """In any order of records; another configuration runs again."""
     config = {**CONFIG, "icefloe.end": "latest"}
     end, configs = bounded(config, is_completed=True), stored.config_records("c", config)
     for records in ([*configs, end], [end, *configs]):
@@ -259,7 +259,7 @@ def test_a_completed_run_belongs_to_its_configuration() -> None:
 
 
 def test_a_bounded_run_that_is_not_completed_keeps_its_end() -> None:
-    """Across a stop and other changes, until the connector is deleted."""
+    """Over a stop and other changes, until the connector is deleted."""
     config = {**CONFIG, "icefloe.end": "latest"}
     records = [
         *stored.config_records("c", config),
@@ -275,6 +275,6 @@ def test_a_bounded_run_that_is_not_completed_keeps_its_end() -> None:
 
 @pytest.mark.parametrize("value", [{}, {"selection": 1, "offsets": []}, {"selection": {}}])
 def test_an_end_that_cannot_be_parsed_is_skipped(value: dict[str, object]) -> None:
-    """The topic may hold keys of another product."""
+    """The topic may have keys of another product."""
     folded = fold([*stored.config_records("c", CONFIG), ("icefloe-end-c", value)])
     assert folded.get("c").end is None

@@ -23,8 +23,8 @@ def opened(file: Path) -> tuple[FileLog, list[tuple[str, bytes | None]]]:
     return log, seen
 
 
-def test_what_was_written_is_read_back_by_the_next_process(tmp_path: Path) -> None:
-    """The newest value of each key, in the order of their last writes; removed keys are absent."""
+def test_the_next_process_reads_what_was_written(tmp_path: Path) -> None:
+    """The newest value of each key, in order of the last writes."""
     log, seen = opened(tmp_path / "s")
     log.acquire()
     log.write([("a", b"1"), ("b", "\u2028\u00e9".encode())])
@@ -58,7 +58,7 @@ def test_a_task_reads_the_layout_from_the_file(tmp_path: Path) -> None:
 def test_a_failed_write_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    """The disk is full: the old file stays, memory agrees with it, and the next write succeeds."""
+    """The disk is full: file and memory are unchanged, and the next write succeeds."""
     log, seen = opened(tmp_path / "s")
     log.write([("a", b"1")])
 
@@ -80,7 +80,7 @@ def test_a_failed_write_changes_nothing(
     ["", "not json\n", '{"format": "icefloe-state", "version": 2}\n', '{"version": 1}\n[1]'],
 )
 def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None:
-    """The message names the file and what to do; nothing is overwritten."""
+    """The message has the file and the remedy; nothing is overwritten."""
     file = tmp_path / "s"
     file.write_text(content)
     with pytest.raises(ConfigError, match="remove it") as refused:

@@ -37,7 +37,7 @@ def test_the_config_topic_of_a_java_worker_is_read() -> None:
     assert fold.get("bad").tasks_ever == 2  # whose transactional ids are taken over first
 
 
-def test_keys_of_other_products_are_passed_over() -> None:
+def test_keys_of_other_products_are_skipped() -> None:
     """Session keys, restart requests and log levels of Java workers change nothing."""
     fold = ConfigState()
     others = ("session-key", "restart-connector-", "logger-cluster-")
@@ -46,8 +46,8 @@ def test_keys_of_other_products_are_passed_over() -> None:
     assert fold.names() == []
 
 
-def test_what_we_write_is_what_a_java_worker_writes() -> None:
-    """Keys, fields, their order and their JSON types, record by record."""
+def test_written_records_equal_those_of_a_java_worker() -> None:
+    """Keys, fields, their order and JSON types."""
     java = recorded("config")
     stopped = [r for r in java if r[0] in {"target-state-two-3", "connector-two-3"}]
     ours = topic_records.config_records("two-3", _properties("connector-two-3"), "STOPPED")
@@ -73,7 +73,7 @@ def test_what_we_write_is_what_a_java_worker_writes() -> None:
 
 
 def test_the_status_topic_of_a_java_worker_is_read() -> None:
-    """Its last statuses and active topics are ours."""
+    """With its last statuses and active topics."""
     fold = StatusState()
     for key, value in recorded("status"):
         fold.apply(key, value)
@@ -88,7 +88,7 @@ def test_the_status_topic_of_a_java_worker_is_read() -> None:
 
 
 @pytest.mark.parametrize("kind", [STATUS_CONNECTOR, STATUS_TASK])
-def test_statuses_are_written_as_a_java_worker_does(kind: str) -> None:
+def test_written_statuses_equal_those_of_a_java_worker(kind: str) -> None:
     """Field for field, in the same order."""
     for key, value in recorded("status"):
         if key.startswith(kind) and value is not None and value["version"] is not None:
@@ -96,7 +96,7 @@ def test_statuses_are_written_as_a_java_worker_does(kind: str) -> None:
             assert json.dumps(ours) == json.dumps(value)
 
 
-def test_active_topics_are_written_as_a_java_worker_does() -> None:
+def test_written_active_topics_equal_those_of_a_java_worker() -> None:
     """The same key and value for the same discovery."""
     key, value = next(r for r in recorded("status") if r[0].startswith(STATUS_TOPIC))
     assert value is not None

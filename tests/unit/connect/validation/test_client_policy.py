@@ -61,8 +61,8 @@ def refused(node: dict[str, str], overrides: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_connections_are_the_nodes_where_the_api_has_users(prefix: str) -> None:
-    """Servers, protocol, credentials and TLS can be overridden only if the node allows it."""
+def test_connection_settings_are_the_nodes_if_the_api_has_users(prefix: str) -> None:
+    """Servers, protocol, credentials and TLS, unless the node allows overrides."""
     overrides = {prefix + name: value for name, value in CONNECTIONS.items()}
     assert refused(USERS, overrides).keys() == overrides.keys()
     assert refused(NODE, overrides) == {}
@@ -72,8 +72,8 @@ def test_connections_are_the_nodes_where_the_api_has_users(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_the_nodes_own_values_override_nothing(prefix: str) -> None:
-    """A connector may repeat the node's values in any case and order."""
+def test_repeating_a_value_of_the_node_is_allowed(prefix: str) -> None:
+    """In any case and order."""
     own = {
         "bootstrap.servers": "broker-2:9092",
         "security.protocol": "SASL_SSL",
@@ -108,7 +108,7 @@ def test_policies_have_kafkas_meaning() -> None:
 
 
 def test_placeholders_hide_no_server() -> None:
-    """What a placeholder stands for is judged where it is known, in the node and in its children.
+    """Resolved values are checked, in the node and in its children.
 
     A placeholder without provider is not resolved, and the text next to it is checked.
     """

@@ -202,10 +202,8 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
 
 
 @pytest.mark.parametrize(("rule", "change", "key", "message"), WRONG)
-def test_what_does_not_go_together(
-    rule: str, change: dict[str, str], key: str, message: str
-) -> None:
-    """Each rule has one error, at the key to change."""
+def test_each_rule_has_one_error(rule: str, change: dict[str, str], key: str, message: str) -> None:
+    """At the key to change."""
     assert rule in {each.__name__ for each in cross_key_rules.RULES}
     found = errors(change)
     assert list(found) == [key]
@@ -253,13 +251,13 @@ def test_every_rule_is_tested() -> None:
         {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
     ],
 )
-def test_what_goes_together(change: dict[str, str]) -> None:
-    """Valid configurations have no errors, and values of placeholders are not reported."""
+def test_valid_configurations_have_no_errors(change: dict[str, str]) -> None:
+    """Values of placeholders are not reported."""
     assert check_sink(changed(change)).errors == {}
 
 
-def test_what_is_stored_goes_on() -> None:
-    """Parsing does not check the rules, so a new rule does not stop a running connector."""
+def test_rules_do_not_stop_a_stored_connector() -> None:
+    """Parsing does not check them."""
     raw = changed({"iceberg.table.shop.order.id-columns": "id"})
     assert check_sink(raw).errors
     assert check_connector(raw).errors == {}
@@ -287,8 +285,8 @@ def test_keys_of_the_older_sink_are_known(name: str) -> None:
     assert (found.errors, found.warnings) == ((), ())
 
 
-def test_groups_and_topics_of_others() -> None:
-    """Consumer groups of other connectors and topics of the nodes cannot be used."""
+def test_groups_and_topics_of_others_are_refused() -> None:
+    """Consumer groups of other connectors and topics of the nodes."""
     taken = {"groups": {"connect-orders": "connector old", "cg": "another"}}
     assert "belongs to connector old" in errors({}, **taken)["name"][0]
     found = errors({"iceberg.connect.group-id": "cg"}, **taken)
@@ -342,7 +340,7 @@ def test_a_control_topic_may_be_shared() -> None:
         },
     ],
 )
-def test_the_group_is_the_one_that_runs(change: dict[str, str]) -> None:
+def test_connectors_are_compared_by_the_group_that_they_use(change: dict[str, str]) -> None:
     """Connectors are compared by the group that they use."""
     raw = changed(change)
     assert source_group(raw) == parse(raw).connect_group_id

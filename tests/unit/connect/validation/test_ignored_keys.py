@@ -119,8 +119,8 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("rule", "change", "message"), IDLE)
-def test_what_has_no_effect(rule: str, change: dict[str, str], message: str) -> None:
-    """A key without effect is accepted with a warning that contains the key."""
+def test_a_key_without_effect_is_a_warning(rule: str, change: dict[str, str], message: str) -> None:
+    """It is accepted, and the warning contains the key."""
     assert rule in {each.__name__ for each in ignored_keys.RULES}
     assert errors(change) == {}
     (warning,) = judged(change).warnings

@@ -48,7 +48,7 @@ def test_defaults_are_the_java_sinks() -> None:
     assert ours == {name: theirs[name] for name in ours}
 
 
-def test_defaults() -> None:
+def test_a_minimal_configuration_has_the_java_sinks_defaults() -> None:
     """A minimal configuration has the Java sink's defaults."""
     config = parse(GOOD)
     assert config.topics == ("orders", "refunds")
@@ -122,7 +122,7 @@ def test_groups_of_the_older_sink() -> None:
     assert "iceberg.control.group-id" in errors({**GOOD, **named})
 
 
-def test_every_error_is_named_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     """The error contains all invalid keys."""
     found = errors(
         {
@@ -155,7 +155,7 @@ def test_every_error_is_named_at_once() -> None:
         ("icefloe.lso.stalled-ms", "icefloe.lso.stalled.ms"),
     ],
 )
-def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
+def test_an_unknown_key_has_the_nearest_known_one(wrong: str, nearest: str) -> None:
     """Unknown keys of Icefloe are errors."""
     (sentence,) = errors({**GOOD, wrong: "1"})[wrong]
     assert sentence.endswith(f"Did you mean {nearest}?")
@@ -200,7 +200,7 @@ def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
         ({"iceberg.kafka.ssl.truststore.location": "x"}, "iceberg.kafka.ssl.truststore.location"),
     ],
 )
-def test_what_is_refused(change: dict[str, str], key: str) -> None:
+def test_each_error_is_at_its_key(change: dict[str, str], key: str) -> None:
     """Each error is at the key that violates the rule."""
     assert key in errors({**GOOD, **change})
 
@@ -258,14 +258,14 @@ def test_placeholders_are_resolved_for_numbers_alone() -> None:
         max_size=8,
     )
 )
-def test_any_text_is_taken_or_refused_by_name(change: dict[str, str]) -> None:
+def test_any_value_is_accepted_or_refused_at_its_key(change: dict[str, str]) -> None:
     """For any values, the result is a configuration or an error with its keys."""
     with contextlib.suppress(InvalidConfigError):
         assert parse({**GOOD, **change}).raw == {**GOOD, **change}
 
 
-def test_the_dead_letter_table_is_a_table_of_its_own() -> None:
-    """The dead letter table requires a namespace and cannot be a target of records."""
+def test_the_dead_letter_table_is_a_separate_table() -> None:
+    """It needs a namespace and cannot be a target of records."""
     key = "errors.deadletterqueue.table"
     for wrong in ("letters", "a..b", "shop.orders", "shop.${env:X}"):
         assert list(errors({**GOOD, key: wrong})) == [key]

@@ -41,8 +41,8 @@ def fails(error: Exception) -> Iterator[tuple[str, str]]:
     yield
 
 
-def test_every_sentence_says_what_was_asked() -> None:
-    """Errors are at their keys, timeouts at the key of the check; duplicates are removed."""
+def test_errors_are_at_the_keys_of_their_checks() -> None:
+    """Also timeouts; duplicates are removed."""
     away = RetriableError("no\nanswer", code="broker_unavailable")
     checks = [
         Check("topics", "Asked A", lambda: finds(("x", "wrong"), ("y", "bad"))),
@@ -82,8 +82,8 @@ def test_checks_have_a_timeout() -> None:
     assert run_checks([], whole_s=1, clock=SystemClock()) == {}
 
 
-def test_only_some_at_a_time() -> None:
-    """The answer reports that too many validations are running."""
+def test_concurrent_validations_are_bounded() -> None:
+    """The answer says that too many are running."""
     preflight = Preflight({}, str, whole_s=0.01, excluded=frozenset(), clock=SystemClock())
     for _ in range(AT_A_TIME):
         assert preflight._turns.acquire(timeout=0)
@@ -118,8 +118,8 @@ def resolve(text: str) -> str:
         ({"iceberg.catalog.uri": "http://h", "b": None}, "http://h is away", "http://h is away"),
     ],
 )
-def test_sentences_without_secrets(sent: dict[str, str | None], text: str, masked: str) -> None:
-    """Messages contain placeholders instead of values, and masked inline secrets."""
+def test_messages_contain_no_secret(sent: dict[str, str | None], text: str, masked: str) -> None:
+    """They have placeholders, and masked inline secrets."""
     assert Masker(sent, resolve, is_inline_masked=True)(text) == masked
 
 

@@ -66,7 +66,7 @@ def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
 
 
-def test_each_kind_of_secret_is_taken(case: Case) -> None:
+def test_each_kind_of_secret_is_renewed(case: Case) -> None:
     """A connector's token, the node's password and a replaced key file."""
     first = case.renewal.latest()
     assert not case.is_outdated()
@@ -87,7 +87,7 @@ def test_each_kind_of_secret_is_taken(case: Case) -> None:
     assert not case.is_outdated()
 
 
-def test_a_secret_that_is_just_replaced_is_no_change(case: Case) -> None:
+def test_a_missing_secret_file_keeps_the_last_secrets(case: Case) -> None:
     """While the file is missing the last secrets are kept."""
     first = case.renewal.latest()
     (case.folder / "password").unlink()
@@ -95,8 +95,8 @@ def test_a_secret_that_is_just_replaced_is_no_change(case: Case) -> None:
     assert case.renewal.latest() is first
 
 
-def test_properties_of_long_lived_clients(case: Case) -> None:
-    """Every new client gets the secrets of then; a missing file keeps the last ones."""
+def test_new_clients_get_the_present_secrets(case: Case) -> None:
+    """If the file is missing, the last ones."""
     live = LiveProperties(lambda: case.providers.resolve_all(case.node))
     assert dict(live)["sasl.password"] == "p1"
     (case.folder / "password").write_text("p2")

@@ -79,8 +79,8 @@ def judged(raw: dict[str, str]) -> int:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES)])
-def test_time_and_answer_grow_with_the_value(name: str) -> None:
-    """A long value of any key is checked in short time, and the message is short."""
+def test_long_values_are_checked_quickly(name: str) -> None:
+    """For any key, and the message is short."""
     for piece in PIECES:
         start = time.process_time()
         size = judged({**GOOD, name: piece * (SIZE // len(piece))})
@@ -121,7 +121,7 @@ def too_large(answer: Reply, why: str) -> None:
     assert len(message) < 2_000
 
 
-def test_what_is_too_large_is_a_400(api: RestServer) -> None:
+def test_too_large_configurations_are_400(api: RestServer) -> None:
     """Keys, names, values, placeholders, resolved values and aliases have size limits."""
     large = {
         "keys": {f"k{n}": "" for n in range(size_limits.KEYS_MAX)},
@@ -140,7 +140,7 @@ def test_what_is_too_large_is_a_400(api: RestServer) -> None:
 
 @pytest.mark.parametrize("kind", ["transforms", "predicates"])
 def test_aliases_are_bounded(api: RestServer, kind: str) -> None:
-    """A list of a hundred thousand aliases is one error, not an answer of 288 MB."""
+    """A list of a hundred thousand aliases is one error."""
     config = {**GOOD, kind: ",".join(f"a{n}" for n in range(30_000))}
     answer = api.json("PUT", VALIDATE, config)
     assert answer.status == 200
@@ -166,8 +166,8 @@ def test_deep_expressions_are_errors(api: RestServer, expression: str) -> None:
     assert answer.json()["error_count"]
 
 
-def test_one_value_resolves_to_a_bounded_text() -> None:
-    """Five placeholders for a megabyte each are an error of their key."""
+def test_a_resolved_value_is_bounded() -> None:
+    """Five placeholders of a megabyte each are an error of their key."""
     resolve = Providers(NODE, {"BIG": "x" * 1_000_000}).resolve
     assert len(resolve("${env:BIG}" * 4)) == 4_000_000
     with pytest.raises(ConfigError) as caught:

@@ -43,7 +43,7 @@ def test_a_good_configuration_has_no_error() -> None:
 
 
 def test_definitions_are_complete_json() -> None:
-    """Both order and order_in_group, defaults as text."""
+    """With order and order_in_group, and defaults as text."""
     body = json.loads(json.dumps(answer({}).to_json()))
     entry = next(c for c in body["configs"] if c["definition"]["name"] == "tasks.max")
     assert entry["definition"]["order"] == entry["definition"]["order_in_group"] == 4
@@ -51,8 +51,8 @@ def test_definitions_are_complete_json() -> None:
     assert entry["value"]["value"] == "1"
 
 
-def test_a_resolved_secret_is_nowhere() -> None:
-    """A resolved value is checked, but neither returned nor part of an error."""
+def test_a_resolved_secret_is_not_returned() -> None:
+    """The resolved value is checked; neither answer nor error contains it."""
     sent = {"tasks.max": "${env:S}", "errors.tolerance": "${env:S}", "topics": "a,${env:S}"}
     change: dict[str, str | None] = {**sent, "errors.deadletterqueue.topic.name": "${env:S}"}
     found = answer(change, resolve=lambda text: text.replace("${env:S}", "hunter2"))
@@ -76,15 +76,15 @@ def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:
     assert wrong == {"iceberg.catalog.token", "tasks.max"}
 
 
-def test_the_workers_group_is_taken() -> None:
-    """The nodes' group is rejected as override, as the connector's key and as default name."""
+def test_the_group_of_the_nodes_is_refused() -> None:
+    """As override, as the connector's key and as default name."""
     keys = ("consumer.override.group.id", "iceberg.connect.group-id", "iceberg.control.group-id")
     for key in keys:
         assert "Consumer group g conflicts" in answer({key: "g"}, cluster=TakenNames("g")).errors[0]
     assert answer({}, cluster=TakenNames("connect-orders")).errors
 
 
-def test_override_policy_none() -> None:
+def test_the_policy_none_refuses_all_overrides() -> None:
     """The policy None rejects all overrides."""
     change: dict[str, str | None] = {"consumer.override.max.poll.records": "5"}
     assert answer(change).errors == ()
@@ -104,8 +104,8 @@ def test_override_policy_none() -> None:
         ({"type": f"{SMT}.predicates.RecordIsTombstone"}, "Transformation interface"),
     ],
 )
-def test_transformations_are_judged(keys: dict[str, str], sentence: str) -> None:
-    """Errors of a transformation are reported at its keys before the connector is created."""
+def test_transformations_are_checked(keys: dict[str, str], sentence: str) -> None:
+    """Errors are at their keys before the connector is created."""
     change: dict[str, str | None] = {f"transforms.a.{name}": value for name, value in keys.items()}
     found = answer({"transforms": "a", **change}).errors
     assert len(found) == 1
@@ -137,7 +137,7 @@ def test_a_good_transformation_has_no_errors() -> None:
         ("1.1", False),
     ],
 )
-def test_versions(wanted: str, *, fits: bool) -> None:
+def test_versions_are_matched(wanted: str, *, fits: bool) -> None:
     """Exact versions, latest, ranges with open ends."""
     assert (version_range.mismatch("x.Y", wanted, "1.2.0") is None) is fits
 

@@ -61,8 +61,8 @@ def server(herder: FakeHerder) -> Iterator[RestServer]:
         yield running
 
 
-def test_a_connectors_life(server: RestServer) -> None:
-    """Create, read, pause, patch, restart, delete."""
+def test_a_connector_is_created_changed_and_deleted(server: RestServer) -> None:
+    """Also read, paused and restarted."""
     created = server.json("POST", "/connectors", {"name": "orders", "config": CONFIG})
     assert created.status == 201
     assert created.headers["location"] == "http://127.0.0.1:8083/connectors/orders"
@@ -79,7 +79,7 @@ def test_a_connectors_life(server: RestServer) -> None:
     assert server.send("GET", "/connectors").json() == []
 
 
-def test_no_answer_holds_a_resolved_secret(server: RestServer) -> None:
+def test_no_answer_contains_a_resolved_secret(server: RestServer) -> None:
     """Validation, creation and errors show the placeholder."""
     path = "/connector-plugins/IcebergSink/config/validate"
     body = {**CONFIG, "name": "orders", "errors.tolerance": "${env:TOKEN}"}
@@ -106,13 +106,13 @@ def test_warnings_are_headers_of_the_validate_answer(server: RestServer) -> None
 
 
 def test_a_warning_is_one_line_of_ascii() -> None:
-    """A client reads back what it can; a quote does not end the text."""
+    """Quotes and other characters survive the header."""
     header = warning_header('key "a" has\r\nno effect: \u20ac')
     assert header == r'299 - "key \"a\" has  no effect: \\u20ac"'
 
 
 def test_a_large_body_is_refused(server: RestServer) -> None:
-    """Announced or not, over 1 MiB is 413; exactly 1 MiB is read."""
+    """With or without a length, above 1 MiB is 413; exactly 1 MiB is read."""
     headers = {"content-type": "application/json"}
     over = server.send("POST", "/connectors", b" " * (BODY_BYTES_MAX + 1), headers)
     assert (over.status, over.json()["error_code"]) == (413, 413)
@@ -124,8 +124,8 @@ def test_a_large_body_is_refused(server: RestServer) -> None:
     connection.close()
 
 
-def test_deep_json_is_bad_input(server: RestServer) -> None:
-    """Nesting beyond the parser's depth is 400, not a crash."""
+def test_deep_json_is_400(server: RestServer) -> None:
+    """Nesting beyond the limit of the parser does not end the process."""
     body = b'{"config":' * 50_000
     reply = server.send("POST", "/connectors", body, {"content-type": "application/json"})
     assert reply.status == 400
@@ -144,8 +144,8 @@ def test_deep_json_is_bad_input(server: RestServer) -> None:
         (ResetRequest, {"reason": "r", "tables": [{}] * 100_000}),
     ],
 )
-def test_a_body_with_many_mistakes_is_refused_at_few(model: type[BaseModel], body: Any) -> None:
-    """Nothing is built for each of a hundred thousand: that would hold every other request."""
+def test_a_body_with_many_mistakes_has_few_errors(model: type[BaseModel], body: Any) -> None:
+    """A hundred thousand errors would delay every other request."""
     with pytest.raises(ApiError) as refused:
         read_model(model, json.dumps(body).encode())
     assert refused.value.status_code == 400
@@ -153,15 +153,15 @@ def test_a_body_with_many_mistakes_is_refused_at_few(model: type[BaseModel], bod
     assert not isinstance(broken, ValidationError) or broken.error_count() <= 2
 
 
-def test_half_a_surrogate_pair_is_bad_input(server: RestServer) -> None:
-    """It could be stored, but no answer could hold it."""
+def test_half_a_surrogate_pair_is_400(server: RestServer) -> None:
+    """It could be stored, but no answer could contain it."""
     body = b'{"name":"a","config":{"x":"\\ud800"}}'
     reply = server.send("POST", "/connectors", body, {"content-type": "application/json"})
     assert (reply.status, reply.json()["error_code"]) == (400, 400)
 
 
-def test_health_tells_when_the_node_is_not_ready(server: RestServer, herder: FakeHerder) -> None:
-    """503 with the same body shape."""
+def test_health_is_503_until_the_node_is_ready(server: RestServer, herder: FakeHerder) -> None:
+    """The body has the same shape."""
     herder.healthy = Health("starting", "Worker is still starting up.")
     reply = server.send("GET", "/health")
     assert reply.status == 503
@@ -170,14 +170,14 @@ def test_health_tells_when_the_node_is_not_ready(server: RestServer, herder: Fak
 
 
 def test_metrics_are_prometheus_text(server: RestServer) -> None:
-    """Under the content type that scrapers know."""
+    """With the content type that scrapers expect."""
     reply = server.send("GET", "/metrics")
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b"icefloe_fake_total 1.0" in reply.content
 
 
-def test_extensions_live_apart(server: RestServer) -> None:
-    """Ours under /icefloe/v1, unknown ones and connectors are 404."""
+def test_extensions_are_below_their_own_path(server: RestServer) -> None:
+    """/icefloe/v1; unknown ones and connectors are 404."""
     server.json("POST", "/connectors", {"name": "orders", "config": CONFIG})
     assert server.send("GET", "/icefloe/v1/cluster").status == 200
     assert server.send("GET", "/icefloe/v1/connectors/orders/lag").json()["connector"] == "orders"
@@ -186,7 +186,7 @@ def test_extensions_live_apart(server: RestServer) -> None:
 
 
 def test_log_levels_reach_pythons_loggers(server: RestServer) -> None:
-    """A level set by name of Kafka's is set in this process."""
+    """A level for a logger name of Kafka is set in this process."""
     name = "icefloe.test.levels"
     reply = server.json("PUT", f"/admin/loggers/{name}", {"level": "trace"})
     assert reply.json() == [name]
@@ -195,7 +195,7 @@ def test_log_levels_reach_pythons_loggers(server: RestServer) -> None:
     logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-def test_a_bug_is_500_with_the_same_body(
+def test_a_bug_is_500_without_details(
     server: RestServer, herder: FakeHerder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client learns nothing of the inside."""
@@ -206,8 +206,8 @@ def test_a_bug_is_500_with_the_same_body(
 
 
 @given(st.text(alphabet="/.;%2Fabc\\\x00é ", max_size=12))
-def test_a_cleaned_path_stays_clean(path: str) -> None:
-    """Cleaning twice is cleaning once, and nothing ambiguous is left."""
+def test_cleaning_a_path_is_idempotent(path: str) -> None:
+    """Nothing ambiguous is left."""
     try:
         clean = clean_path("/" + path)
     except PathError:
@@ -217,7 +217,7 @@ def test_a_cleaned_path_stays_clean(path: str) -> None:
     assert not {"", ".", ".."} & set(clean.split("/")[2:])
 
 
-def test_methods_in_kafkas_order() -> None:
-    """HEAD comes with GET, OPTIONS always."""
+def test_allowed_methods_have_kafkas_order() -> None:
+    """HEAD comes with GET; OPTIONS is always allowed."""
     assert allowed_methods({"PUT", "GET"}) == ("HEAD", "GET", "OPTIONS", "PUT")
     assert allowed_methods({"PUT"}) == ("OPTIONS", "PUT")

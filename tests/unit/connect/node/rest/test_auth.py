@@ -143,8 +143,8 @@ def test_every_route_has_its_rule(server: RestServer, method: str, path: str, ro
     assert ask(server, "root", method, concrete).status not in {401, 403}
 
 
-def test_every_route_is_asked() -> None:
-    """The test above leaves none out, and only these are open to all."""
+def test_every_route_is_tested() -> None:
+    """Only the listed ones are open to all."""
     assert len(OPERATIONS) == len(APP.routes) > 40
     is_open = {r.path for r in APP.routes if isinstance(r, ApiRoute) and r.rule.role is None}
     assert is_open == OPEN_TO_ALL
@@ -171,14 +171,14 @@ def test_every_route_is_asked() -> None:
         ("red.*", "redx1", False),
     ],
 )
-def test_only_the_asterisk_is_any_text(pattern: str, name: str, is_covered: bool) -> None:
-    """What else a pattern holds is itself; the whole node needs the asterisk alone."""
+def test_only_the_asterisk_is_a_wildcard(pattern: str, name: str, is_covered: bool) -> None:
+    """Other characters are literal; grants for the node need the asterisk alone."""
     grant = Grant("admin", (pattern,))
     assert grant.covers("read", name) is is_covered
     assert grant.covers("read", None) is (pattern == "*")
 
 
-def test_lists_show_what_may_be_read(server: RestServer) -> None:
+def test_lists_contain_only_readable_connectors(server: RestServer) -> None:
     """An answer does not contain names of other users' connectors."""
     assert ask(server, "root", "GET", "/connectors").json() == sorted(NAMES)
     assert ask(server, "red", "GET", "/connectors").json() == ["red-1", "red-2"]
@@ -186,7 +186,7 @@ def test_lists_show_what_may_be_read(server: RestServer) -> None:
     assert sorted(expanded) == ["blue-1", "red-1"]
 
 
-def test_creating_needs_the_name(server: RestServer) -> None:
+def test_creating_needs_a_grant_for_the_name_in_the_body(server: RestServer) -> None:
     """The name in the body decides; a prefix does not reach beyond itself."""
     body = {"name": "blue-9", "config": CONFIG}
     assert ask(server, "red", "POST", "/connectors", body).status == 403
@@ -196,7 +196,7 @@ def test_creating_needs_the_name(server: RestServer) -> None:
     assert ask(server, "red", "PUT", "/connectors/blue-9/config", CONFIG).status == 403
 
 
-def test_passwords(server: RestServer) -> None:
+def test_passwords_identify_users(server: RestServer) -> None:
     """Basic authentication, repeatedly; wrong and malformed credentials are refused."""
 
     def status(user: str, password: str) -> int:
@@ -209,8 +209,8 @@ def test_passwords(server: RestServer) -> None:
         assert server.send("GET", "/", b"", {"Authorization": broken}).status == 401
 
 
-def test_passwords_are_asked_for_where_there_are_some(tmp_path: Path) -> None:
-    """Without any the challenge names tokens only, so that no browser asks its user for one."""
+def test_the_challenge_names_basic_only_if_users_have_passwords(tmp_path: Path) -> None:
+    """Otherwise a browser would show its password dialog."""
     assert "Basic" in Users(users_file(tmp_path), SystemClock()).challenge
     file = tmp_path / "tokens.yaml"
     user = {"name": "red", "token": TOKENS["red"][1], "grants": GRANTS["red"]}
@@ -218,8 +218,8 @@ def test_passwords_are_asked_for_where_there_are_some(tmp_path: Path) -> None:
     assert Users(file, SystemClock()).challenge == 'Bearer realm="icefloe"'
 
 
-def test_certificates(tmp_path: Path) -> None:
-    """A common name that TLS has checked identifies a user; an unknown one is refused."""
+def test_certificates_identify_users(tmp_path: Path) -> None:
+    """By a common name that TLS has checked; an unknown one is refused."""
     users = Users(users_file(tmp_path), SystemClock())
     known = users.caller(None, "ci.example")
     assert isinstance(known, Caller)
@@ -228,7 +228,7 @@ def test_certificates(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    """New users get in and old ones out; a wrong file changes nothing."""
+    """New users are accepted and removed ones refused; an invalid file changes nothing."""
     file = users_file(tmp_path)
     users = Users(file, TimeFlies())
     bearer, other = (f"Bearer {TOKENS[name][0]}" for name in ("red", "stranger"))
@@ -253,8 +253,8 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def test_a_password_is_hashed_once_in_a_while(tmp_path: Path) -> None:
-    """A right one is known without hashing for some minutes, a wrong one never."""
+def test_a_right_password_is_cached_for_some_minutes(tmp_path: Path) -> None:
+    """A wrong one is hashed each time."""
     clock = TimeFlies()
     users = Users(users_file(tmp_path), clock)
     right, wrong = basic("root", PASSWORD), basic("root", "guess")
@@ -275,10 +275,10 @@ def test_a_password_is_hashed_once_in_a_while(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["removed", "other password", "other grants"])
-def test_a_user_who_changes_while_a_password_is_hashed(
+def test_users_that_change_during_a_password_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """The answer is that of the users afterwards, and nothing of the former ones is kept."""
+    """The answer is that of the new users, and no old one is cached."""
     file = users_file(tmp_path)
     users = Users(file, TimeFlies())
     login = users.caller(basic("root", PASSWORD), None)
@@ -334,8 +334,8 @@ def test_a_user_who_changes_while_a_password_is_hashed(
         ),
     ],
 )
-def test_wrong_files(tmp_path: Path, content: str, message: str) -> None:
-    """The file and what is wrong in it are named, what may be a secret is not."""
+def test_invalid_user_files_are_named(tmp_path: Path, content: str, message: str) -> None:
+    """With the reason and without possible secrets."""
     file = tmp_path / "users.yaml"
     file.write_text(content)
     with pytest.raises(ConfigError, match=message) as refused:

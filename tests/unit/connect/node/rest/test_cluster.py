@@ -122,8 +122,8 @@ def _displayed(server: RestServer, query: str = "", **headers: str) -> tuple[dic
     return measurements, [node["worker_id"] for node in body["missing"]]
 
 
-def test_every_node_adds_up_what_runs_on_all() -> None:
-    """Tasks' figures of both, the coordinator's of its node; alone on request."""
+def test_every_node_returns_sums_over_all_nodes() -> None:
+    """Metrics of all tasks, the coordinator's of its node; of one node on request."""
     with _two() as servers:
         for server in servers.values():
             assert _displayed(server) == ({"orders": (11, 10), "secret": (11, 10)}, [])
@@ -132,8 +132,8 @@ def test_every_node_adds_up_what_runs_on_all() -> None:
         assert _displayed(servers["b"], "?forward=false")[0]["orders"] == (1, None)
 
 
-def test_others_are_asked_in_the_callers_name(tmp_path: Path) -> None:
-    """Who may read one connector gets figures of that one; a token travels, and nothing else."""
+def test_other_nodes_are_asked_with_the_callers_identity(tmp_path: Path) -> None:
+    """A caller with a grant for one connector gets its values; only the token is forwarded."""
     token, entry = new_token()
     grants = [{"role": "read", "connectors": ["orders"]}]
     file = tmp_path / "users.yaml"
@@ -154,8 +154,8 @@ def test_others_are_asked_in_the_callers_name(tmp_path: Path) -> None:
         Response(b"<html>", media_type="text/html"),
     ],
 )
-def test_a_node_that_answers_something_else_is_named(answer: Response) -> None:
-    """Its part is missing, so the sum is null; the rest is there, and it is asked again."""
+def test_a_node_with_an_invalid_answer_is_named(answer: Response) -> None:
+    """The sum is null, other values are returned, and it is asked again."""
     other = Other()
     other.answers.append(answer)
     with RestServer(other.app()) as running:
@@ -167,8 +167,8 @@ def test_a_node_that_answers_something_else_is_named(answer: Response) -> None:
     assert other.asked == [f"{OVERVIEW}?forward=false"] * 2
 
 
-def test_a_node_that_is_away_is_left_alone_for_a_while() -> None:
-    """No answer, or no address: named, and the others' figures are there."""
+def test_an_unavailable_node_is_not_asked_for_a_while() -> None:
+    """It is named, and the values of the others are returned."""
     other = Other()
     other.answers.append(JSONResponse({"connectors": []}))
     urls: dict[str, str] = {}
@@ -267,7 +267,7 @@ PAUSE = "/connectors/orders/pause"
 
 
 def test_a_caller_with_a_certificate_may_ask_any_node(tmp_path: Path) -> None:
-    """Nodes that know each other name the caller: changes, reads and figures, each as they may."""
+    """Nodes forward the identity of the caller: changes, reads and values by its grants."""
     with Secured(tmp_path, "a.example, b.example") as nodes:
         assert nodes.call("a", "ops.example", "PUT", PAUSE).status_code == 202
         assert nodes.states() == {"a": "RUNNING", "b": "PAUSED"}
@@ -280,8 +280,8 @@ def test_a_caller_with_a_certificate_may_ask_any_node(tmp_path: Path) -> None:
         assert tables.status_code == 200
 
 
-def test_only_a_node_names_certificates_of_others(tmp_path: Path) -> None:
-    """Another certificate, none, one of another authority, or a token do not suffice."""
+def test_only_a_node_may_forward_the_identity_of_a_caller(tmp_path: Path) -> None:
+    """Other certificates, none, another authority, or a token are refused."""
     with Secured(tmp_path, "a.example, b.example") as nodes:
         forged = {FOR_CERTIFICATE: "ops.example"}
         for who in ("reader.example", "ops.example", None):
@@ -304,8 +304,8 @@ def test_only_a_node_names_certificates_of_others(tmp_path: Path) -> None:
         assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
 
 
-def test_a_header_of_a_caller_is_not_passed_on(tmp_path: Path) -> None:
-    """Who sends it to the node that passes on gets no further than who sends it to the other."""
+def test_a_forged_identity_header_is_not_forwarded(tmp_path: Path) -> None:
+    """It has no effect at either node."""
     with Secured(tmp_path, "a.example, b.example") as nodes:
         forged = {FOR_CERTIFICATE: "ops.example"}
         assert nodes.call("a", "reader.example", "PUT", PAUSE, **forged).status_code == 403
@@ -315,7 +315,7 @@ def test_a_header_of_a_caller_is_not_passed_on(tmp_path: Path) -> None:
 
 
 def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path) -> None:
-    """An address without TLS is not asked, neither for a change nor for figures."""
+    """An address without TLS is not asked, neither for a change nor for values."""
     other = Other()
     other.answers.append(JSONResponse({"connectors": []}))
     with Secured(tmp_path, "a.example, b.example") as nodes, RestServer(other.app()) as plain:
@@ -327,7 +327,7 @@ def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path
 
 
 def test_an_expired_certificate_of_a_node_is_refused(tmp_path: Path) -> None:
-    """TLS refuses it: nothing is changed, and the figures of the other node are missing."""
+    """TLS refuses it: nothing is changed, and values of the other node are missing."""
     with Secured(tmp_path, "a.example, b.example", node_days=-1) as nodes:
         context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
         context.load_cert_chain(tmp_path / "a.example.pem")
@@ -338,7 +338,7 @@ def test_an_expired_certificate_of_a_node_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_the_setting_the_answer_names_the_node_to_ask(tmp_path: Path) -> None:
-    """409 with the other node's address; the overview says why figures are missing."""
+    """409 with the address; the overview says why values are missing."""
     with Secured(tmp_path, "") as nodes:
         refused = nodes.call("a", "ops.example", "PUT", PAUSE)
         assert refused.status_code == 409

@@ -41,8 +41,8 @@ OWN, OTHER = f"http://{HOST}", "https://evil.example"
         ({"sec-fetch-site": "cross-site", "origin": "https://console.example"}, True),
     ],
 )
-def test_pages_of_others_change_nothing(headers: dict[str, str], is_served: bool) -> None:
-    """Headers of the browser decide; clients without them are no browsers; reads are allowed."""
+def test_pages_of_other_sites_change_nothing(headers: dict[str, str], is_served: bool) -> None:
+    """Headers of the browser decide; other clients send none; reads are allowed."""
     given = {"host": HOST, **headers}
     trusted = frozenset({"https://console.example"})
     for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -71,8 +71,8 @@ def test_pages_of_others_change_nothing(headers: dict[str, str], is_served: bool
         ("127.0.0.1.evil.example", False),
     ],
 )
-def test_names_that_others_gave_this_machine_are_refused(host: str, is_own: bool) -> None:
-    """An address and the node's names are served, reads included; a rebound name is not."""
+def test_foreign_host_names_are_refused(host: str, is_own: bool) -> None:
+    """Also for reads (DNS rebinding); the node's addresses and names are served."""
     names = frozenset({"node.example"})
     why = refusal("GET", {"host": host}, trusted=frozenset(), hosts=names)
     assert (why is None) == is_own
@@ -92,8 +92,8 @@ def server() -> Iterator[RestServer]:
         yield running
 
 
-def test_the_api_refuses_what_a_foreign_page_posts(server: RestServer) -> None:
-    """A form or script of another site can send it without preflight; 403 with Kafka's body."""
+def test_the_api_refuses_posts_of_other_sites(server: RestServer) -> None:
+    """A form or script can send them without preflight; 403 with Kafka's body."""
     path = "/connectors/orders/restart"
     assert server.send("POST", path).status == 204
     refused = server.send("POST", path, b"", {"origin": OTHER, "sec-fetch-site": "cross-site"})
@@ -107,8 +107,8 @@ def test_the_api_refuses_what_a_foreign_page_posts(server: RestServer) -> None:
         assert rebound.recv(1024).startswith(b"HTTP/1.1 403 ")
 
 
-def test_the_overview_is_short_and_says_what_the_caller_may(server: RestServer) -> None:
-    """States, received metrics, null for missing ones, and the caller's role."""
+def test_the_overview_contains_the_role_of_the_caller(server: RestServer) -> None:
+    """States, metrics, and null for missing values."""
     body = server.send("GET", "/icefloe/v1/overview").json()
     assert body["caller"] == {"name": "everybody", "node_role": "admin"}
     (found,) = body["connectors"]
@@ -126,7 +126,7 @@ def test_the_overview_is_short_and_says_what_the_caller_may(server: RestServer) 
 
 
 def test_the_page_loads_nothing_from_other_hosts(server: RestServer) -> None:
-    """Its policy is strict on every file; all it names is its own; no text becomes HTML."""
+    """Its policy is strict for every file, and no text becomes HTML."""
     page = server.send("GET", "/ui")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert server.send("GET", "/ui/").content == page.content
@@ -147,8 +147,8 @@ def test_the_page_loads_nothing_from_other_hosts(server: RestServer) -> None:
     assert server.send("GET", "/ui/..%2fapp.py").status == 400
 
 
-def test_the_page_has_no_inline_script_or_style_and_no_way_to_make_html() -> None:
-    """What the policy forbids is not there, in any part."""
+def test_the_page_has_no_inline_script_or_style() -> None:
+    """And no function that makes HTML of text."""
     html = PARTS["index.html"]
     assert re.findall(r"<script(?! type=\"module\" src=\"/ui/app.js\"></script>)", html) == []
     assert re.search(r"<style|\bstyle=|\son\w+=|https?://", html) is None

@@ -100,8 +100,8 @@ def basic(password: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"bob:{password}".encode()).decode()}
 
 
-def test_a_caller_waits_for_own_requests_only(tmp_path: Path) -> None:
-    """Beyond the caller's turns and places to wait it is 429; others are served at once."""
+def test_a_caller_is_limited_by_its_own_requests_only(tmp_path: Path) -> None:
+    """Above its limits it gets 429; other callers are served."""
     most = ORDINARY.served + ORDINARY.waiting
     with serving(tmp_path) as (server, herder), ThreadPoolExecutor(most + 10) as pool:
         asked = [pool.submit(offsets, server, "alice") for _ in range(most + 10)]
@@ -117,14 +117,14 @@ def test_a_caller_waits_for_own_requests_only(tmp_path: Path) -> None:
 
 
 def test_a_body_is_read_of_a_known_caller_only(tmp_path: Path) -> None:
-    """A stranger's answer comes before the body."""
+    """An unknown caller gets the answer before its body is read."""
     with serving(tmp_path) as (server, _):
         head = {"content-length": "1000"}
         assert server.send("PUT", "/connectors/alice-1/config", None, head).status == 401
 
 
 def test_the_same_password_is_hashed_once(tmp_path: Path) -> None:
-    """Requests with one password that come together wait for one check of it."""
+    """Concurrent requests with one password wait for one check."""
     with serving(tmp_path) as (server, _), ThreadPoolExecutor(50) as pool:
         path, right = "/connectors/bob-1", basic(PASSWORD)
         asked = [pool.submit(server.send, "GET", path, None, right) for _ in range(50)]
@@ -133,7 +133,7 @@ def test_the_same_password_is_hashed_once(tmp_path: Path) -> None:
 
 
 def test_wrong_passwords_use_up_attempts(tmp_path: Path) -> None:
-    """Then it is 429 without hashing; a password that is known still counts."""
+    """Then 429 without hashing; a cached password is still accepted."""
     with serving(tmp_path) as (server, _):
         assert server.send("GET", "/connectors", None, basic(PASSWORD)).status == 200
         replies = [
@@ -146,8 +146,8 @@ def test_wrong_passwords_use_up_attempts(tmp_path: Path) -> None:
         assert server.send("GET", "/connectors", None, basic(PASSWORD)).status == 200
 
 
-def test_attempts_come_back() -> None:
-    """One after a while, all in the end; each address has its own."""
+def test_attempts_are_restored_over_time() -> None:
+    """One after the other, for each address separately."""
     clock = SetClock()
     attempts = Attempts(clock, sources_max=2)
     for _ in range(ATTEMPTS_MAX):

@@ -264,7 +264,7 @@ def _replies(endpoint: Operation, servers: Mapping[str, RestServer]) -> Iterator
 def test_every_documented_status_is_reached_and_no_other(
     endpoint: Operation, servers: Mapping[str, RestServer]
 ) -> None:
-    """Success, refusals, absence, conflict, a node that is starting; bodies have their shape."""
+    """Success, refusals, 404, 409, a node that is starting; bodies have their shape."""
     seen = set()
     for reply in _replies(endpoint, servers):
         seen.add(reply.status)
@@ -294,7 +294,7 @@ def test_every_route_is_in_the_document() -> None:
 
 
 def test_every_route_has_one_rule() -> None:
-    """The route class refuses a path operation without a rule; no other class is in use."""
+    """The route class refuses an operation without a rule; no other class is used."""
     app = _app(FakeHerder(LogLevels(SystemClock())))
     assert {type(route) for route in app.routes} == {ApiRoute}
     router = APIRouter(route_class=ApiRoute)
@@ -305,7 +305,7 @@ def test_every_route_has_one_rule() -> None:
 
 
 def test_a_rule_on_a_plain_route_admits_no_caller() -> None:
-    """A path operation that is not an ``ApiRoute`` fails instead of serving without a check."""
+    """An operation that is not an ``ApiRoute`` fails instead of running without a check."""
     app = _app(FakeHerder(LogLevels(SystemClock())))
     app.add_api_route("/plain", lambda: "served", dependencies=[rule("admin", "node")])
     assert isinstance(app.routes[-1], APIRoute)
@@ -314,13 +314,13 @@ def test_a_rule_on_a_plain_route_admits_no_caller() -> None:
 
 
 def test_roles_follow_the_methods() -> None:
-    """Reading needs ``read``; no caller with that role alone can change anything."""
+    """Reads need ``read``; that role alone cannot change anything."""
     reading = [e for e in OPERATIONS if e.role == "read"]
     assert {e.method for e in reading} == {"GET"}
 
 
-def test_the_document_is_whole(servers: Mapping[str, RestServer]) -> None:
-    """Every reference leads somewhere; parameters are declared; FastAPI's 422 is nowhere."""
+def test_the_document_is_complete(servers: Mapping[str, RestServer]) -> None:
+    """Every reference exists; parameters are declared; FastAPI's 422 is not used."""
     document = servers["up"].send("GET", "/icefloe/v1/openapi.json").json()
     assert document == DOCUMENT
     text = json.dumps(document)

@@ -82,7 +82,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def test_content_of_a_dead_letter_needs_admin(api: Api) -> None:
-    """Other roles see error and sizes; no role sees a connector that its grant does not cover."""
+    """Other roles get error and sizes, for connectors of their grants."""
     shown = api.ask("reader", "GET", "/red-1/dead-letters/0/7").json()
     assert shown["value"] == {"bytes": 9}
     for user in ("reader", "operator"):
@@ -94,7 +94,7 @@ def test_content_of_a_dead_letter_needs_admin(api: Api) -> None:
 
 
 def test_a_replay_needs_operate(api: Api) -> None:
-    """A plan, too: it reads the topic and takes time of the node."""
+    """Also its plan: it reads the topic."""
     path = "/red-1/dead-letters/replay"
     body = {"codes": ["bad_json"], "ends": [{"partition": 1, "offset": 9}]}
     assert api.ask("reader", "POST", path, body).status == 403
@@ -134,7 +134,7 @@ def test_checks_take_only_a_configuration_that_the_caller_may_create(api: Api) -
 
 
 def test_requests_are_bounded(api: Api) -> None:
-    """Places, filters, partitions and races have limits."""
+    """Positions, filters, partitions and races have limits."""
     for place in (f"{PARTITION_MAX + 1}/0", "-1/0", "0/-1", f"0/{2**63}", "x/0", f"0/{'9' * 5000}"):
         assert api.ask("owner", "GET", f"/red-1/dead-letters/{place}").status == 404, place
     for body in (
@@ -154,7 +154,7 @@ def test_requests_are_bounded(api: Api) -> None:
 
 
 def test_secrets_are_masked_also_in_names(api: Api) -> None:
-    """A table or header whose name holds a secret."""
+    """A table or header whose name contains a secret."""
     secret = api.operations.secret = "canary-operations-77"
     KNOWN.add(secret)
     for method, path, body in (
@@ -170,7 +170,7 @@ def test_secrets_are_masked_also_in_names(api: Api) -> None:
 
 
 def test_an_audit_masks_names_of_tables(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table is listed under ``name``, which is masked like every other text."""
+    """As every other text of an answer."""
     secret = "canary-audit-88"
     KNOWN.add(secret)
     counts = dict.fromkeys(("announced", "committed", "waiting", "unproved", "others", "now"), 0)

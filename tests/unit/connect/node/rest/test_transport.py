@@ -85,8 +85,8 @@ def slow_requests(
             herder.answers.set()
 
 
-def test_slow_requests_hold_up_no_state() -> None:
-    """With every thread waiting for a broker, lists, states and health are answered."""
+def test_slow_requests_do_not_delay_states() -> None:
+    """While every thread waits for a broker, lists, states and health are answered."""
     with slow_requests(THREADS) as (server, waiting):
         for path in ("", "/one", "/one/status", "/one/config", "/one/tasks"):
             assert server.send("GET", f"/connectors{path}").status == 200
@@ -95,8 +95,8 @@ def test_slow_requests_hold_up_no_state() -> None:
     assert {future.result().status for future in waiting} == {200}
 
 
-def test_requests_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request above the limit gets 503; it is served when another one is answered."""
+def test_concurrent_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more gets 503; it is served when another one has ended."""
     monkeypatch.setattr(http_middleware, "REQUESTS_MAX", 3)
     with slow_requests(3) as (server, waiting):
         refused = server.send("GET", "/connectors")
@@ -113,8 +113,8 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
-    """TLS checks it, its common name identifies the caller; no caller is admitted without one."""
+def test_a_client_certificate_identifies_a_user(tmp_path: Path) -> None:
+    """TLS checks it; without a certificate the caller is refused."""
     authority = certificate(tmp_path, "authority")
     for name in ("localhost", "ci.example", "stranger"):
         certificate(tmp_path, name, authority)
@@ -148,7 +148,7 @@ def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
 
 
 def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow clients cannot hold connections; others are served meanwhile."""
+    """Other clients are served meanwhile."""
     monkeypatch.setattr(http_middleware, "BODY_S", 0.6)
     with guarded(head_s=0.6) as server:
         for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
@@ -164,8 +164,8 @@ def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch
             assert slow.recv(1024).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_connection_is_used_again_after_a_pause() -> None:
-    """Only a head that has begun is in a hurry; a kept connection may rest."""
+def test_an_idle_connection_can_be_used_again() -> None:
+    """Only a started head has a time limit."""
     with (
         guarded(head_s=0.6) as server,
         httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client,
@@ -184,7 +184,7 @@ def test_a_connection_is_used_again_after_a_pause() -> None:
 
 
 def test_a_body_after_its_answer_is_cut_off() -> None:
-    """A request that is refused unread does not keep its connection by trickling on."""
+    """A request that is refused unread does not keep its connection."""
     head = b"PUT /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
     with guarded(head_s=0.6) as server, held(server, 1, "127.0.0.1") as (endless,):
         endless.sendall(head)
@@ -196,7 +196,7 @@ def test_a_body_after_its_answer_is_cut_off() -> None:
 
 
 def test_a_client_that_reads_nothing_is_cut_off() -> None:
-    """Its answer does not keep a place for ever."""
+    """Its answer does not hold a connection forever."""
 
     async def large(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
@@ -213,8 +213,8 @@ def test_a_client_that_reads_nothing_is_cut_off() -> None:
         ended.set()
 
 
-def test_what_was_given_up_is_not_served() -> None:
-    """Requests on connections that made room for newer ones take no place among those served."""
+def test_requests_of_closed_connections_are_not_served() -> None:
+    """They made room for newer connections."""
     is_blocked, may_go = threading.Event(), threading.Event()
     served: list[str] = []
 
@@ -261,8 +261,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("is_secure", [False, True])
-def test_connections_of_an_address(tmp_path: Path, is_secure: bool) -> None:
-    """Beyond its bound the oldest idle one is closed, TLS handshakes included."""
+def test_connections_per_address_are_bounded(tmp_path: Path, is_secure: bool) -> None:
+    """Above the limit the oldest idle one is closed, TLS handshakes included."""
     context = None
     if is_secure:
         certificate(tmp_path, "localhost")
@@ -280,7 +280,7 @@ def test_connections_of_an_address(tmp_path: Path, is_secure: bool) -> None:
 
 
 def test_requests_being_served_keep_their_connection() -> None:
-    """Where no connection of an address is idle, the new one is closed."""
+    """If no connection of an address is idle, the new one is closed."""
     with slow_requests(3, Connections(of_source=3)) as (server, waiting):
         with held(server, 1, "127.0.0.1") as extra:
             assert is_closed(extra[0])
@@ -289,8 +289,8 @@ def test_requests_being_served_keep_their_connection() -> None:
     assert {future.result().status for future in waiting} == {200}
 
 
-def test_too_many_connections() -> None:
-    """The address with the most gives one up; where all are busy, the new one is closed."""
+def test_all_connections_are_bounded() -> None:
+    """The address with the most loses one; if all are busy, the new one is closed."""
     with (
         guarded(connections=Connections(6)) as server,
         held(server, 2, "127.0.0.3"),
@@ -312,8 +312,8 @@ def test_too_many_connections() -> None:
         ("testclient", "testclient"),
     ],
 )
-def test_what_counts_as_one_address(host: str, source: str) -> None:
-    """An IPv6 address has a network of its own to choose from, so that the network counts."""
+def test_an_ipv6_network_counts_as_one_address(host: str, source: str) -> None:
+    """A client can choose addresses in its network."""
     assert source_of(host) == source
 
 
@@ -330,14 +330,14 @@ def test_what_counts_as_one_address(host: str, source: str) -> None:
         ({"listeners": "ftp://127.0.0.1:1"}, r"is not http\(s\)://host:port"),
     ],
 )
-def test_open_doors_are_refused(more: dict[str, str], message: str) -> None:
-    """A node does not listen where strangers could act or overhear."""
+def test_unprotected_listeners_are_refused(more: dict[str, str], message: str) -> None:
+    """Listeners without authentication or TLS that other machines can reach."""
     with pytest.raises(InvalidConfigError, match=message):
         NodeConfig.from_properties({**NODE, **more})
 
 
-def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
-    """A keystore that is missing or no PEM is named with its key."""
+def test_unusable_keystores_are_named(tmp_path: Path) -> None:
+    """A missing file, or no PEM."""
     (tmp_path / "bad.pem").write_text("nothing")
     for file in ("bad.pem", "missing.pem"):
         config = NodeConfig.from_properties(

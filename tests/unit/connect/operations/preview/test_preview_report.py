@@ -43,12 +43,12 @@ def config(**keys: str) -> ConnectorConfig:
     ],
 )
 def test_a_value_keeps_its_exact_text(value: object, text: str) -> None:
-    """What JSON cannot hold exactly becomes a text."""
+    """Values that JSON cannot represent exactly are texts."""
     assert json.dumps(json_value(value)) == text
 
 
 def test_a_query_of_spark_is_refused() -> None:
-    """``Sql`` runs in Spark only, and the error says what to do."""
+    """``Sql`` runs only in Spark; the error has the remedy."""
     with pytest.raises(ConfigError, match="remove it from a copy"):
         preview(
             config(

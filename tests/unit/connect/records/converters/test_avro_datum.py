@@ -59,22 +59,22 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A"]}
 @pytest.mark.parametrize(
     "kind", ["long", "int", "bytes", "string", ARRAY, MAP, ENUM, ["null", "int"], ["int"]], ids=str
 )
-def test_numbers_of_more_than_64_bits(kind: Any, digits: bytes, prefix: bytes) -> None:
-    """Refused as a value, length, count, symbol and branch; text before it changes nothing."""
+def test_numbers_of_more_than_64_bits_are_refused(kind: Any, digits: bytes, prefix: bytes) -> None:
+    """As value, length, count, symbol and branch, also after a text."""
     first = {b"": [], text(TEXT): ["string"]}.get(prefix, ["bytes"])
     assert code(record(*first, kind), prefix + digits + b"\0\0") == "bad_avro"
 
 
-def test_the_smallest_number_is_a_value() -> None:
-    """-2^63 is read where the schema has a long, also next to text and in a map."""
+def test_the_smallest_number_is_a_valid_long() -> None:
+    """-2^63, also next to a text and in a map."""
     kinds = ["string", "long", {"type": "map", "values": "long"}]
     data = text(TEXT) + LONG_MIN + number(2) + (text("a") + LONG_MIN) * 2 + b"\0"
     assert read(record(*kinds), data) == {"f0": TEXT, "f1": -(2**63), "f2": {"a": -(2**63)}}
 
 
 @pytest.mark.parametrize("kind", [ARRAY, MAP, "string", ENUM, ["null", "int"]], ids=str)
-def test_the_smallest_number_is_no_count(kind: Any) -> None:
-    """-2^63 items are no empty list, though fastavro reads them as one."""
+def test_the_smallest_number_is_an_invalid_count(kind: Any) -> None:
+    """-2^63 items are no empty list, although fastavro reads them as one."""
     assert code(record("long", kind), LONG_MIN + LONG_MIN + b"\0\0") == "bad_avro"
 
 
@@ -95,7 +95,7 @@ EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "n", "type": "nu
 
 @pytest.mark.parametrize("item", ["null", {"type": "fixed", "name": "F", "size": 0}, EMPTY])
 def test_items_without_bytes_are_bounded(item: Any) -> None:
-    """A message may ask for a bounded number of them, over all its arrays."""
+    """Over all arrays of a message."""
     schema = {"type": "array", "items": {"type": "array", "items": item}}
     half = number(EMPTY_ITEMS_MAX // 2) + b"\0"
     assert [len(part) for part in read(schema, number(2) + half + half + b"\0")] == [50_000] * 2
@@ -112,13 +112,13 @@ def test_the_bound_is_per_message() -> None:
 
 
 @pytest.mark.parametrize("branch", [-1, -2, 2, -(2**62)])
-def test_branches_that_a_union_lacks(branch: int) -> None:
+def test_unknown_branches_of_a_union_are_refused(branch: int) -> None:
     """Negative branches do not count from the end."""
     for union in (["null", "int"], ["string", "int"]):
         assert code(record(union), number(branch) + b"\2") == "bad_avro"
 
 
-def test_symbols_that_an_enum_lacks() -> None:
+def test_unknown_symbols_of_an_enum_are_refused() -> None:
     """Negative symbols do not count from the end."""
     assert read(record(ENUM), b"\0") == {"f0": "A"}
     assert [code(record(ENUM), number(i)) for i in (-1, 1)] == ["bad_avro"] * 2
@@ -130,7 +130,7 @@ def test_booleans_are_0_or_1() -> None:
     assert code(record("boolean"), b"\2") == "bad_avro"
 
 
-def test_each_part_of_a_datum_is_refused() -> None:
+def test_truncated_and_extended_data_are_refused() -> None:
     """A message that ends early or late is no datum of the schema."""
     kinds = ["long", "string", "double", "float", ARRAY, MAP, ["null", "string", "int"], "boolean"]
     data = number(300) + text(TEXT) + struct.pack("<df", 1.5, 0.5)
@@ -141,28 +141,28 @@ def test_each_part_of_a_datum_is_refused() -> None:
     assert code(record(*kinds), data + b"\0") == "bad_avro"
 
 
-def test_text_that_is_not_utf_8() -> None:
-    """It is refused as text, and read as bytes."""
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    """As bytes it is accepted."""
     assert code(record("string"), number(1) + b"\xff") == "bad_text"
     assert code(record(MAP), number(1) + number(1) + b"\xff\2\0") == "bad_text"
     assert read(record("bytes"), number(1) + b"\xff") == {"f0": b"\xff"}
 
 
 def test_a_map_entry_that_a_later_one_replaces_is_checked() -> None:
-    """A value outside its range is refused, though the map would not hold it."""
+    """A value outside its range is refused, although the map would not contain it."""
     data = number(2) + text("a") + number(2**31) + text("a") + b"\2\0"
     assert code(record(MAP), data) == "bad_avro"
     assert read(record(MAP), number(2) + (text("a") + b"\2") * 2 + b"\0") == {"f0": {"a": 1}}
 
 
-def test_the_size_of_a_block_is_passed_over() -> None:
-    """A negative count is followed by the block's size in bytes, which Java's reader ignores."""
+def test_the_size_of_a_block_is_skipped() -> None:
+    """It follows a negative count; Java's reader ignores it too."""
     for size in (2, 0, 1_000_000, -1):
         assert read(record(ARRAY), number(-2) + number(size) + b"\2\4\0") == {"f0": [1, 2]}
 
 
-def test_a_named_type_is_used_twice() -> None:
-    """A record, enum or fixed is read wherever its name stands, in unions and items, too."""
+def test_a_named_type_can_be_used_twice() -> None:
+    """A record, enum or fixed, also in unions and items."""
     inner = {"type": "record", "name": "I", "fields": [{"name": "n", "type": "int"}]}
     fixed = {"type": "fixed", "name": "F", "size": 2}
     kinds = [inner, ["null", "I"], {"type": "array", "items": "I"}, ["I", "string"], fixed, "F"]
@@ -179,7 +179,7 @@ def test_a_named_type_is_used_twice() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "value", "1", "a.b"])
-def test_names_that_fastavro_does_not_take(name: str) -> None:
-    """Fields keep any name that the parser of schemas takes."""
+def test_names_that_fastavro_refuses_are_read(name: str) -> None:
+    """Fields have any name that the schema parser accepts."""
     schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"}]}
     assert read(schema, b"\2") == {name: 1}
