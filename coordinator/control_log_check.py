@@ -92,8 +92,8 @@ class ControlLogCheck:
             RetriableError: ``control_partitions_added``: a coordinator that starts reads them from
                 their beginning and claims no VTTS before; or the broker is away.
         """
-        count = 0 if self.admin is None else self.admin.topics().get(self.topic, 0)
-        if new := set(range(count)) - set(read):
+        present = [] if self.admin is None else self.admin.partitions(self.topic)
+        if new := {tp.partition for tp in present} - set(read):
             raise RetriableError(
                 f"control topic {self.topic} has new partitions {sorted(new)}: starting over to "
                 "read them, too",

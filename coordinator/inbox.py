@@ -40,12 +40,11 @@ def start_offsets(
             ``control_log_reset`` when the offset is beyond the log (a re-created topic).
         RetriableError: ``topic_missing`` when the control topic is not there.
     """
-    count = admin.topics().get(topic)
-    if not count:
+    partitions = admin.partitions(topic)
+    if not partitions:
         raise RetriableError(
             f"control topic {topic} does not exist", code="topic_missing", topic=topic
         )
-    partitions = [TopicPartition(topic, p) for p in range(count)]
     committed = admin.committed(group, partitions)
     out: dict[TopicPartition, int] = {}
     for tp, (start, end) in admin.watermarks(partitions).items():

@@ -119,14 +119,14 @@ class DeadLetterTopic:
         Raises:
             NoDeadLetterError: the topic does not exist.
         """
-        count = self.admin.topics().get(self.topic, 0)
-        if not count:
+        partitions = self.admin.partitions(self.topic)
+        if not partitions:
             raise NoDeadLetterError(
                 f"topic {self.topic} does not exist: no dead letter was written yet, or this is "
                 "another cluster",
                 code="dead_letter_topic_missing",
             )
-        return self.admin.watermarks([TopicPartition(self.topic, p) for p in range(count)])
+        return self.admin.watermarks(partitions)
 
     def kinds(self, offsets_max: int | None = None) -> dict[str, Any]:
         """Return counts by stage, exception, table and source topic, with first and last of each.

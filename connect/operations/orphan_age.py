@@ -17,7 +17,6 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
-from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import ControlRecord, read_to_end
 from control_schemas.events import DataWritten
 
@@ -63,8 +62,7 @@ def orphan_age(
     Raises:
         RetriableError: the broker is unavailable.
     """
-    count = admin.topics().get(config.control_topic, 0)
-    partitions = [TopicPartition(config.control_topic, number) for number in range(count)]
+    partitions = admin.partitions(config.control_topic)
     marks = admin.watermarks(partitions)
     committed = admin.committed(config.control_group_id, partitions)
     starts = {tp: min(max(committed[tp] or 0, low), end) for tp, (low, end) in marks.items()}

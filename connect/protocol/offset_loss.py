@@ -126,9 +126,8 @@ class OffsetLoss:
 
     def _announced(self) -> AnnouncedOffsets:
         """Return the offsets that the connector announced on the control topic."""
-        topic, group = self.config.control_topic, self.config.connect_group_id
-        count = self.admin.topics().get(topic, 0)
-        marks = self.admin.watermarks([TopicPartition(topic, p) for p in range(count)])
+        group = self.config.connect_group_id
+        marks = self.admin.watermarks(self.admin.partitions(self.config.control_topic))
         found = AnnouncedOffsets()
         reader = LogReader(self.kafka)
         try:

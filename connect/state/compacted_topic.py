@@ -101,10 +101,8 @@ def _watermarks(
     deadline_ms = clock.monotonic_ms() + METADATA_TIMEOUT_MS
     while True:
         try:
-            partitions = max(
-                1, admin.topics().get(topic, 0)
-            )  # an unknown topic: partition 0 is missing
-            return admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+            # an unknown topic: partition 0 is missing
+            return admin.watermarks(admin.partitions(topic) or [TopicPartition(topic, 0)])
         except RetriableError:
             if clock.monotonic_ms() >= deadline_ms:
                 raise

@@ -10,7 +10,6 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
-from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import ControlRecord, read_to_end
 
 
@@ -32,7 +31,7 @@ class ControlLog:
 
     def starts(self) -> dict[int, int]:
         """Return the first retained control offset of each partition."""
-        marks = self.admin.watermarks(self._partitions())
+        marks = self.admin.watermarks(self.admin.partitions(self.config.control_topic))
         return {tp.partition: start for tp, (start, _) in marks.items()}
 
     def read(self, take: Callable[[ControlRecord], None]) -> None:
@@ -42,7 +41,8 @@ class ControlLog:
             RetriableError: the broker cannot be reached, or an open transaction holds events back;
                 ``control_event_unreadable``.
         """
-        control, group = self._partitions(), self.config.connect_group_id
+        control = self.admin.partitions(self.config.control_topic)
+        group = self.config.connect_group_id
         marks = self.admin.watermarks(control)
         reader = LogReader(self.kafka)
         try:
@@ -63,7 +63,3 @@ class ControlLog:
                     take(record)
         finally:
             reader.close()
-
-    def _partitions(self) -> list[TopicPartition]:
-        topic = self.config.control_topic
-        return [TopicPartition(topic, p) for p in range(self.admin.topics().get(topic, 0))]

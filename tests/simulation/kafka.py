@@ -203,9 +203,10 @@ class Log:
 
     # ------------------------------------------------------------------ what start_offsets asks
 
-    def topics(self) -> dict[str, int]:
-        """Topic -> number of partitions."""
-        return {CONTROL_TOPIC: len(self.entries)}
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic."""
+        count = len(self.entries) if topic == CONTROL_TOPIC else 0
+        return [TopicPartition(topic, number) for number in range(count)]
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition]

@@ -16,7 +16,6 @@ from connect.clock import Clock
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
-from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
@@ -56,12 +55,12 @@ class ControlListener:
         Raises:
             RetriableError: ``topic_missing`` when the control topic does not exist.
         """
-        count = admin.topics().get(self.topic)
-        if not count:
+        partitions = admin.partitions(self.topic)
+        if not partitions:
             raise RetriableError(
                 f"control topic {self.topic} does not exist", code="topic_missing", topic=self.topic
             )
-        self.reader.assign(admin.ends([TopicPartition(self.topic, p) for p in range(count)]))
+        self.reader.assign(admin.ends(partitions))
 
     def poll(self, timeout_ms: int) -> None:
         """Pass on the events that arrived; wait up to ``timeout_ms`` for the first.

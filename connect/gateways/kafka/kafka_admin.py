@@ -70,6 +70,10 @@ class KafkaAdmin(GroupAdmin):
             if topic.error is None
         }
 
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic in their order; none if it does not exist."""
+        return [TopicPartition(topic, number) for number in range(self.topics().get(topic, 0))]
+
     def cluster_id(self) -> str:
         """Return the cluster's id."""
         with self._mapped("asking for the cluster's id"):

@@ -258,8 +258,7 @@ def newest_announced_layout(
         RetriableError: the broker cannot be reached.
     """
     topic, group = config.control_topic, config.connect_group_id
-    count = admin.topics().get(topic, 0)
-    partitions = [TopicPartition(topic, number) for number in range(count)]
+    partitions = admin.partitions(topic)
     marks = admin.watermarks(partitions)
     starts = {tp: start for tp, (start, _) in marks.items()}
     if not is_whole:

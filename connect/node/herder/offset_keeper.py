@@ -144,8 +144,7 @@ class OffsetKeeper:
             floor = self._store.get(name).source_floor
             operator = operator_transactional_id(self._configs.group_id, name)
             yield _OwnedOffsets(operator, group, tuple(floor.offsets))
-        count = self._admin.topics().get(config.control_topic, 0)
-        control = tuple(TopicPartition(config.control_topic, number) for number in range(count))
+        control = self._admin.partitions(config.control_topic)
         coordinator = coordinator_transactional_id(
             self._configs.group_id, name, config.coordinator_transactional_prefix
         )

@@ -113,10 +113,9 @@ def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> 
     layout = state.layout or Layout(state.name, 0, ())
     known = dict(layout.topic_ids)
     topic_id = admin.topic_id(topic)
-    count = admin.topics().get(topic)
-    if topic_id is None or not count:
+    partitions = admin.partitions(topic)
+    if topic_id is None or not partitions:
         raise RetriableError(f"control topic {topic} does not exist", code="topic_missing")
-    partitions = [TopicPartition(topic, p) for p in range(count)]
     marks, committed = admin.watermarks(partitions), admin.committed(group, partitions)
     planned = RebasePlan(replace(layout, number=state.number_max + 1, tasks=()))
     planned.kept = {tp: at for tp, at in committed.items() if at is not None}

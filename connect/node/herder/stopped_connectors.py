@@ -273,10 +273,7 @@ class ValidThroughReset:
         """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
         if is_applied:
             self._fence_coordinator(config)
-        topic = config.control_topic
-        count = self._admin.topics().get(topic, 0)
-        partitions = [TopicPartition(topic, p) for p in range(count)]
-        ends = self._admin.high_watermarks(partitions) if partitions else {}
+        ends = self._admin.high_watermarks(self._admin.partitions(config.control_topic))
         answer = self._ask(
             "coordinator",
             {

@@ -157,8 +157,7 @@ class Views:
     def _last_dead_letters(self, topic: str, connector: str) -> list[dict[str, Any]]:
         """Return the newest dead letters of the connector among the last ones of the topic."""
         with reachable():
-            count = self._admin.topics().get(topic, 0)
-            marks = self._admin.watermarks([TopicPartition(topic, p) for p in range(count)])
+            marks = self._admin.watermarks(self._admin.partitions(topic))
             starts = {
                 tp: max(start, end - DEAD_LETTERS_SHOWN)
                 for tp, (start, end) in marks.items()

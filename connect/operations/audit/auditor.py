@@ -33,12 +33,11 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     """
     config, admin = direct.config, direct.admin
     out = AuditReport(config.name)
-    count = admin.topics().get(config.control_topic)
-    if not count:
+    control = admin.partitions(config.control_topic)
+    if not control:
         raise RetriableError(
             f"control topic {config.control_topic} does not exist", code="topic_missing"
         )
-    control = [TopicPartition(config.control_topic, number) for number in range(count)]
     committed = admin.committed(config.connect_group_id, direct.partitions)
     passed = admin.committed(config.control_group_id, control)
     marks = admin.watermarks(control)

@@ -59,9 +59,7 @@ class Inspector:
         """
         report = MigrationReport(self._config.name, self._config.connect_group_id)
         source = sorted(partitions)
-        topic = self._config.control_topic
-        count = self._admin.topics().get(topic, 0)
-        control = [TopicPartition(topic, number) for number in range(count)]
+        control = self._admin.partitions(self._config.control_topic)
         marks = self._admin.watermarks(control)
         report.control_topic = {tp.partition: marks[tp] for tp in control}
         report.groups = [g for g in self._groups(source, control) if g.is_used]

@@ -26,9 +26,9 @@ class Rig:
     answer: dict[str, Any]
     calls: list[str] = field(default_factory=list)
 
-    def topics(self) -> dict[str, int]:
-        """The cluster's topics."""
-        return {"control-iceberg": 2}
+    def partitions(self, topic: str) -> list[TopicPartition]:
+        """The control topic's."""
+        return [TopicPartition(topic, number) for number in range(2)]
 
     def high_watermarks(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of the control topic."""
