@@ -69,6 +69,7 @@ REWIND = {
     "B3": "one table of several done",
     "B4": "tables done, before the source offsets",
     "B5": "source offsets set, rewind still recorded",
+    "B6": "history of the tables kept, nothing announced",
 }
 TOOLS = {
     "R1": "dead letters put back, before commit",

@@ -34,7 +34,7 @@ from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
-from coordinator.rewind.rewind_answers import apply_answer, plan_answer
+from coordinator.rewind.rewind_answers import plan_answer, step_answer
 
 TABLES_LOGGED_MAX = 20
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
@@ -180,7 +180,7 @@ class CoordinatorHost:
             config = self._resolved(command["config"])
             node = self._providers.resolve_all(self._node.properties)
             kafka = client_properties(node, config.kafka_overrides)
-            work = apply_answer if command["step"] == "apply" else plan_answer
+            work = plan_answer if command["step"] == "plan" else step_answer
             answer = work(config, kafka, self._clock, command)
         except IcefloeError as e:
             answer = {"error": str(e), "code": e.code}

@@ -42,6 +42,14 @@ def rewind(
     accept: Annotated[
         list[str] | None, typer.Option(help="Code of a problem to accept; repeatable.")
     ] = None,
+    is_cancelled: Annotated[
+        bool,
+        typer.Option("--cancel", help="Cancel a rewind that was begun; no table was taken back."),
+    ] = False,
+    is_replaced: Annotated[
+        bool,
+        typer.Option("--replace", help="Begin this rewind in place of one that was begun."),
+    ] = False,
     url: Url = DEFAULT_URL,
     output: Output = "table",
     yes: Yes = False,
@@ -58,32 +66,45 @@ def rewind(
         "beginning": is_to_beginning,
         "tables": tables or [],
         "accept": accept or [],
+        "cancel": is_cancelled,
+        "replace": is_replaced,
     }
     with node(url) as client:
+        _run(client, connector, body, output, yes=yes)
 
-        def ask(*, is_applied: bool) -> Mapping[str, Any]:
-            path = ("icefloe", "v1", "connectors", connector, "rewind")
-            asked = {**body, "apply": is_applied}
-            answer: Mapping[str, Any] = client.ask("POST", *path, json=asked)
-            return answer
 
-        def show(answer: Mapping[str, Any]) -> None:
-            emit(output, answer, names=[connector], as_table=lambda: _print(answer))
+def _run(
+    client: NodeClient, connector: str, body: Mapping[str, Any], output: Output, *, yes: bool
+) -> None:
+    """Show the plan; once it is confirmed, stop the connector and apply it."""
 
-        plan = ask(is_applied=False)
-        if not yes or _open(plan):
-            show(plan)
-            _refuse_open(plan)
-            confirm(f"rewind {connector}?", yes=yes)
-        before = _state(client, connector)
-        client.ask("PUT", "connectors", connector, "stop")
-        try:
-            answer = ask(is_applied=True)
-        except IcefloeError:
-            echo(f"{connector} is stopped; {_REPEAT.format(name=connector)}", err=True)
-            raise
-        show(answer)
-        _end(client, connector, before, answer)
+    def ask(*, is_applied: bool) -> Mapping[str, Any]:
+        path = ("icefloe", "v1", "connectors", connector, "rewind")
+        asked = {**body, "apply": is_applied}
+        answer: Mapping[str, Any] = client.ask("POST", *path, json=asked)
+        return answer
+
+    def show(answer: Mapping[str, Any]) -> None:
+        emit(output, answer, names=[connector], as_table=lambda: _print(answer))
+
+    plan = ask(is_applied=False)
+    if not yes or _open(plan):
+        show(plan)
+        _refuse_open(plan)
+        what = "cancel the rewind of" if body["cancel"] else "rewind"
+        confirm(f"{what} {connector}?", yes=yes)
+    before = _state(client, connector)
+    client.ask("PUT", "connectors", connector, "stop")
+    try:
+        answer = ask(is_applied=True)
+    except IcefloeError:
+        echo(f"{connector} is stopped; {_REPEAT.format(name=connector)}", err=True)
+        raise
+    show(answer)
+    if answer["cancelled"]:
+        echo(f"the rewind of {connector} is cancelled; resume it when you are ready", err=True)
+        return
+    _end(client, connector, before, answer)
 
 
 def _end(client: NodeClient, connector: str, before: str, answer: Mapping[str, Any]) -> None:
@@ -99,7 +120,7 @@ def _end(client: NodeClient, connector: str, before: str, answer: Mapping[str, A
     _refuse_open(answer)
     echo(
         f"not finished: {connector} stays stopped. Repair what is named above, then "
-        f"{_REPEAT.format(name=connector)}",
+        f"{_REPEAT.format(name=connector)}; or add --cancel, or --replace with another place",
         err=True,
     )
     raise typer.Exit(ExitStatus.NO)

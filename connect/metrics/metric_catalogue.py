@@ -388,6 +388,20 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
     Metric(
+        "rewinds",
+        "counter",
+        "rewinds",
+        ("connector", "outcome"),
+        "Rewinds that ended: done or cancelled.",
+    ),
+    Metric(
+        "rewinds_unfinished",
+        "gauge",
+        "connectors",
+        (),
+        "Connectors with a rewind that was begun and has not ended.",
+    ),
+    Metric(
         "offsets_kept",
         "counter",
         "offsets",

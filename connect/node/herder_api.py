@@ -243,9 +243,9 @@ class StoppedConnectorsApi(Protocol):
 
         Args:
             name: connector; applying needs it stopped.
-            to: ``timestamp_ms``, ``snapshot_id``, ``offsets``, ``beginning``, ``tables`` and
-                ``accept``, all of them. Without a place to go back to, a rewind that was begun
-                is finished.
+            to: ``timestamp_ms``, ``snapshot_id``, ``offsets``, ``beginning``, ``tables``,
+                ``accept``, ``cancel`` and ``replace``, all of them. Without a place to go back to,
+                a rewind that was begun is finished, or cancelled.
             is_applied: False only shows the changes.
 
         Returns:

@@ -16,7 +16,8 @@ Node to child (``op``):
     ``reset_valid_through``  {connector, config, tables, reason, control_ends, apply, request}
                    coordinators: withdraw the VTTS that tables claim; answered
     ``rewind``     {connector, config, step, request, ...}  coordinators: ``plan`` with ``asked``
-                   and ``ranges_from``, ``apply`` with the recorded ``rewind``; answered
+                   and ``ranges_from``; ``keep``, ``apply``, ``release`` and ``cancel`` with the
+                   recorded ``rewind``; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 

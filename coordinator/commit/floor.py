@@ -77,6 +77,7 @@ class TableState:
         ancestors: ids of the head and its ancestors, as far as they are kept.
         replaced: the branch's snapshot, where ``head`` is an ancestor of it: the commit then takes
             the snapshots between them out of the branch. None where ``head`` is the branch's.
+        required_refs: other references -> snapshots that they must have when the commit lands.
     """
 
     head: Snapshot | None
@@ -86,6 +87,7 @@ class TableState:
     reset_offsets: Mapping[int, int] = field(default_factory=dict)
     ancestors: frozenset[int] = field(default_factory=frozenset)
     replaced: Snapshot | None = None
+    required_refs: Mapping[str, int] = field(default_factory=dict)
 
 
 def may_claim(state: TableState, control_offsets: Mapping[int, int]) -> bool:

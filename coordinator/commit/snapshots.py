@@ -163,13 +163,16 @@ def stage(
     )
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
     present = None if state.is_branch_missing else state.replaced or state.head
-    expected = None if present is None else present.snapshot_id
+    refs = {keys.branch: None if present is None else present.snapshot_id, **state.required_refs}
     return StagedUpdate(
         snapshot,
         updates,
         (
             AssertTableUUID(uuid=metadata.table_uuid),
-            AssertRefSnapshotId.model_validate({"ref": keys.branch, "snapshot-id": expected}),
+            *(
+                AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": expected})
+                for ref, expected in refs.items()
+            ),
         ),
         numbered,
     )

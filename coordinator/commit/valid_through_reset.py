@@ -20,10 +20,11 @@ from typing import Any
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitRefused, IcefloeError, RetriableError
+from connect.errors import CommitRefused, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
+from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.empty_snapshot import EmptySnapshot, FloorChanged
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import (
     RESET_PROPERTY,
@@ -32,10 +33,7 @@ from coordinator.commit.floor import (
     floor_keys,
     table_state,
 )
-from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content
-
-RESTARTS_MAX = 3
 
 
 def reset_claims(
@@ -76,20 +74,6 @@ def has_no_claim(refusal: CommitRefused, properties: Mapping[str, str], keys: Fl
     return refusal.code == "floor_lost" and not properties.get(keys.valid_through_mirror)
 
 
-class _StateChanged(RetriableError):  # noqa: N818 - the field's term
-    """The table's state is not the one that the snapshot was made for: read it again.
-
-    Attributes:
-        snapshot_id: of the attempt, which may have been applied and expired since.
-    """
-
-    default_code = "floor_moved"
-
-    def __init__(self, snapshot_id: int) -> None:
-        super().__init__("the table's control offsets moved during the reset; try again")
-        self.snapshot_id = snapshot_id
-
-
 @dataclass(frozen=True, slots=True)
 class _Reset:
     """One reset of a connector's claims; arguments as ``reset_claims``."""
@@ -114,40 +98,50 @@ class _Reset:
                 raise CommitRefused(
                     "the connector does not write to this table", code="table_not_configured"
                 )
-            for left in range(RESTARTS_MAX, -1, -1):
-                try:
-                    self._reset(name, reported, is_applied=is_applied)
-                    break
-                except _StateChanged as changed:
-                    if not left:
-                        raise
-                    reported["snapshot_id"] = changed.snapshot_id
+            reported["snapshot_id"] = self._reset(name, reported, is_applied=is_applied)
+        except FloorChanged as changed:
+            reported |= {
+                "snapshot_id": changed.snapshot_id,
+                "code": changed.code,
+                "message": str(changed),
+            }
         except IcefloeError as error:
             reported |= {"code": error.code, "message": str(error)}
         return reported
 
-    def _reset(self, name: str, reported: dict[str, Any], *, is_applied: bool) -> None:
+    def _reset(self, name: str, reported: dict[str, Any], *, is_applied: bool) -> int | None:
         keys = floor_keys(self.config, name)
-        table = self.catalog.load(name.split("."))
-        try:
-            state = table_state(table.metadata, keys)
-        except CommitRefused as refusal:
-            if has_no_claim(refusal, table.properties, keys):
-                return
-            raise
-        reported["claims"] = reported["claims"] or sorted(set(state.valid_through_texts))
-        is_reset = not state.valid_through_texts and covers(state.reset_offsets, self.control_ends)
-        if not is_applied or is_reset:
-            return
 
-        def check(reloaded: Table) -> TableState:
-            seen = table_state(reloaded.metadata, keys)
-            if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
-                raise _StateChanged(content.snapshot_id)
-            return seen
+        def find() -> Table | None:
+            table = self.catalog.load(name.split("."))
+            try:
+                table_state(table.metadata, keys)
+            except CommitRefused as refusal:
+                if has_no_claim(refusal, table.properties, keys):
+                    return None
+                raise
+            return table
 
+        def content_of(_: Table, state: TableState) -> Content | None:
+            texts = state.valid_through_texts
+            reported["claims"] = reported["claims"] or sorted(set(texts))
+            is_reset = not texts and covers(state.reset_offsets, self.control_ends)
+            if not is_applied or is_reset:
+                return None
+            return self._content(keys, state)
+
+        return EmptySnapshot(
+            self.catalog,
+            self.clock,
+            keys,
+            find=find,
+            state_of=lambda table: table_state(table.metadata, keys),
+            content_of=content_of,
+        ).commit()
+
+    def _content(self, keys: FloorKeys, state: TableState) -> Content:
         offsets = offsets_text(state.floor)
-        content = Content(
+        return Content(
             self.clock.new_snapshot_id(),
             str(self.clock.new_uuid()),
             Selection(()),
@@ -158,8 +152,3 @@ class _Reset:
                 keys.reset_mirror: offsets_text(merged(state.reset_offsets, self.control_ends)),
             },
         )
-        snapshot = StagedSnapshot(self.clock, keys, content, None, PreparedManifests())
-        identifier = tuple(name.split("."))
-        attempts = CommitAttempts(self.catalog, identifier, self.clock, snapshot, check)
-        attempts.commit(table, state)
-        reported["snapshot_id"] = content.snapshot_id

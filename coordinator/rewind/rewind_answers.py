@@ -10,9 +10,10 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.model.layout import TopicPartition
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.rewind.control_log import ControlLog
+from coordinator.rewind.kept_history import cancel, keep_history, release_history
+from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.rewind_planner import RewindPlanner
 from coordinator.rewind.rewind_request import RewindRequest
 from coordinator.rewind.table_rollback import TableRollback
@@ -36,30 +37,41 @@ def plan_answer(
         return {"error": str(e), "code": e.code}
 
 
-def apply_answer(
+def step_answer(
     config: ConnectorConfig,
     kafka: Mapping[str, str],
     clock: WaitingClock,
     command: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Take the tables of a recorded rewind back; return ``tables``, or ``error`` with ``code``."""
+    """Make one step of a recorded rewind; return ``tables``, or ``error`` with ``code``."""
     try:
         with _opened(config, kafka) as (catalog, admin):
-            recorded, topic = command["rewind"], config.control_topic
-            count = admin.topics().get(topic, 0)
-            ends = admin.high_watermarks([TopicPartition(topic, p) for p in range(count)])
-            cut = recorded["cut"]
-            work = TableRollback(
-                catalog,
+            recorded = command["rewind"]
+            cut, targets = recorded["cut"], recorded["tables"]
+            rewind = RecordedRewind(
                 config,
-                clock,
                 recorded["id"],
                 None if cut is None else {int(p): at for p, at in cut.items()},
-                {tp.partition: end for tp, end in ends.items()},
-                admin.topic_id(topic),
-                may_have_expired=recorded["may_have_expired"],
+                recorded["may_have_expired"],
             )
-            return {"tables": work.apply(recorded["tables"])}
+            match command["step"]:
+                case "keep":
+                    tables = keep_history(catalog, rewind, targets)
+                case "release":
+                    tables = release_history(catalog, rewind, targets)
+                case "cancel":
+                    tables = cancel(catalog, rewind, targets)
+                case _:
+                    control = admin.partitions(config.control_topic)
+                    ends = admin.high_watermarks(control)
+                    tables = TableRollback(
+                        catalog,
+                        rewind,
+                        clock,
+                        {tp.partition: end for tp, end in ends.items()},
+                        admin.topic_id(config.control_topic),
+                    ).apply(targets)
+            return {"tables": tables}
     except IcefloeError as e:
         return {"error": str(e), "code": e.code}
 

@@ -22,6 +22,7 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.storage.object_store import storage_errors
+from connect.model.layout import TopicPartition
 from connect.protocol.control_offsets import covers, parse_offsets
 from connect.protocol.snapshot_ancestry import summary
 from coordinator.commit.floor import FloorKeys, floor_keys, table_state
@@ -33,6 +34,7 @@ from coordinator.rewind.control_history import (
     SourcePositions,
 )
 from coordinator.rewind.control_log import ControlLog
+from coordinator.rewind.first_positions import first_positions
 from coordinator.rewind.rewind_plan import RewindPlan
 from coordinator.rewind.rewind_request import RECORDS_GONE, TABLES_UNKNOWN, RewindRequest
 from coordinator.rewind.table_history import (
@@ -134,15 +136,17 @@ class RewindPlanner:
             for tp, at in self.admin.committed_all(self.config.connect_group_id).items()
             if tp.partition < topics.get(tp.topic, 0)
         }
-        marks = self.admin.watermarks(list(planned.before))
-        planned.positions = {tp: start for tp, (start, _) in marks.items()}
-        gone = [
-            f"{tp.topic}-{tp.partition} 0..{at - 1}" for tp, at in planned.positions.items() if at
-        ]
-        if gone:
+        start, logs = self.config.start, self.admin.watermarks(list(planned.before))
+        since: Mapping[TopicPartition, int] = {}
+        if start.timestamp_ms is not None:
+            since = self.admin.offsets_at(list(logs), start.timestamp_ms)
+        first = first_positions(start, logs, since)
+        planned.positions = dict(first.offsets)
+        planned.notes += first.notes
+        if first.gone:
             planned.refuse(
                 RECORDS_GONE,
-                f"Kafka no longer holds records {', '.join(sorted(gone)[:_SHOWN_MAX])}: rows "
+                f"Kafka no longer holds records {', '.join(first.gone[:_SHOWN_MAX])}: rows "
                 "of them that are removed are not loaded again",
             )
 

@@ -6,8 +6,8 @@ Rules of this file:
   that was announced before the rewind is ever committed again.
 - The commit needs the branch as it was loaded: a late commit of a coordinator that was killed
   either is found and removed too, or is refused by the catalog.
-- The floor and the control offsets of the last VTTS reset never go back. When either changed after
-  the table was read, the table is read again.
+- The commit also needs the branch that keeps the history of the rewind. It is removed when the
+  rewind ends, so a process that was frozen changes nothing afterwards.
 - Each table stores how far the control topic reached, as a VTTS reset does. A coordinator that was
   frozen may continue, and a round of it that read no further claims nothing.
 - The snapshot carries the identity of the rewind. A table that has it is done, so the command may
@@ -25,26 +25,17 @@ from typing import Any
 from pyiceberg.table import Table
 
 from connect import failpoints
-from connect.config.connector import ConnectorConfig
-from connect.errors import CommitRefused, IcefloeError, RetriableError
+from connect.errors import CommitRefused, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import merged, offsets_text
-from connect.protocol.snapshot_ancestry import REWIND_PROPERTY, ancestry, summary
-from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
+from connect.protocol.snapshot_ancestry import REWIND_PROPERTY
+from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.empty_snapshot import EmptySnapshot
 from coordinator.commit.file_selection import Selection
-from coordinator.commit.floor import (
-    VALID_THROUGH_PROPERTY,
-    FloorKeys,
-    TableState,
-    floor_keys,
-    table_state,
-)
-from coordinator.commit.prepared_manifests import PreparedManifests
+from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
 from coordinator.commit.snapshots import Content
-from coordinator.rewind.table_history import Rollback, rollback
-
-HISTORY_CHANGED = "history_changed"
-RESTARTS_MAX = 3
+from coordinator.rewind.recorded_rewind import RecordedRewind
+from coordinator.rewind.table_history import Rollback
 
 
 class _AlreadyRewound(CommitRefused):
@@ -53,35 +44,23 @@ class _AlreadyRewound(CommitRefused):
     default_code = "already_rewound"
 
 
-class _FloorChanged(RetriableError):  # noqa: N818 - the field's term
-    """The table's floor or VTTS reset is not the one that the snapshot was made for."""
-
-    default_code = "floor_moved"
-
-
 @dataclass(frozen=True, slots=True)
 class TableRollback:
     """A rewind, as it is applied to the tables of a connector.
 
     Attributes:
         catalog: where the tables are.
-        config: the connector.
+        rewind: what was recorded. Each table has its branch (``keep_history``).
         clock: time, identities, waiting.
-        rewind_id: identity of the rewind.
-        cut: control offsets to go back to; None takes out every commit of the connector.
         control_ends: control partition -> present end of the control topic.
         control_topic_id: id of the control topic, stored in each table.
-        may_have_expired: see ``rollback``.
     """
 
     catalog: CatalogGateway
-    config: ConnectorConfig
+    rewind: RecordedRewind
     clock: WaitingClock
-    rewind_id: str
-    cut: Mapping[int, int] | None
     control_ends: Mapping[int, int]
     control_topic_id: str | None
-    may_have_expired: bool
 
     def apply(self, targets: Mapping[str, int | None]) -> list[dict[str, Any]]:
         """Take tables back.
@@ -107,62 +86,50 @@ class TableRollback:
             "code": None,
             "message": None,
         }
+        keys = self.rewind.keys(name)
         try:
-            for left in range(RESTARTS_MAX, -1, -1):
-                table = self.catalog.find(name)
-                if table is None:
-                    break
-                try:
-                    reported["snapshot_id"] = self._commit(name, table, target_id)
-                    break
-                except _FloorChanged:
-                    if not left:
-                        raise
+            reported["snapshot_id"] = EmptySnapshot(
+                self.catalog,
+                self.clock,
+                keys,
+                find=lambda: self.catalog.find(name),
+                state_of=lambda table: self._state(table, keys, target_id),
+                content_of=lambda table, state: self._content(
+                    keys, self._plan(table, keys, target_id), state
+                ),
+            ).commit()
+        except _AlreadyRewound as done:
+            reported["snapshot_id"] = done.coordinates["snapshot_id"]
         except IcefloeError as error:
             reported |= {"code": error.code, "message": str(error)}
         return reported
 
-    def _commit(self, name: str, table: Table, target_id: int | None) -> int:
-        keys = floor_keys(self.config, name)
-        try:
-            plan = self._checked(table, keys, target_id)
-            state = _on_target(table, keys, plan)
-            content = self._content(keys, plan, state)
-            snapshot = StagedSnapshot(self.clock, keys, content, None, PreparedManifests())
+    def _plan(self, table: Table, keys: FloorKeys, target_id: int | None) -> Rollback:
+        done = self.rewind.snapshot_in(table.metadata, keys)
+        if done is not None:
+            raise _AlreadyRewound("the table is done", snapshot_id=done)
+        return self.rewind.checked(table.metadata, keys, target_id)
 
-            def check(reloaded: Table) -> TableState:
-                seen = _on_target(reloaded, keys, self._checked(reloaded, keys, target_id))
-                if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
-                    raise _FloorChanged(
-                        "the table's control offsets moved during the rewind; repeat the command"
-                    )
-                return seen
-
-            CommitAttempts(
-                self.catalog, tuple(name.split(".")), self.clock, snapshot, check
-            ).commit(table, state)
-        except _AlreadyRewound as done:
-            found: int = done.coordinates["snapshot_id"]
-            return found
-        return content.snapshot_id
-
-    def _checked(self, table: Table, keys: FloorKeys, target_id: int | None) -> Rollback:
-        """Return what is to be done to the table, which must be what was planned.
+    def _state(self, table: Table, keys: FloorKeys, target_id: int | None) -> TableState:
+        """Return the state of the table with the target as its head.
 
         Raises:
-            CommitRefused: ``history_changed``, or as ``rollback``.
+            CommitRefused: ``rewind_ended``, or as ``RecordedRewind.checked``.
         """
-        for snapshot in ancestry(table.metadata, keys.branch):
-            if summary(snapshot).get(REWIND_PROPERTY) == self.rewind_id:
-                raise _AlreadyRewound("the table is done", snapshot_id=snapshot.snapshot_id)
-        plan = rollback(table.metadata, keys, self.cut, may_have_expired=self.may_have_expired)
-        if plan.target_id != target_id:
+        plan = self._plan(table, keys, target_id)
+        state = table_state(table.metadata, keys)
+        if plan.head is None:
+            return state
+        branch = self.rewind.branch
+        kept = table.metadata.refs.get(branch)
+        if kept is None:
             raise CommitRefused(
-                f"the table would go back to snapshot {plan.target_id} now, the plan was "
-                f"{target_id}: its history was changed meanwhile",
-                code=HISTORY_CHANGED,
+                f"branch {branch}, which keeps the history of this rewind, is missing: the rewind "
+                "was cancelled, or the branch was removed; repeat the command",
+                code="rewind_ended",
             )
-        return plan
+        state = replace(state, required_refs={branch: kept.snapshot_id})
+        return replace(state, head=plan.target, replaced=plan.head) if plan.removed else state
 
     def _content(self, keys: FloorKeys, plan: Rollback, state: TableState) -> Content:
         floor = offsets_text(merged(state.floor, self.control_ends))
@@ -170,7 +137,7 @@ class TableRollback:
             keys.summary: floor,
             "engine-name": "icefloe",
             "engine-version": version("icefloe"),
-            REWIND_PROPERTY: self.rewind_id,
+            REWIND_PROPERTY: self.rewind.rewind_id,
         }
         if plan.valid_through is not None:
             marks[VALID_THROUGH_PROPERTY] = plan.valid_through
@@ -180,7 +147,7 @@ class TableRollback:
             keys.reset_mirror: offsets_text(merged(state.reset_offsets, self.control_ends)),
         }
         if self.control_topic_id is not None:
-            properties[self.config.topic_id_property] = self.control_topic_id
+            properties[self.rewind.config.topic_id_property] = self.control_topic_id
         return Content(
             self.clock.new_snapshot_id(),
             str(self.clock.new_uuid()),
@@ -188,10 +155,3 @@ class TableRollback:
             marks,
             properties,
         )
-
-
-def _on_target(table: Table, keys: FloorKeys, plan: Rollback) -> TableState:
-    state = table_state(table.metadata, keys)
-    if not plan.removed:
-        return state
-    return replace(state, head=plan.target, replaced=plan.head)

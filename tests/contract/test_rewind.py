@@ -10,6 +10,9 @@ from connect.protocol.control_offsets import parse_offsets
 from coordinator.commit.floor import floor_keys
 from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommitted
+from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
+from coordinator.rewind.kept_history import cancel, keep_history, release_history
+from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import own_commits, rollback
 from coordinator.rewind.table_rollback import TableRollback
 from tests.support.places import Place, Racing, paths_of, stale_numbers
@@ -47,16 +50,24 @@ def rewind(
     rewind_id: str = "r",
 ) -> dict:
     """Take the table back; the answer."""
-    work = TableRollback(
-        catalog or place.catalog,
-        connector("c", [name_of(place)]),
-        QuickClock(),
-        rewind_id,
-        cut,
-        {0: END},
-        None,
-        may_have_expired=False,
-    )
+    recorded = recorded_rewind(place, cut, rewind_id)
+    [kept] = keep_history(place.catalog, recorded, {name_of(place): target})
+    assert kept["code"] is None, kept
+    return apply(place, recorded, target, catalog=catalog)
+
+
+def recorded_rewind(
+    place: Place, cut: dict[int, int] | None, rewind_id: str = "r"
+) -> RecordedRewind:
+    """A rewind of the table's connector."""
+    return RecordedRewind(connector("c", [name_of(place)]), rewind_id, cut)
+
+
+def apply(
+    place: Place, recorded: RecordedRewind, target: int | None, *, catalog: object = None
+) -> dict:
+    """Take the table back; its history is kept already."""
+    work = TableRollback(catalog or place.catalog, recorded, QuickClock(), {0: END}, None)
     [done] = work.apply({name_of(place): target})
     return done
 
@@ -203,10 +214,10 @@ def test_a_branch_goes_back_alone(place: Place) -> None:
     metadata = place.now().metadata
     plan = rollback(metadata, keys, {0: 11})
     assert plan.target_id == made[0]
-    work = TableRollback(
-        place.catalog, config, QuickClock(), "r", {0: 11}, {0: END}, None, may_have_expired=False
-    )
-    [done] = work.apply({name_of(place): made[0]})
+    recorded = RecordedRewind(config, "r", {0: 11})
+    [kept] = keep_history(place.catalog, recorded, {name_of(place): made[0]})
+    assert kept["code"] is None
+    done = apply(place, recorded, made[0])
     assert done["code"] is None
     after = place.now().metadata
     assert after.refs["main"] == metadata.refs["main"]
@@ -232,3 +243,67 @@ def test_a_compaction_does_not_refuse_a_rewind(place: Place) -> None:
     place.change(AddSnapshotUpdate(snapshot=compaction), SetSnapshotRefUpdate.model_validate(move))
     assert rewind(place, first, {0: 1})["code"] is None
     assert len(paths_of(place.now())) == 1
+
+
+def test_expiry_keeps_what_an_unfinished_rewind_needs(place: Place) -> None:
+    """The snapshot to go back to and those in between stay, by Iceberg's rules; then they go."""
+    first, *_ = filled(place, 4)
+    recorded, targets = recorded_rewind(place, {0: 1}), {name_of(place): first}
+    policy = ExpiryPolicy(max_age_ms=1, min_kept=1, batch=1)
+    late_ms = QuickClock().now_ms() + 10**9
+
+    def expired() -> tuple[int, ...]:
+        return due(place.now().metadata, policy, branch="main", now_ms=late_ms)
+
+    assert first in expired()
+    for _ in range(2):
+        [kept] = keep_history(place.catalog, recorded, targets)
+        assert kept["code"] is None
+    assert expired() == ()
+    refs = {recorded.branch, recorded.tag, "main"}
+    named = {place.now().metadata.refs[name].snapshot_id for name in refs}
+    others = {s.snapshot_id for s in place.now().metadata.snapshots} - named
+    # as tools do that keep only what a branch or tag names
+    place.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(others)}))
+    assert apply(place, recorded, first)["code"] is None
+    assert first not in expired()
+    [released] = release_history(place.catalog, recorded, targets)
+    assert released["code"] is None
+    assert not {recorded.branch, recorded.tag} & place.now().metadata.refs.keys()
+    place.now().scan().plan_files()
+    assert len(paths_of(place.now())) == 1
+    assert len(expired()) == 2
+
+
+def test_a_cancelled_rewind_changes_no_table_any_more(place: Place) -> None:
+    """A commit of it that is under way is refused, also when the branch was as it is now."""
+    first, *_ = filled(place)
+    recorded, targets = recorded_rewind(place, {0: 1}), {name_of(place): first}
+    keep_history(place.catalog, recorded, targets)
+    racing = Racing(place.catalog, [lambda: cancel(place.catalog, recorded, targets)])
+    assert apply(place, recorded, first, catalog=racing)["code"] == "rewind_ended"
+    assert len(paths_of(place.now())) == 3
+    assert isinstance(place.committer().commit(place.round(30)), TableCommitted)
+    assert len(paths_of(place.now())) == 4, "its announcements still count"
+
+
+def test_a_table_that_was_taken_back_refuses_the_cancellation(place: Place) -> None:
+    """Its rows would be lost: the rewind must be finished, and its history stays."""
+    first, *_ = filled(place)
+    rewind(place, first, {0: 1})
+    recorded = recorded_rewind(place, {0: 1})
+    [one] = cancel(place.catalog, recorded, [name_of(place)])
+    assert one["code"] == "table_rewound"
+    assert recorded.branch in place.now().metadata.refs
+
+
+def test_a_history_that_is_gone_is_found_before_anything_is_changed(place: Place) -> None:
+    """Snapshots expired between the plan and the first step: the rewind can be cancelled."""
+    first, *_ = filled(place)
+    place.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": [first]}))
+    recorded, targets = recorded_rewind(place, {0: 1}), {name_of(place): first}
+    [kept] = keep_history(place.catalog, recorded, targets)
+    assert kept["code"] == "history_expired"
+    [one] = cancel(place.catalog, recorded, targets)
+    assert one["code"] is None
+    assert len(paths_of(place.now())) == 3

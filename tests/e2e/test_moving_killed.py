@@ -15,7 +15,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from pyiceberg.catalog import Catalog, load_catalog
 
-from connect.embedded.stack import Stack
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
@@ -34,7 +33,7 @@ from tests.support.moving import (
     rows,
     wait_rows,
 )
-from tests.support.running_stack import RunningStack
+from tests.support.running_stack import RunningStack, armed_stack
 from tests.support.stack import RestCatalog, unique_name
 
 pytestmark = [
@@ -59,18 +58,8 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its node is killed."""
-    properties = {
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack:
-            made = RunningStack(stack)
-            yield made
-            made.close()
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

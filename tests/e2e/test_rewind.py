@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from connect.embedded.stack import Stack
 from connect.errors import RetriableError
-from tests.support.running_stack import RunningStack, numbered
+from tests.support.running_stack import RunningStack, armed_stack, duckdb_rows, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
 STEPS = [
     ("B1", "raise"),
+    ("B6", "raise"),
     ("B2", "crash"),  # the node
     ("C11", "crash"),  # the coordinator process, after the catalog applied the first table
     ("B3", "crash"),
@@ -33,18 +34,8 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its processes are killed."""
-    properties = {
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack:
-            made = RunningStack(stack)
-            yield made
-            made.close()
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as made:
+        yield made
 
 
 class Case:
@@ -110,6 +101,16 @@ def test_a_rewind_survives_a_crash_at_each_step(
     assert f"source offset of {case.topic}-1: 10 -> 0" in said
     assert "30 rows become 10" in said
     assert case.is_running()
+    (armed / "B2").write_text("raise", "utf-8")
+    status, said = case.rewind(target, "--yes")
+    assert status == 3, said
+    assert "its tables are being taken back" in running.status(case.name)["connector"]["trace"]
+    status, said = case.rewind("--cancel", "--yes")
+    assert status == 0, said
+    assert "trace" not in running.status(case.name)["connector"]
+    running.request_state(case.name, "resume")
+    running.produce(case.topic, *numbered(30, 2))
+    case.check(32)
     place = [target]
     for point, action in STEPS:
         file = armed / point
@@ -128,25 +129,38 @@ def test_a_rewind_survives_a_crash_at_each_step(
             running.wait_until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
     status, said = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
     assert status == 1, said
+    status, said = case.rewind("--cancel", "--yes")
+    assert (status, "table_rewound" in said) == (1, True), said
     status, said = case.rewind("--yes")
     assert status == 0, said
     for table in case.tables:
+        assert set(running.catalog.load_table(table).refs()) == {"main", f"icefloe-{case.name}"}
         assert running.catalog.load_table(table).scan().to_arrow().num_rows == 10
     running.request_state(case.name, "resume")
-    running.produce(case.topic, *numbered(30, 5))
+    running.produce(case.topic, *numbered(32, 3))
     case.check(35)
     status, said = running.icefloe("audit", case.name)
     assert status == 0, said
 
 
-def test_a_connector_is_loaded_again(running: RunningStack, case: Case) -> None:
-    """One command empties the tables and reads the topics from their beginning."""
-    status, said = case.rewind("--reload", "--yes")
-    assert status == 0, said
-    case.check(35)
-    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
-    running.produce(case.topic, *numbered(35, 5), partition=1)
+def test_a_connector_is_loaded_again(running: RunningStack, case: Case, armed: Path) -> None:
+    """One command empties the tables and reads the topics from their beginning.
+
+    It may take the place of a rewind that has taken one of two tables back.
+    """
+    newest = case.head()
+    running.produce(case.topic, *numbered(35, 5))
     case.check(40)
+    (armed / "B3").write_text("raise", "utf-8")
+    status, said = case.rewind(f"--to-snapshot={newest}", "--yes")
+    assert status == 3, said
+    status, said = case.rewind("--reload", "--replace", "--yes")
+    assert status == 0, said
+    running.request_state(case.name, "resume")
+    case.check(40)
+    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
+    running.produce(case.topic, *numbered(40, 5), partition=1)
+    case.check(45)
 
 
 def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case) -> None:
@@ -164,3 +178,53 @@ def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case)
     status, said = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
     assert status == 1, said
     assert "no commit of the connector" in said
+
+
+def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:
+    """Deletes after the commit leave with its rows; a reload begins at the configured offset."""
+    name, topic = unique_name("changed"), running.topic("changes")
+    table = f"rewound.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    config = running.connector(
+        topics=topic,
+        iceberg__tables=table,
+        iceberg__tables__upsert_mode_enabled="true",
+        iceberg__tables__default_id_columns="id",
+    )
+    config["icefloe.start.offsets"] = json.dumps({topic: {"0": 2}})
+
+    def changed(first: int, count: int, text: str) -> None:
+        rows = [{"id": n, "name": text} for n in range(first, first + count)]
+        running.produce(topic, *rows)
+
+    def wait_for(*texts: tuple[int, str]) -> None:
+        wanted = [text for count, text in texts for _ in range(count)]
+
+        def inspect() -> bool:
+            found = duckdb_rows(running.catalog.load_table(table), "id", "name")
+            ids = {number for number, _ in found}
+            return sorted(text for _, text in found) == wanted and len(ids) == len(found)
+
+        running.wait_until(inspect, lambda: f"{wanted} in {table}")
+
+    changed(0, 12, "a")
+    running.create(name, config)
+    wait_for((10, "a"))
+    before = running.catalog.load_table(table).current_snapshot()
+    assert before is not None
+    changed(2, 5, "b")
+    changed(20, 5, "b")
+    wait_for((5, "a"), (10, "b"))
+    running.stop(name)
+    status, said = running.icefloe("rewind", name, f"--to-snapshot={before.snapshot_id}", "--yes")
+    assert status == 0, said
+    wait_for((10, "a"))
+    running.request_state(name, "resume")
+    wait_for((5, "a"), (10, "b"))
+    changed(3, 2, "c")
+    wait_for((5, "a"), (8, "b"), (2, "c"))
+    status, said = running.icefloe("rewind", name, "--reload", "--yes")
+    assert (status, "icefloe.start.offsets" in said) == (0, True), said
+    wait_for((5, "a"), (8, "b"), (2, "c"))
+    status, said = running.icefloe("audit", name)
+    assert status == 0, said

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import httpx
 import psutil
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -279,6 +281,28 @@ class RunningStack:
             self.stack.check()
             assert time.monotonic() < deadline, f"waited too long for {what()}"
             time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
+    """Run a stack whose processes a test kills at failpoints.
+
+    Args:
+        folder: of the stack.
+        armed: files in it arm failpoints of the node's processes.
+    """
+    properties = {
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
+        with Stack(folder, node_properties=properties) as stack:
+            made = RunningStack(stack)
+            yield made
+            made.close()
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:

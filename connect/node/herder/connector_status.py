@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from connect.node.herder.rewind import rewind_text
 from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus, State, TaskStatus
 from connect.redaction.secret_values import KNOWN
@@ -60,7 +61,7 @@ def connector_status(
     places = state.places
     node = places.coordinator if places is not None else local.worker_id
     if state.target == "STOPPED":
-        return ReportedStatus(state.name, "STOPPED", node)
+        return ReportedStatus(state.name, "STOPPED", node, trace=rewind_text(state))
     count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
         paused = tuple(_paused(task, state, run, stored, local) for task in range(count))

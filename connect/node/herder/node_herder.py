@@ -159,11 +159,11 @@ class NodeHerder:
     def metrics_text(self) -> str:
         """Return all metrics of node, worker and coordinator."""
         statuses = self.statuses()
-        connectors = Counter(status.state for status in statuses)
         tasks = Counter(task.state for status in statuses for task in status.tasks)
         for state in _STATES:
-            gauge("connectors", state=state).set(connectors[state])
+            gauge("connectors", state=state).set(sum(s.state == state for s in statuses))
             gauge("tasks", state=state).set(tasks[state])
+        gauge("rewinds_unfinished").set(self._stopped.unfinished_rewinds())
         return self._exposition.text()
 
     def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
@@ -239,8 +239,8 @@ class NodeHerder:
         if not only_failed and self._connectors.run_again(name):
             return all_restarting(now)
         is_own = now.state == "FAILED" or not only_failed
-        chosen = [t.id for t in now.tasks if t.state == "FAILED" or not only_failed]
-        chosen = chosen if include_tasks else []
+        tasks_asked = now.tasks if include_tasks else ()
+        chosen = [t.id for t in tasks_asked if t.state == "FAILED" or not only_failed]
         tasks = tuple(
             replace(task, state="RESTARTING", trace=None) if task.id in chosen else task
             for task in now.tasks

@@ -4,8 +4,12 @@ Rules of this file:
 - A rewind is recorded in the config topic before anything is changed. While the record is there,
   the connector does not start. So a crash at any step leaves a connector that stands still, and the
   same command finishes.
-- Tables go back first, source offsets last. Each step may be repeated: a table that carries the
-  identity of the rewind is done, and the same offsets are set again.
+- The history of each table is kept before anything is announced (``keep_history``), and until the
+  rewind is done. Tables go back then, source offsets last. Each step may be repeated: a table that
+  carries the identity of the rewind is done, and the same offsets are set again.
+- Each step is written to the config topic before it is made, which refuses a former leader.
+- A rewind that has taken no table back may be cancelled. An unfinished one may be replaced by one
+  that is planned from the present state.
 - A coordinator of the connector that is frozen is fenced first: it sends no event after the rewind.
 - The change of offsets is announced before the tables store the end of the control topic. So an
   announcement from before the rewind is never taken for the position of a table after it.
@@ -14,12 +18,14 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.logs import logger
+from connect.metrics.process_metrics import counter
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offset_changes import OffsetChanges
@@ -30,10 +36,15 @@ from connect.state.connector_state import StoredConnector
 
 UNFINISHED: Final = (
     "connector {name} has a rewind that was begun and not finished; finish it with "
-    "icefloe rewind {name} --yes"
+    "icefloe rewind {name} --yes, or see icefloe rewind --help"
 )
 _NOT_ALLOWED: Final = frozenset({"no_such_commit"})
 _HISTORY_EXPIRED: Final = "history_expired"
+_STEPS: Final = {
+    "recorded": "nothing is changed yet",
+    "tables": "its tables are being taken back",
+    "offsets": "its tables are done, its source offsets are being set",
+}
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
@@ -71,6 +82,24 @@ class RewindSteps:
         self._fence_coordinator = fence_coordinator
         self._ask = ask
         self._new_id = new_id
+        self._busy: set[str] = set()
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Keep other requests from changing a connector's rewind meanwhile.
+
+        Raises:
+            ConflictError: another request is changing it.
+        """
+        if name in self._busy:
+            raise ConflictError(
+                f"another request is rewinding connector {name}; try again later", connector=name
+            )
+        self._busy.add(name)
+        try:
+            yield
+        finally:
+            self._busy.discard(name)
 
     def plan(self, state: StoredConnector, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the plan; nothing is changed.
@@ -105,18 +134,32 @@ class RewindSteps:
                 [topic, partition, to] for topic, partition, _, to in plan["source_offsets"]
             ],
             "may_have_expired": _HISTORY_EXPIRED in asked["accept"],
+            "step": "recorded",
         }
         self._store.put_rewind(state.name, recorded)
         _log.info("rewind recorded", connector=state.name, rewind=recorded["id"])
         failpoints.hit("B1")
         return recorded
 
-    def announce(self, state: StoredConnector, recorded: Mapping[str, Any]) -> None:
+    def keep_history(
+        self, state: StoredConnector, recorded: Mapping[str, Any]
+    ) -> list[Mapping[str, Any]]:
+        """Keep the snapshots that the rewind needs; return the result of each table.
+
+        Raises:
+            UnavailableError: broker, catalog or coordinator process did not answer.
+        """
+        return self._tables(state, recorded, "keep")
+
+    def announce(self, name: str, recorded: Mapping[str, Any]) -> None:
         """Fence the coordinator, then announce that the source offsets will move back.
 
         Raises:
-            ConflictError: the configuration names another group now.
+            ConflictError: the configuration names another group now, or the rewind has ended.
         """
+        self._enter(name, recorded, "tables")
+        failpoints.hit("B6")
+        state = self._store.get(name)
         config = self._configs.parsed(state)
         if config.connect_group_id != recorded["group"]:
             raise ConflictError(
@@ -136,17 +179,17 @@ class RewindSteps:
         Raises:
             UnavailableError: broker, catalog or coordinator process did not answer.
         """
-        tables: list[Mapping[str, Any]] = self._answer(state, step="apply", rewind=recorded)[
-            "tables"
-        ]
+        tables = self._tables(state, recorded, "apply")
         failpoints.hit("B4")
         return tables
 
     def finish(self, name: str, recorded: Mapping[str, Any]) -> None:
-        """Set the source offsets and remove the record; the tables are done."""
-        state = self._store.get(name)
-        if state.rewind is None or state.rewind["id"] != recorded["id"]:
-            return  # another request finished it
+        """Set the source offsets; the tables are done.
+
+        Raises:
+            ConflictError: the rewind has ended.
+        """
+        self._enter(name, recorded, "offsets")
         positions = _positions(recorded)
         with self._offset_events.changing:
             group = self._offsets.settle(name)
@@ -154,8 +197,50 @@ class RewindSteps:
             self._offset_events.set(state, group, positions, is_announced=True)
             self._offsets.run_again(name)
         failpoints.hit("B5")
+
+    def release_history(
+        self, state: StoredConnector, recorded: Mapping[str, Any]
+    ) -> list[Mapping[str, Any]]:
+        """Let the snapshots expire again; return the result of each table.
+
+        Raises:
+            UnavailableError: broker, catalog or coordinator process did not answer.
+        """
+        return self._tables(state, recorded, "release")
+
+    def cancel(
+        self, state: StoredConnector, recorded: Mapping[str, Any]
+    ) -> list[Mapping[str, Any]]:
+        """Make sure that the rewind changes no table any more; return the result of each.
+
+        With any ``code`` it is not cancelled: a table was taken back, or cannot be read.
+
+        Raises:
+            UnavailableError: broker, catalog or coordinator process did not answer.
+        """
+        return self._tables(state, recorded, "cancel")
+
+    def end(self, name: str, recorded: Mapping[str, Any], outcome: str) -> None:
+        """Remove the record of a rewind that is ``done`` or ``cancelled``."""
+        state = self._store.get(name)
+        if state.rewind is None or state.rewind["id"] != recorded["id"]:
+            return  # another node ended it
         self._store.put_rewind(name, None)
-        _log.info("rewind done", connector=name, rewind=recorded["id"], partitions=len(positions))
+        counter("rewinds", connector=name, outcome=outcome).inc()
+        _log.info("rewind ended", connector=name, rewind=recorded["id"], outcome=outcome)
+
+    def _enter(self, name: str, recorded: Mapping[str, Any], step: str) -> None:
+        state = self._store.get(name)
+        if state.rewind is None or state.rewind["id"] != recorded["id"]:
+            raise ConflictError(f"the rewind of connector {name} has ended", connector=name)
+        self._store.put_rewind(name, {**recorded, "step": step})
+        _log.info("rewind step begins", connector=name, rewind=recorded["id"], step=step)
+
+    def _tables(
+        self, state: StoredConnector, recorded: Mapping[str, Any], step: str
+    ) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = self._answer(state, step=step, rewind=recorded)["tables"]
+        return found
 
     def _answer(self, state: StoredConnector, **more: Any) -> Mapping[str, Any]:
         command = {
@@ -171,6 +256,21 @@ class RewindSteps:
         if answer["code"] in _NOT_ALLOWED:
             raise NotAllowedError(str(error))
         raise UnavailableError(str(error), code=str(answer["code"]))
+
+
+def rewind_text(state: StoredConnector) -> str | None:
+    """Return what an unfinished rewind is doing, for the status; None without one."""
+    recorded = state.rewind
+    if recorded is None:
+        return None
+    commit = recorded["commit"]
+    where = "the beginning" if commit is None else f"the commit of {commit['committed_at']}"
+    step = _STEPS.get(recorded.get("step", ""), _STEPS["recorded"])
+    return (
+        f"a rewind to {where} is not finished: {step} ({len(recorded['tables'])} tables, "
+        f"{len(recorded['offsets'])} source offsets); if no command runs, finish it with: "
+        f"icefloe rewind {state.name} --yes"
+    )
 
 
 def may_become(state: StoredConnector, target: TargetState) -> StoredConnector:

@@ -76,6 +76,7 @@ class StoppedConnectors:
         new_id: Callable[[], str],
     ) -> None:
         self._connectors = connectors
+        self._store = store
         self._configs = configs
         self._admin = admin
         self._clock = clock
@@ -155,35 +156,48 @@ class StoppedConnectors:
         take_over(self._configs.producer_properties(config), [transactional_id])
 
     def rewind(self, name: str, asked: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
-        """Show, or apply, the way back to an earlier commit; finish one that was begun."""
+        """Show or apply the way back to an earlier commit; finish or cancel one that was begun."""
         with reachable():
             state = self._connectors.get(name)
-            if state.rewind is not None:
-                return self._finish_rewind(name, state.rewind, asked, is_applied=is_applied)
+            if state.rewind is None and (asked.get("cancel") or asked.get("replace")):
+                raise NotAllowedError(f"connector {name} has no rewind that was begun")
+            if state.rewind is not None and not asked.get("replace"):
+                return self._unfinished(name, state.rewind, asked, is_applied=is_applied)
             if not _has_place(asked):
                 raise NotAllowedError(
                     f"connector {name} has no rewind that was begun; name a commit to go back to"
                 )
             plan = self._rewind.plan(state, asked)
             if not is_applied or _is_open(plan):
-                return _rewound(name, asked, plan)
+                return _rewound(name, asked, plan, is_begun=state.rewind is not None)
             self._await_stopped(name)
-            with self._connectors.change():
-                self._must_be_stopped(name)
-            state = self._connectors.get(name)
-            plan = self._rewind.plan(state, asked)
-            if _is_open(plan):
-                return _rewound(name, asked, plan)
-            with self._connectors.change():
-                self._must_be_stopped(name)
-                if self._connectors.get(name).revision != state.revision:
-                    raise ConflictError(
-                        f"Connector {name} was changed meanwhile; try again", connector=name
-                    )
-                recorded = self._rewind.begin(state, asked, plan)
-            return {**self._finish_rewind(name, recorded, {}, is_applied=True), **plan}
+            with self._rewind.alone(name):
+                return self._begin(name, asked)
 
-    def _finish_rewind(
+    def _begin(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Plan again, now that the connector is stopped; record the rewind and make its steps."""
+        with self._connectors.change():
+            self._must_be_stopped(name, is_rewinding=bool(asked.get("replace")))
+        state = self._connectors.get(name)
+        if state.rewind is not None:  # from now on it can change no table
+            released = self._rewind.release_history(state, state.rewind)
+            if any(table["code"] for table in released):
+                shown = _shown(state.rewind)
+                return {**_rewound(name, asked, shown, is_begun=True), "results": released}
+        plan = self._rewind.plan(state, asked)
+        if _is_open(plan):
+            return _rewound(name, asked, plan, is_begun=state.rewind is not None)
+        with self._connectors.change():
+            self._must_be_stopped(name, is_rewinding=state.rewind is not None)
+            now = self._connectors.get(name)
+            if (now.revision, now.rewind) != (state.revision, state.rewind):
+                raise ConflictError(
+                    f"Connector {name} was changed meanwhile; try again", connector=name
+                )
+            recorded = self._rewind.begin(state, asked, plan)
+        return {**self._finish_rewind(name, recorded), **plan}
+
+    def _unfinished(
         self,
         name: str,
         recorded: Mapping[str, Any],
@@ -191,33 +205,54 @@ class StoppedConnectors:
         *,
         is_applied: bool,
     ) -> Mapping[str, Any]:
+        """Show, finish or cancel a rewind that was begun."""
         if _has_place(asked):
             raise ConflictError(UNFINISHED.format(name=name), connector=name)
-        plan = {
-            "commit": recorded["commit"],
-            "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
-            "tables": [
-                {"table": table, "target_snapshot_id": target}
-                for table, target in recorded["tables"].items()
-            ],
-            "problems": [],
-            "says": ["this rewind was begun before and is not finished"],
-        }
         if not is_applied:
-            return _rewound(name, recorded["asked"], plan, is_begun=True)
+            return _rewound(name, recorded["asked"], _shown(recorded), is_begun=True)
         self._await_stopped(name)
-        with self._connectors.change():
-            self._must_be_stopped(name, is_rewinding=True)
-            state = self._connectors.get(name)
-            self._rewind.announce(state, recorded)
-        done = self._rewind.take_tables_back(state, recorded)
-        is_done = all(table["code"] is None for table in done)
+        with self._rewind.alone(name):
+            if asked.get("cancel"):
+                return self._cancel_rewind(name, recorded)
+            return self._finish_rewind(name, recorded)
+
+    def _finish_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        state = self._connectors.get(name)
+        results = self._rewind.keep_history(state, recorded)
+        if not any(table["code"] for table in results):
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.announce(name, recorded)
+            results = self._rewind.take_tables_back(state, recorded)
+        is_done = not any(table["code"] for table in results)
         if is_done:
             with self._connectors.change():
                 self._must_be_stopped(name, is_rewinding=True)
                 self._rewind.finish(name, recorded)
-        report = _rewound(name, recorded["asked"], plan, is_begun=not is_done)
-        return {**report, "applied": is_done, "results": done}
+            released = self._rewind.release_history(state, recorded)
+            failed = {table["table"]: table for table in released if table["code"]}
+            results = [failed.get(table["table"], table) for table in results]
+            is_done = not failed
+        if is_done:
+            with self._connectors.change():
+                self._rewind.end(name, recorded, "done")
+        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_done)
+        return {**report, "applied": is_done, "results": results}
+
+    def _cancel_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        results = self._rewind.cancel(self._connectors.get(name), recorded)
+        is_cancelled = not any(table["code"] for table in results)
+        if is_cancelled:
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.end(name, recorded, "cancelled")
+        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_cancelled)
+        return {**report, "cancelled": is_cancelled, "results": results}
+
+    def unfinished_rewinds(self) -> int:
+        """Return the number of connectors with a rewind that has not ended."""
+        found = (self._store.get(name) for name in self._store.names())
+        return sum(state.rewind is not None for state in found)
 
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
@@ -310,12 +345,27 @@ def _is_open(plan: Mapping[str, Any]) -> bool:
     return any(not problem["accepted"] for problem in plan["problems"])
 
 
+def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded rewind in the form of a plan."""
+    return {
+        "commit": recorded["commit"],
+        "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
+        "tables": [
+            {"table": table, "target_snapshot_id": target}
+            for table, target in recorded["tables"].items()
+        ],
+        "problems": [],
+        "says": ["this rewind was begun before and is not finished"],
+    }
+
+
 def _rewound(
     name: str, asked: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
 ) -> dict[str, Any]:
     return {
         "connector": name,
         "applied": False,
+        "cancelled": False,
         "begun": is_begun,
         "asked": dict(asked),
         "results": [],

@@ -174,6 +174,8 @@ def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rew
         "beginning": body.beginning,
         "tables": body.tables,
         "accept": body.accept,
+        "cancel": body.cancel,
+        "replace": body.replace,
     }
     with not_found(f"Connector {name} not found"):
         found = herder.rewind(name, asked, is_applied=body.apply)

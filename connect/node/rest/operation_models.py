@@ -262,6 +262,12 @@ class AskRewind(Body):
     """
 
     apply: StrictBool = False
+    cancel: StrictBool = Field(
+        default=False, description="cancel a rewind that was begun and has taken no table back"
+    )
+    replace: StrictBool = Field(
+        default=False, description="begin this rewind in place of one that was begun"
+    )
     timestamp_ms: Annotated[int, Field(ge=0, le=OFFSET_MAX)] | None = Field(
         None, description="the last commit at or before this time, milliseconds since 1970"
     )
@@ -287,8 +293,10 @@ class AskRewind(Body):
         )
         if sum(places) > 1:
             raise broken('give one of "timestamp_ms", "snapshot_id", "offsets" and "beginning"')
-        if not any(places) and (self.tables or self.accept):
-            raise broken('"tables" and "accept" need a place to go back to')
+        if not any(places) and (self.tables or self.accept or self.replace):
+            raise broken('"tables", "accept" and "replace" need a place to go back to')
+        if any(places) and self.cancel:
+            raise broken('"cancel" needs no place to go back to')
         return self
 
 
@@ -309,6 +317,7 @@ class Rewound(View):
     """
 
     applied: bool
+    cancelled: bool
     begun: bool
     commit: dict[str, Any] | None = Field(description="null: the beginning")
     tables: list[dict[str, Any]]

@@ -348,6 +348,7 @@ class FakeHerder:
         return {
             "connector": name,
             "applied": is_applied,
+            "cancelled": False,
             "begun": False,
             "commit": None,
             "tables": [],

@@ -11,7 +11,7 @@ import pytest
 
 from connect.config.connector import ConnectorConfig
 from connect.model.layout import TopicPartition
-from connect.node.herder.rewind import RewindSteps
+from connect.node.herder.rewind import RewindSteps, rewind_text
 from connect.node.herder.stopped_connectors import StoppedConnectors, ValidThroughReset
 from connect.node.herder_api import ConflictError
 from connect.protocol.offset_plan import OffsetTarget
@@ -60,6 +60,10 @@ class Rig:
         """A connector with an unfinished rewind."""
         return StoredConnector(name, target="STOPPED", rewind={"id": "r"})
 
+    def put_rewind(self, name: str, record: Mapping[str, Any]) -> None:
+        """The record."""
+        self.calls.append(f"step {record['step']} of {name}")
+
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
         reset = ValidThroughReset(self, self, self.fence, self.ask)  # type: ignore[arg-type]
@@ -105,8 +109,11 @@ def test_a_rewind_fences_the_coordinator_before_it_announces() -> None:
         new_id=str,
     )
     group = rig.parsed(StoredConnector("c")).connect_group_id
-    steps.announce(StoredConnector("c"), {"group": group, "offsets": [["t", 3, 7]]})
-    assert rig.calls == ["fence c", "rewind of c [3]"]
+    steps.announce("c", {"id": "r", "group": group, "offsets": [["t", 3, 7]]})
+    assert rig.calls == ["step tables of c", "fence c", "rewind of c [3]"]
+    with pytest.raises(ConflictError, match="has ended"):
+        steps.announce("c", {"id": "cancelled", "group": group, "offsets": []})
+    assert len(rig.calls) == 3
 
 
 class _Finishing:
@@ -133,9 +140,9 @@ class _Finishing:
         """A complete bounded run."""
         self.calls.append(f"run {name} again")
 
-    def put_rewind(self, name: str, record: object) -> None:
+    def put_rewind(self, name: str, record: Mapping[str, Any] | None) -> None:
         """The record."""
-        self.calls.append(f"record of {name}: {record}")
+        self.calls.append(f"record of {name}: {record and record['step']}")
 
 
 def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
@@ -147,10 +154,42 @@ def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
         ask=lambda *_: {},
         new_id=str,
     )
-    steps.finish("c", {"id": "r", "offsets": [["t", 3, 7]]})
-    assert stores.calls == ["offsets of connect-c", "run c again", "record of c: None"]
-    steps.finish("c", {"id": "of another request", "offsets": [["t", 3, 1]]})
-    assert len(stores.calls) == 3
+    recorded = {"id": "r", "offsets": [["t", 3, 7]]}
+    steps.finish("c", recorded)
+    steps.end("c", recorded, "done")
+    step, *others = stores.calls
+    assert step == "record of c: offsets"
+    assert others == ["offsets of connect-c", "run c again", "record of c: None"]
+    other = {"id": "of another request", "offsets": [["t", 3, 1]]}
+    with pytest.raises(ConflictError, match="has ended"):
+        steps.finish("c", other)
+    steps.end("c", other, "done")
+    assert len(stores.calls) == 4
+
+
+def test_two_requests_do_not_change_a_rewind_at_the_same_time() -> None:
+    """One could cancel what the other is applying."""
+    rig = Rig({})
+    steps = RewindSteps(
+        *[rig] * 4,  # type: ignore[arg-type]
+        fence_coordinator=rig.fence,
+        ask=rig.ask,
+        new_id=str,
+    )
+    with steps.alone("c"), steps.alone("d"), pytest.raises(ConflictError), steps.alone("c"):
+        pass
+    with steps.alone("c"):
+        pass
+
+
+def test_the_status_says_what_an_unfinished_rewind_does() -> None:
+    """Its step, where it goes, and the command that finishes it."""
+    recorded = {"step": "tables", "commit": None, "tables": {"db.a": 1}, "offsets": []}
+    text = rewind_text(StoredConnector("c", rewind=recorded))
+    assert text is not None
+    assert "to the beginning is not finished: its tables are being taken back (1 tables" in text
+    assert "icefloe rewind c --yes" in text
+    assert rewind_text(StoredConnector("c")) is None
 
 
 def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
