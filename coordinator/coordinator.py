@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,25 +19,24 @@ import structlog
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import DataLost, RetriableError
+from connect.errors import DataLost, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.metrics import process_metrics
-from connect.model.layout import Layout, TopicPartition
+from connect.model.layout import Layout
 from connect.model.records import KafkaRecord
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
-from connect.protocol.lso_monitor import LsoMonitor
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import RoundCommitter
-from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
+from coordinator.control_log_check import STOPS, ControlLogCheck
+from coordinator.control_topic_watch import ControlTopicWatch
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.inbox import Inbox, start_offsets
-from coordinator.kernel.announcements import Announcements
 from coordinator.kernel.bounded_run import is_run_complete
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
@@ -64,13 +62,13 @@ from coordinator.kernel.effects import (
 from coordinator.kernel.kernel import Kernel, Phase
 from coordinator.maintenance.due_work import DueWork
 from coordinator.outbox import Outbox
+from coordinator.round_trace import RoundTrace
 from coordinator.uncommitted_report import answer_to, failed_tables
 
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
 READ_END_MS = 2_000
 FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
-LSO_POLL_MS_MAX = 15_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
 STALLED_INTERVALS = 3
@@ -226,7 +224,11 @@ class _CoordinatorRun:
         loop = self._open()
         if not stopping.is_set():
             self._wiring.on_event("opened", {})
-            loop.run(self.layout, given, stopping)
+            try:
+                loop.run(self.layout, given, stopping)
+            except IcefloeError as e:
+                loop.trace.failed(e.code)
+                raise
 
     def _open(self) -> _CommitLoop:
         config, wiring, closing = self._config, self._wiring, self._closing
@@ -263,11 +265,14 @@ class _CoordinatorRun:
         )
         wiring.waits_for("the catalog")
         committer = self._round_committer(control, topic_id, has_history=has_history)
-        watch = _ControlTopicWatch(config, wiring, admin, control)
+        watch = ControlTopicWatch(config, wiring, admin, control)
         first = {tp.partition: offset for tp, offset in positions.items()}
         log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
         owner = self._owner
-        return _CommitLoop(kernel, inbox, outbox, committer, watch, reports, wiring, owner, ends)
+        trace = RoundTrace(config.name, wiring.clock, wiring.on_spans)
+        return _CommitLoop(
+            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends
+        )
 
     def _kernel(self) -> Kernel:
         config = self._config
@@ -321,10 +326,11 @@ class _CommitLoop:
     inbox: Inbox
     outbox: Outbox
     committer: RoundCommitter
-    watch: _ControlTopicWatch
+    watch: ControlTopicWatch
     reports: _Reports
     wiring: CoordinatorContext
     owner: ConnectorCoordinator
+    trace: RoundTrace
     read_to: dict[int, int] | None
 
     def run(
@@ -362,6 +368,7 @@ class _CommitLoop:
             if _is_written(item):
                 failpoints.hit("C5")
         for outcome in self.committer.outcomes():
+            self.trace.committed(outcome)
             _note(outcome)
             self.owner.progressed()
             self._receive(outcome)
@@ -414,14 +421,18 @@ class _CommitLoop:
     def _act(self, effect: Effect) -> list[Input]:
         match effect:
             case SendStartCommit():
-                self.outbox.start_commit(effect)
+                with self.trace.step("start commit", effect.commit_id):
+                    self.outbox.start_commit(effect)
             case CommitTables(commits):
                 failpoints.hit("C6")
+                self.trace.commits_begin(commits)
                 self.committer.start(commits)
             case SendCompletion():
-                self.outbox.completion(effect)
+                with self.trace.step("complete", effect.commit_id):
+                    self.outbox.completion(effect)
                 return [CompletionSent(effect.commit_id)]
             case RoundEnded():
+                self.trace.ended(effect)
                 self.reports.round_ended(effect)
                 self.owner.round_ended()
                 if is_run_complete(
@@ -440,85 +451,6 @@ class _CommitLoop:
                     **coordinates,
                 )
         return []
-
-
-class _ControlTopicWatch:
-    """Checks now and then that the control topic is whole and can be read."""
-
-    def __init__(
-        self,
-        config: ConnectorConfig,
-        wiring: CoordinatorContext,
-        admin: KafkaAdmin,
-        control: ControlLogCheck,
-    ) -> None:
-        self._topic = config.control_topic
-        self._wiring = wiring
-        self._admin = admin
-        self._control = control
-        self._check_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
-        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
-        self._lso_poll_ms = min(LSO_POLL_MS_MAX, max(1, config.lso_stalled_ms // 4))
-        self._lso_poll_at_ms = 0
-
-    def check(self, read: Collection[int], announcements: Announcements) -> None:
-        """Check identity, settings, partitions and retention, when that is due.
-
-        Args:
-            read: control partitions that are read.
-            announcements: what is in no table yet.
-
-        Raises:
-            DataLost: ``control_log_reset``, ``control_log_compacted``.
-            RetriableError: ``control_partitions_added``.
-        """
-        clock = self._wiring.clock
-        now_ms = clock.monotonic_ms()
-        if now_ms < self._check_at_ms:
-            return
-        self._check_at_ms = now_ms + self._wiring.poll_ms
-        try:
-            self._control.check()
-            self._control.check_partitions(read)
-            found = self._control.retention(list(announcements.kept()), clock.now_ms())
-            self._wiring.on_event("retention", found)
-        except RetriableError as e:
-            if e.code == GROWN:
-                raise
-            # a broker that is away also fails the next read or write
-            log.info("the control topic could not be checked", error=str(e))
-
-    def stalled_ends(self, read: Collection[int]) -> dict[int, int] | None:
-        """Report transactions that hang on the control topic and hold back every announcement.
-
-        Args:
-            read: control partitions that are read.
-
-        Returns:
-            Control partition -> end of the log; None when no check was due or the broker is away.
-        """
-        now_ms = self._wiring.clock.monotonic_ms()
-        if now_ms < self._lso_poll_at_ms:
-            return None
-        self._lso_poll_at_ms = now_ms + self._lso_poll_ms
-        partitions = [TopicPartition(self._topic, number) for number in read]
-        try:
-            whole = self._admin.high_watermarks(partitions)
-            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
-        except RetriableError as e:
-            log.info("the control topic could not be checked", error=str(e))
-            return None
-        self._wiring.on_event("stalled", {"partitions": stalled})
-        return {tp.partition: end for tp, end in whole.items()}
-
-    def ends(self, read: Collection[int]) -> dict[int, int]:
-        """Return control partition -> end of the log.
-
-        Raises:
-            RetriableError: the broker is away.
-        """
-        partitions = [TopicPartition(self._topic, number) for number in read]
-        return {tp.partition: end for tp, end in self._admin.high_watermarks(partitions).items()}
 
 
 class _Reports:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from connect.model.layout import TopicPartition
+from connect.model.round_span import RoundSpan
 from connect.validation.secret_renewal import SecretRenewal
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.kernel.effects import RoundEnded
@@ -34,6 +35,7 @@ class CoordinatorContext:
         ends: end offsets of a bounded run; None when it is not bounded.
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.
+        on_spans: receives the spans of each round; None while the node exports no traces.
     """
 
     kafka: Mapping[str, str]
@@ -45,3 +47,4 @@ class CoordinatorContext:
     ends: Mapping[TopicPartition, int] | None = None
     poll_ms: int = CHECK_MS
     secrets: SecretRenewal | None = None
+    on_spans: Callable[[Sequence[RoundSpan]], None] | None = None

@@ -115,6 +115,7 @@ class CoordinatorHost:
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(unit, kind, where),
             waits_for=lambda reason: self.units.waits_for(unit, reason),
+            on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
         )
         layout = Layout.from_json(command["layout"])

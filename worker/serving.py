@@ -63,6 +63,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
         clock=clock,
         runner=make_runner,
         report=lambda _state, _error: None,
+        on_spans=child.spans if node.values["icefloe.otel.enabled"] else None,
     )
     host = TaskHost(child, node, providers, context)
     threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()

@@ -23,6 +23,7 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
 )
+from prometheus_client.core import Metric as PrometheusMetric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -329,6 +330,10 @@ class Exposition(Collector):
     def also(self, collector: Collector) -> None:
         """Expose what another collector has, too."""
         self._registry.register(collector)
+
+    def families(self) -> Iterable[PrometheusMetric]:
+        """Return everything that is exposed, also what other collectors have."""
+        return self._registry.collect()
 
     def text(self) -> str:
         """Prometheus' text format."""

@@ -222,6 +222,7 @@ class Node:
         parts.children["worker"].shutdown(grace_ms - grace_ms // COORDINATOR_GRACE_PART)
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         parts.children["coordinator"].shutdown(left_ms)
+        parts.close_exports()
         parts.statuses.close()
         parts.store.close()
         parts.admin.close()

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import ProcessCollector
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
+from connect.errors import ConfigError
 from connect.gateways.kafka.group_membership import GroupMember
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
@@ -32,6 +33,7 @@ from connect.node.herder.sole_member import SoleMember
 from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
+from connect.node.metrics.otel_reporter import OtelReporter
 from connect.node.metrics.statsd_reporter import StatsdReporter
 from connect.node.node_start import NodeStart, child_spec
 from connect.node.notifications.notifier import NodeView, Notifier
@@ -44,6 +46,8 @@ from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
 from connect.validation.secret_renewal import LiveProperties
+
+OnFatal: TypeAlias = Callable[[BaseException], None]
 
 MAINTENANCE: Final = "maintenance"
 MAINTENANCE_COMMAND: Final = (sys.executable, "-P", "-m", "worker.maintenance")
@@ -77,6 +81,16 @@ class NodeSettings:
         """Time and identities."""
         return self.started.clock
 
+    @property
+    def resource(self) -> Mapping[str, str]:
+        """The node, by attributes of OpenTelemetry."""
+        return {
+            "service.name": "icefloe",
+            "service.namespace": self.config.group_id,
+            "service.instance.id": self.worker_id,
+            "service.version": version("icefloe"),
+        }
+
     def client_properties(self, prefix: str) -> LiveProperties:
         """Return properties of the node's own clients, with the secrets of when one is opened."""
         return LiveProperties(
@@ -108,7 +122,7 @@ class NodeParts:
         self,
         settings: NodeSettings,
         *,
-        on_fatal: Callable[[BaseException], None],
+        on_fatal: OnFatal,
         on_refused: Callable[[str], None],
     ) -> None:
         config, clock, self._settings = settings.config, settings.clock, settings
@@ -119,7 +133,14 @@ class NodeParts:
             producer_properties=settings.client_properties("producer."),
         )
         self.admin = KafkaAdmin(settings.client_properties("admin."))
-        self.store = ConfigStore(stores, self.admin, clock, self._changed, self._set_log_level)
+        self.store = ConfigStore(
+            stores,
+            self.admin,
+            clock,
+            self._changed,
+            self._set_log_level,
+            on_newer=on_fatal,
+        )
         self.statuses = StatusStore(stores, self.admin, clock)
         self.children = settings.started.children
         self._requests = ChildRequests(self.children, clock)
@@ -156,13 +177,16 @@ class NodeParts:
             grace_ms=config.drain_grace_ms,
             on_fatal=on_fatal,
             on_metrics=exposition.received,
-            maintenance=self._maintenance(),
+            maintenance=self._maintenance(on_fatal),
         )
         self._views = self._new_views(configs, exposition, stores.reader_properties)
         self.api = self._api(configs, deployer, exposition)
+        self._otel = OtelReporter.of(
+            config, settings.started.environ, exposition, clock, resource=settings.resource
+        )
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
-        settings.started.child_events.deliver_to(self._received)
+        settings.started.child_events.deliver_to(partial(self._received, on_fatal))
 
     def _member(
         self, reader_properties: Mapping[str, str], on_refused: Callable[[str], None]
@@ -182,7 +206,9 @@ class NodeParts:
             on_refused=on_refused,
         )
 
-    def _made_reporters(self, exposition: Exposition) -> list[StatsdReporter | Notifier]:
+    def _made_reporters(
+        self, exposition: Exposition
+    ) -> list[StatsdReporter | Notifier | OtelReporter]:
         config, clock = self._settings.config, self._settings.clock
         resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
@@ -192,6 +218,7 @@ class NodeParts:
         made = (
             StatsdReporter.of(config, exposition),
             Notifier.of(config, resolved, view, clock),
+            self._otel,
         )
         return [reporter for reporter in made if reporter is not None]
 
@@ -204,6 +231,11 @@ class NodeParts:
         """Stop it."""
         for reporter in self._reporters:
             reporter.stop()
+
+    def close_exports(self) -> None:
+        """Send what the children sent last, for a short time; called when they have ended."""
+        if self._otel is not None:
+            self._otel.close()
 
     def _api(
         self,
@@ -239,11 +271,29 @@ class NodeParts:
             new_request=lambda: str(settings.clock.new_uuid()),
         )
 
-    def _maintenance(self) -> MaintenanceSettings:
+    def _maintenance(self, on_fatal: OnFatal) -> MaintenanceSettings:
         return MaintenanceSettings(
-            new_child=partial(_maintenance_child, self._settings),
+            new_child=partial(self._maintenance_child, on_fatal),
             orphan_age_ms=lambda name: self._views.orphan_age(self.store.get(name)).safe_age_ms,
             is_allowed=self._settings.config.is_maintenance_allowed,
+        )
+
+    def _maintenance_child(self, on_fatal: OnFatal, on_event: OnEvent) -> SupervisedChild:
+        """Return a maintenance process that is not started; a dead one is replaced."""
+        settings, config = self._settings, self._settings.config
+
+        def received(name: str, event: dict[str, Any]) -> None:
+            if event.get("event") == "refused":
+                self._received(on_fatal, name, event)
+            else:
+                on_event(name, event)
+
+        return SupervisedChild(
+            child_spec(MAINTENANCE, MAINTENANCE_COMMAND, config, settings.started.environ),
+            on_event=received,
+            clock=settings.clock,
+            silence_ms_max=config.values["icefloe.child.silence.max.ms"],
+            policy=BackoffPolicy(first_ms=30_000, longest_ms=30_000),
         )
 
     def _new_views(
@@ -270,9 +320,16 @@ class NodeParts:
         self._settings.providers.learn(self.store.get(name).config or {})
         self.herder.changed(name)
 
-    def _received(self, child: str, event: Mapping[str, Any]) -> None:
+    def _received(self, on_fatal: OnFatal, child: str, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "refused":
+            on_fatal(ConfigError(event["message"], code="ipc_version"))
+            return
         if event.get("event") == "answer":
             self._requests.answered(event)
+            return
+        if event.get("event") == "spans":
+            if self._otel is not None:
+                self._otel.received(event["spans"])
             return
         if event.get("event") == "exited":
             self._requests.exited(child)
@@ -308,16 +365,4 @@ def _restarts(config: NodeConfig) -> BackoffPolicy:
         first_ms=values["icefloe.task.restart.backoff.ms"],
         longest_ms=values["icefloe.task.restart.backoff.max.ms"],
         restarts_max=values["icefloe.task.restart.max"],
-    )
-
-
-def _maintenance_child(settings: NodeSettings, on_event: OnEvent) -> SupervisedChild:
-    """Return a maintenance process that is not started; a dead one is replaced by the herder."""
-    config = settings.config
-    return SupervisedChild(
-        child_spec(MAINTENANCE, MAINTENANCE_COMMAND, config, settings.started.environ),
-        on_event=on_event,
-        clock=settings.clock,
-        silence_ms_max=config.values["icefloe.child.silence.max.ms"],
-        policy=BackoffPolicy(first_ms=30_000, longest_ms=30_000),
     )

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ from connect.errors import (
     trace_of,
 )
 from connect.gateways.reach import Reach, install
-from connect.processes.ipc import Channel
+from connect.model.round_span import RoundSpan
+from connect.processes.ipc import VERSION, Channel, version_refusal
 from connect.processes.signals import on_signals
 from connect.redaction.secret_values import KNOWN
 from connect.validation.providers import Providers
@@ -79,11 +80,18 @@ class Child:
 
     def ready(self) -> None:
         """Report that the child takes commands."""
-        self.channel.send({"event": "ready", "pid": os.getpid()})
+        self.channel.send({"event": "ready", "pid": os.getpid(), "version": VERSION})
 
     def topic_missing(self, connector: str) -> None:
         """Report that a topic of a task was not found: its layout may be outdated."""
         self.channel.send({"event": "topic_missing", "connector": connector})
+
+    def spans(self, spans: Sequence[RoundSpan]) -> None:
+        """Send spans of a round, which the node exports; secrets in names are masked."""
+        listed = [
+            {**span.to_json(), "attributes": KNOWN.masked(dict(span.attributes))} for span in spans
+        ]
+        self.channel.send({"event": "spans", "spans": listed})
 
     def commands(self, stopping: threading.Event) -> Iterator[Mapping[str, Any]]:
         """Yield commands until ``shutdown`` or the end of the node; then set ``stopping``.
@@ -128,7 +136,8 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
         channel: the pipe to the node; None when the process was not started by a node.
 
     Raises:
-        ConfigError: not started by a node, or the first command is not ``configure``.
+        ConfigError: not started by a node, the first command is not ``configure``, or the node has
+            another version (``ipc_version``).
     """
     logs.configure(process, stream=sys.stdout)  # its JVM writes to standard error
     child = Child.of(channel)
@@ -148,6 +157,10 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
         return None
     if configure.get("op") != "configure":
         raise ConfigError("the first command must be configure", code="ipc")
+    refusal = version_refusal(process, configure.get("version"))
+    if refusal is not None:
+        child.channel.send({"event": "refused", "message": refusal})
+        raise ConfigError(refusal, code="ipc_version")
     node = NodeConfig.from_properties(configure["properties"])
     install(Reach.of(node.properties))
     return Serving(child, node, Providers(node.properties, os.environ), commands, stopping)

@@ -3,8 +3,11 @@
 The node passes one end to the child as an inherited descriptor, its number in ``ICEFLOE_IPC_FD``.
 End of stream means that the other side is gone: a child then drains and ends.
 
+Both sides have the version of Icefloe in their first message. They understand each other only if it
+is the same. It differs if the installation was changed while the node ran.
+
 Node to child (``op``):
-    ``configure``  {properties}                       once, first; placeholders unresolved
+    ``configure``  {version, properties}              once, first; placeholders unresolved
     ``start``      {connector, config, layout, generation[, task]}  task only for workers; replaces
                    the unit of an older generation
     ``stop``       {connector[, task][, generation]}  that generation; without it, all of the unit
@@ -22,7 +25,8 @@ Node to child (``op``):
     ``shutdown``   {grace_ms}
 
 Child to node (``event``):
-    ``ready``      {pid}
+    ``ready``      {pid, version}
+    ``refused``    {message}                          the node has another version; the child ends
     ``state``      {connector, task|null, generation, sequence, layout, state, ended, code|null,
                    trace|null, retriable}             state: STARTING RUNNING FAILED STOPPED;
                    generation: of the ``start``; sequence: of the report within it; ended: no
@@ -31,6 +35,8 @@ Child to node (``event``):
                    [, waits_for, waited_ms]}]}        every few seconds: all units that run, and
                    failures not cleared; last_generation: the highest of all ``start`` commands;
                    idle_ms: since a coordinator made progress; waits_for: a text
+    ``spans``      {spans: [...]}                     of one round, as ``RoundSpan``; only while the
+                   node exports traces
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
                    topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
@@ -48,10 +54,13 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from importlib.metadata import version
+from typing import Any, Final
 
 DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
 LINE_BYTES_MAX = 16 * 1024 * 1024
+VERSION: Final = version("icefloe")
+"""The version of this process; the installation may have another one by now."""
 
 
 class Channel:
@@ -114,3 +123,19 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._reader.close()
         self._socket.close()
+
+
+def version_refusal(process: str, theirs: object) -> str | None:
+    """Return why two processes of a node cannot work together; None if they can.
+
+    Args:
+        process: name of the child.
+        theirs: version of the other process; None if it sent none.
+    """
+    if theirs == VERSION:
+        return None
+    return (
+        f"the node and its {process} process have different versions of Icefloe ({VERSION} and "
+        f"{theirs or 'one that sends no version'}): the installation was changed while the node "
+        "ran; start the node again"
+    )

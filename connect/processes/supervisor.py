@@ -29,7 +29,7 @@ from connect.clock import Clock
 from connect.logs import logger
 from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.processes.child_output import ChildOutput, output_of, trim
-from connect.processes.ipc import Channel
+from connect.processes.ipc import VERSION, Channel, version_refusal
 
 QUEUE_MAX = 100_000
 POLL_MS = 1_000
@@ -65,7 +65,8 @@ class SupervisedChild:
     Args:
         spec: what to run.
         on_event: called on the child's thread with its name and each event it sends, and with
-            ``{"event": "exited", "status": int, "trace": str}`` when it has ended unexpectedly.
+            ``{"event": "exited", "status": int, "trace": str}`` when it has ended unexpectedly. A
+            child of another version is killed, after ``{"event": "refused", "message": str}``.
         clock: for pauses.
         policy: pauses between restarts.
         silence_ms_max: time without events after which a ready child is killed; None is never.
@@ -166,7 +167,8 @@ class SupervisedChild:
         ours, theirs = socket.socketpair()
         channel = Channel(ours)
         outgoing: queue.Queue[Mapping[str, Any] | None] = queue.Queue(QUEUE_MAX)
-        outgoing.put({"op": "configure", "properties": dict(self.spec.properties)})
+        properties = dict(self.spec.properties)
+        outgoing.put({"op": "configure", "version": VERSION, "properties": properties})
         with theirs:
             process = self._spawn(theirs, output)
         with self._lock:
@@ -183,6 +185,10 @@ class SupervisedChild:
         try:
             for event in channel.receive():
                 watch.received(event)
+                if (refusal := _refusal(self.spec.name, event)) is not None:
+                    self._on_event(self.spec.name, {"event": "refused", "message": refusal})
+                    _kill_group(process.pid)
+                    break
                 self._is_ready = self._is_ready or event.get("event") == "ready"
                 self._on_event(self.spec.name, event)
         except ValueError as e:
@@ -292,6 +298,17 @@ class _Watch:
             self._received.clear()
         self._log.error("child sends no events, killed", silent_ms=silent_ms, pid=self._pid)
         _kill_group(self._pid)
+
+
+def _refusal(process: str, event: Mapping[str, Any]) -> str | None:
+    """Return why a child cannot be used, from its first event; None if it can be."""
+    match event.get("event"):
+        case "refused":
+            return str(event.get("message"))
+        case "ready":
+            return version_refusal(process, event.get("version"))
+        case _:
+            return None
 
 
 def _send_all(channel: Channel, outgoing: queue.Queue[Mapping[str, Any] | None]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
-from connect.errors import Fenced
+from connect.errors import ConfigError, Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
@@ -30,7 +30,7 @@ from connect.state.connector_state import ConfigState, Leader, StoredConnector
 from connect.state.file_log import CONFIG_FILE, FileLog
 from connect.state.placement import Places
 from connect.state.state_log import OnRecord, StateLog
-from connect.state.topic_records import LOGGER, Record, TargetState
+from connect.state.topic_records import LEADER, LOGGER, STATE_FORMAT, Record, TargetState
 
 _log = logger("store")
 
@@ -121,6 +121,8 @@ class ConfigStore:
         on_change: called with a connector's name after a record about it was read, on the
             reading thread; must not block.
         on_logger: called on the same thread with the name of a logger and its new level.
+        on_newer: called on the same thread, after ``start``, with an error when a leader writes
+            records of a newer format; this node must end.
     """
 
     def __init__(
@@ -130,11 +132,14 @@ class ConfigStore:
         clock: Clock,
         on_change: Callable[[str], None] = lambda _: None,
         on_logger: Callable[[str, str], None] = lambda *_: None,
+        *,
+        on_newer: Callable[[ConfigError], None] = lambda _: None,
     ) -> None:
         self._state = ConfigState()
         self._lock = threading.Lock()
         self._on_change = on_change
         self._on_logger = on_logger
+        self._on_newer = on_newer
         self._is_leading = self._has_started = False
         self._topic = settings.open_log(
             settings.config_topic,
@@ -150,10 +155,12 @@ class ConfigStore:
         """Create or check the topic, read it to its end and follow it.
 
         Raises:
-            ConfigError: the topic cannot be used.
+            ConfigError: the topic cannot be used; ``state_format``, its records are newer.
             RetriableError: the broker cannot be reached.
         """
         self._topic.start()
+        if (error := _newer_format(self.leader())) is not None:
+            raise error
         self._has_started = True
 
     def lead(self, worker_id: str, url: str) -> None:
@@ -278,5 +285,19 @@ class ConfigStore:
             return
         with self._lock:
             name = self._state.apply(key, decoded)
+            error = _newer_format(self._state.leader) if key == LEADER else None
+        if error is not None and self._has_started:
+            self._on_newer(error)
         if name is not None:
             self._on_change(name)
+
+
+def _newer_format(leader: Leader | None) -> ConfigError | None:
+    """Return why this version cannot read the topic; None if it can."""
+    if leader is None or leader.state_format <= STATE_FORMAT:
+        return None
+    return ConfigError(
+        f"the node {leader.worker_id} writes the config topic in format {leader.state_format}, but "
+        f"this version of Icefloe reads formats up to {STATE_FORMAT}: upgrade this node",
+        code="state_format",
+    )

@@ -34,6 +34,7 @@ from connect.state.topic_records import (
     RESTART,
     REWIND,
     SOURCE,
+    STATE_FORMAT,
     TARGET,
     TARGET_STATES,
     TASK,
@@ -59,10 +60,17 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader: the last node that became the writer of the config topic."""
+    """The leader: the last node that became the writer of the config topic.
+
+    Attributes:
+        worker_id: ``host:port``.
+        url: base URL of its REST API.
+        state_format: of the records that it writes.
+    """
 
     worker_id: str
     url: str
+    state_format: int = STATE_FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,8 @@ class ConfigState:
             The connector it was about; None when it was about none, or could not be parsed.
         """
         if key == LEADER and value is not None:
-            self.leader = Leader(str(value.get("worker_id")), str(value.get("url")))
+            state_format = number_of(value.get("format")) or STATE_FORMAT
+            self.leader = Leader(str(value.get("worker_id")), str(value.get("url")), state_format)
             return None
         for prefix, fold in (
             (TARGET, self._target),

@@ -11,6 +11,9 @@ Rules of this file:
   and ``icefloe-leader``.
 - Icefloe adds to the status topic: ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>``
   and ``icefloe-problem-<connector>``.
+- Readers ignore keys and fields that they do not know. The record of the leader has the format of
+  all records of Icefloe in the config topic, which only the leader writes. The format rises when an
+  older node would misunderstand a record. A node that reads a higher format than its own ends.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is not resolved.
 """
 
@@ -39,6 +42,7 @@ END = "icefloe-end-"
 REWIND = "icefloe-rewind-"
 PLACEMENT = "icefloe-placement-"
 LEADER = "icefloe-leader"
+STATE_FORMAT = 1
 RESTART = "restart-connector-"
 LOGGER = "logger-cluster-"
 STATUS_CONNECTOR = "status-connector-"
@@ -156,7 +160,7 @@ def placement_record(connector: str, places: Places) -> Record:
 
 def leader_record(worker_id: str, url: str) -> Record:
     """Return the record of the leader; it writes it after it has fenced all other writers."""
-    return (LEADER, {"worker_id": worker_id, "url": url})
+    return (LEADER, {"worker_id": worker_id, "url": url, "format": STATE_FORMAT})
 
 
 def restart_record(request: str, connector: str, *, coordinator: bool, tasks: list[int]) -> Record:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from connect.embedded.stack import Stack
+from tests.support.otlp_collector import OtlpCollector
 from tests.support.running_stack import RunningStack
 
-CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline")}
+CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline", "otel")}
 
 
 @contextmanager
@@ -35,6 +36,20 @@ def datagrams() -> Iterator[tuple[str, list[str]]]:
         taking.join(10)
 
 
+@contextmanager
+def collector(environment: pytest.MonkeyPatch) -> Iterator[OtlpCollector]:
+    """A collector that the environment names to OpenTelemetry's exporters."""
+    made = OtlpCollector()
+    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+    environment.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-token={CANARIES['otel']}")
+    environment.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+    environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "500")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """The embedded stack, its node as its user would set it up for schemaless JSON."""
@@ -54,7 +69,11 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     with pytest.MonkeyPatch.context() as environment, datagrams() as (address, taken):
         environment.setenv("ICEFLOE_CATALOG_CANARY", CANARIES["env"])
         properties["icefloe.statsd.address"] = address
-        with Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack:
-            made = RunningStack(stack, statsd=taken)
+        properties["icefloe.otel.enabled"] = "true"
+        with (
+            collector(environment) as telemetry,
+            Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack,
+        ):
+            made = RunningStack(stack, statsd=taken, collector=telemetry)
             yield made
             made.close()

@@ -14,6 +14,7 @@ from connect.state.connector_reader import read_layouts
 from connect.state.connector_state import Leader
 from connect.state.status_state import NodeStatus, Running, Status
 from connect.state.status_store import StatusStore
+from connect.state.topic_records import STATE_FORMAT
 
 pytestmark = pytest.mark.kafka
 CONFIG = {"name": "c", "topics": "t", "secret": "${file:s:k}"}
@@ -130,6 +131,29 @@ def test_a_second_node_of_the_same_group_fences_the_first(
         first.put_connector("d", {"stale": "4"})
     first.close()
     second.close()
+
+
+def test_a_node_ends_when_a_newer_one_writes_what_it_cannot_read(
+    settings: StoreSettings, admin: KafkaAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, and when it starts; what the newer one wrote is not changed."""
+    reported: list[ConfigError] = []
+    older = ConfigStore(settings, admin, SystemClock(), on_newer=reported.append)
+    older.start()
+    older.lead("older:1", "http://older:1")
+    with monkeypatch.context() as upgraded:
+        upgraded.setattr("connect.state.topic_records.STATE_FORMAT", STATE_FORMAT + 1)
+        newer = opened(settings, admin)
+    newer.put_connector("c", CONFIG)
+    assert older.await_position(newer.position(), 60)
+    assert [error.code for error in reported] == ["state_format"]
+    assert "upgrade this node" in reported[0].message
+    older.close()
+    again = ConfigStore(settings, admin, SystemClock())
+    with pytest.raises(ConfigError, match=f"format {STATE_FORMAT + 1}"):
+        again.start()
+    again.close()
+    newer.close()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.processes.ipc import Channel
+from connect.processes.ipc import VERSION, Channel
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.places import SCHEMA
@@ -84,7 +84,7 @@ class Process:
     def maintain(self, config: Mapping[str, str], *jobs: Mapping[str, Any]) -> None:
         """Send the jobs of a connector."""
         properties = {**NODE, "icefloe.state.dir": str(self._state)}
-        self.channel.send({"op": "configure", "properties": properties})
+        self.channel.send({"op": "configure", "version": VERSION, "properties": properties})
         command = {"op": "maintain", "connector": "c", "config": dict(config)}
         self.channel.send({**command, "jobs": list(jobs), "tables_at_once": 2})
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from connect.embedded.broker import Broker
+from connect.processes.child_process import free_port
 from tests.support.running_node import RunningNode
 
 pytestmark = pytest.mark.kafka
@@ -103,3 +104,36 @@ def events(log: Path) -> Iterator[dict[str, Any]]:
     for line in log.read_text().splitlines(keepends=True):
         if line.endswith("\n"):
             yield json.loads(line)
+
+
+def test_a_node_ends_when_its_child_has_another_version(
+    kafka_properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an installation into the environment of a running node: status 1, and the reason."""
+    monkeypatch.setenv("STUB_VERSION", "0.0.9")
+    node = RunningNode(tmp_path, kafka_properties["bootstrap.servers"])
+    try:
+        node.launch()
+        assert node.process.wait(150) == 1
+        (ended,) = (e for e in events(tmp_path / "node.log") if e["event"] == "node ends")
+        assert "0.0.9" in ended["error"]
+        assert "start the node again" in ended["error"]
+    finally:
+        node.close()
+
+
+def test_a_node_without_its_collector_works_and_ends(
+    kafka_properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process listens where OpenTelemetry's variables say: ready, and status 0 at SIGTERM."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+    servers = kafka_properties["bootstrap.servers"]
+    node = RunningNode(tmp_path, servers, **{"icefloe.otel.enabled": "true"})
+    try:
+        node.start()
+        node.wait_until(lambda: probes(node) == (200, 200, []))
+        node.wait_until(lambda: "OpenTelemetry collector" in (tmp_path / "node.log").read_text())
+        assert node.end() == 0
+    finally:
+        node.close()

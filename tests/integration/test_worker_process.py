@@ -28,7 +28,7 @@ from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
-from connect.processes.ipc import Channel
+from connect.processes.ipc import VERSION, Channel
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
@@ -146,6 +146,7 @@ class WorkerHarness:
         worker.channel.send(
             {
                 "op": "configure",
+                "version": VERSION,
                 "properties": {
                     **self.kafka,
                     "group.id": "g",

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connect.processes.ipc import Channel
+from connect.processes.ipc import VERSION, Channel
 
 PAUSE_S = 0.2
 
@@ -96,7 +96,7 @@ def main() -> None:
         at = (message.get("connector", ""), message.get("task", -1))
         if message["op"] == "configure":
             bootstrap_servers = message["properties"]["bootstrap.servers"]
-            channel.send({"event": "ready", "pid": os.getpid()})
+            channel.send({"event": "ready", "pid": os.getpid(), "version": VERSION})
         if message["op"] in {"start", "stop"} and at in running:
             running.pop(at).stop()
         if message["op"] == "start":

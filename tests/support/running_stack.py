@@ -26,6 +26,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from connect.embedded.stack import Stack
 from connect.state.connector_reader import read_layouts
 from tests.support.command_line import icefloe
+from tests.support.otlp_collector import OtlpCollector
 from tests.support.processes import arguments
 from tests.support.stack import unique_name
 
@@ -48,11 +49,15 @@ class RunningStack:
     Args:
         stack: started.
         statsd: datagrams of metrics that its node sends, growing.
+        collector: receives its metrics and traces over OTLP.
     """
 
-    def __init__(self, stack: Stack, statsd: Sequence[str] = ()) -> None:
+    def __init__(
+        self, stack: Stack, statsd: Sequence[str] = (), collector: OtlpCollector | None = None
+    ) -> None:
         self.stack = stack
         self.statsd = statsd
+        self.collector = collector
         self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
         # silent: the broker ends before these clients do
         self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}

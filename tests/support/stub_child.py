@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from connect.processes.ipc import Channel
+from connect.processes.ipc import VERSION, Channel
 
 process = sys.argv[1]
 folder = Path(os.environ["STUB_DIR"])
 channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
+version = os.environ.get("STUB_VERSION", VERSION)
 running: dict[tuple[str, int | None], tuple[int, int]] = {}
 sequence = itertools.count(1)
 
@@ -70,7 +71,7 @@ with (folder / f"{process}.jsonl").open("a") as commands:
         commands.flush()
         match message["op"]:
             case "configure":
-                channel.send({"event": "ready", "pid": os.getpid()})
+                channel.send({"event": "ready", "pid": os.getpid(), "version": version})
             case "start":
                 start(message)
             case "decide":

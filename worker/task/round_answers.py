@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from connect.clock import Clock
 from worker.task.announcer import Announcer
+from worker.task.answer_trace import AnswerTrace
 from worker.task.read_ledger import ReadLedger
 from worker.task.source_log import SourceLog
 from worker.task.task_metrics import TaskMetrics
@@ -32,6 +33,7 @@ class RoundAnswers:
         rounds: the requested round.
         metrics: count the announcements.
         clock: time and ids.
+        trace: collects the spans of the answers.
     """
 
     announcer: Announcer
@@ -40,6 +42,7 @@ class RoundAnswers:
     rounds: TaskRounds
     metrics: TaskMetrics
     clock: Clock
+    trace: AnswerTrace
     _stored_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,8 @@ class RoundAnswers:
             DataLost: a source topic was deleted or created again.
             ConfigError, Fenced, RetriableError: as ``Announcer.announce``.
         """
-        commit_id = self.rounds.requested or self.clock.new_uuid()
+        requested = self.rounds.requested
+        commit_id = requested or self.clock.new_uuid()
         self.source.check_topics(self.ledger.next_offsets)
         answer = self.ledger.answer()
         started_ms = self.clock.monotonic_ms()
@@ -63,6 +67,12 @@ class RoundAnswers:
         self.ledger.announced(answer)
         self.rounds.announced(commit_id, has_batches=bool(answer.batches))
         self._stored_ms = self.clock.monotonic_ms()
+        self.trace.announced(
+            requested,
+            self.rounds.requested_ms,
+            records=sum(one.records_read for one in answer.ranges),
+            announce_ms=started_ms,
+        )
         metrics = self.metrics.announcement
         metrics.source_offsets_lost += sum(one.offsets for one in answer.lost)
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)

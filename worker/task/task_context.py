@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
+from connect.model.round_span import RoundSpan
 from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
@@ -113,6 +114,7 @@ class TaskContext:
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
         secrets: reads the secrets of configuration and node again; None keeps them.
+        on_spans: receives the spans of each answer; None while the node exports no traces.
     """
 
     node: Mapping[str, str]
@@ -127,6 +129,7 @@ class TaskContext:
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
     secrets: SecretRenewal | None = None
+    on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
 
 
 class StopSignal:

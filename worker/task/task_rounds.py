@@ -27,12 +27,14 @@ class TaskRounds:
 
     Attributes:
         requested: id of the round that waits for this task's answer.
+        requested_ms: when its first StartCommit was received; None before any (monotonic clock).
         valid_through_ms: the last VTTS that a CommitComplete carried.
     """
 
     rounds_max: int
     silence_ms_max: int
     requested: UUID | None = field(default=None, init=False)
+    requested_ms: int | None = field(default=None, init=False)
     valid_through_ms: int | None = field(default=None, init=False)
     _answered: UUID | None = field(default=None, init=False)
     _uncommitted: deque[UUID] = field(default_factory=deque, init=False)
@@ -49,8 +51,8 @@ class TaskRounds:
 
     def started(self, commit_id: UUID, now_ms: int) -> None:
         """Take a StartCommit (monotonic clock)."""
-        if commit_id != self._answered:
-            self.requested = commit_id
+        if commit_id not in {self._answered, self.requested}:
+            self.requested, self.requested_ms = commit_id, now_ms
         self._start_received_ms = now_ms
 
     def announced(self, commit_id: UUID, *, has_batches: bool) -> None:

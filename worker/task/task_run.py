@@ -88,6 +88,7 @@ class TaskRun:
     def answer_round(self) -> None:
         """Read once more to the end of the log, then announce, if the round is still open."""
         if not self._is_held_back():
+            self.answers.trace.read_begins()
             polled_at_ms = self.setup.clock.now_ms()
             # the end of the log includes records of open transactions, which cannot be read yet
             high_watermarks = self.source.high_watermarks()
@@ -176,7 +177,8 @@ class TaskRun:
     def _process(self, rows: DataFrame, ranges: OffsetRanges) -> None:
         """Take one micro-batch of the reader; announce it at once where an answer is urgent."""
         started_ms = self._now_ms()
-        self.batches.process(rows, ranges, self.rounds.valid_through_ms)
+        with self.answers.trace.write(ranges.record_count_max):
+            self.batches.process(rows, ranges, self.rounds.valid_through_ms)
         self.receive(0)
         if self._must_announce(ranges, self._now_ms() - started_ms):
             self.answers.announce()

@@ -23,6 +23,7 @@ from connect.protocol.source_floor import SourceFloor
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
+from worker.task.answer_trace import AnswerTrace
 from worker.task.batch_processor import BatchProcessor, RecordErrors
 from worker.task.control_listener import ControlListener
 from worker.task.dead_letter_limits import DeadLetterLimits
@@ -102,7 +103,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
             setup.metrics,
             clock,
         ),
-        RoundAnswers(announcer, source, ledger, rounds, setup.metrics, clock),
+        RoundAnswers(announcer, source, ledger, rounds, setup.metrics, clock, AnswerTrace(setup)),
     )
     run.pass_lost()
     return run

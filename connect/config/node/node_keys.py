@@ -546,6 +546,16 @@ NODE_KEYS: tuple[Key, ...] = (
         "LOW",
         _OWN,
     ),
+    Key(
+        "icefloe.otel.enabled",
+        "BOOLEAN",
+        "Send metrics, and a trace of each round, to an OpenTelemetry collector (OTLP over HTTP). "
+        "Address, headers, interval and sampling are set by OpenTelemetry's own environment "
+        "variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. Needs the extra `otel`.",
+        "false",
+        "MEDIUM",
+        _OWN,
+    ),
     *NOTIFICATION_KEYS,
     Key(
         "icefloe.validate.remote.ms",

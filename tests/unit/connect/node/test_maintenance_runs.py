@@ -29,7 +29,7 @@ def send(event, **more):
 for line in pipe.makefile():
     message = json.loads(line)
     if message["op"] == "configure":
-        send("ready")
+        send("ready", version=message["version"])
     elif message["op"] == "maintain":
         print(line, flush=True)
         for job in message["jobs"]:

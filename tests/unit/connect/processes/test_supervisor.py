@@ -23,7 +23,7 @@ from connect.processes.supervisor import ChildSpec, SupervisedChild
 SCRIPT = textwrap.dedent(
     """
     import os, subprocess, sys, time
-    from connect.processes.ipc import Channel
+    from connect.processes.ipc import VERSION, Channel
 
     channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
     print("hello from the child", file=sys.stderr, flush=True)
@@ -32,6 +32,7 @@ SCRIPT = textwrap.dedent(
         if message["op"] == "configure":
             grandchild = subprocess.Popen(["sleep", "600"])
             channel.send({"event": "ready", "pid": os.getpid(), "grandchild": grandchild.pid,
+                          "version": os.environ.get("TEST_VERSION", VERSION),
                           "properties": message["properties"]})
         elif message["op"] == "echo":
             channel.send({"event": "echo", "text": message["text"]})
@@ -226,6 +227,44 @@ def test_the_log_file_is_bounded(
     made.trim_log()
     assert made.spec.log_file.stat().st_size == 0
     assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5
+
+
+@pytest.mark.parametrize(
+    ("program", "theirs"),
+    [
+        (SCRIPT, "0.0.9"),
+        (SCRIPT.replace('"version"', '"other"'), None),
+        ("from coordinator.__main__ import main; main()", "0.0.8"),
+    ],
+    ids=["the child is older", "it sends no version", "the child refuses the node"],
+)
+def test_a_child_of_another_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, theirs: str | None
+) -> None:
+    """Whichever of the two checks: the node gets one sentence, no other event, and it is killed."""
+    events: Events = queue.Queue()
+    environ = {**os.environ, **({"TEST_VERSION": theirs} if theirs else {})}
+    if "coordinator" in program:
+        monkeypatch.setattr("connect.processes.supervisor.VERSION", theirs)
+    spec = ChildSpec(
+        name="coordinator",
+        command=[sys.executable, "-c", program],
+        log_file=tmp_path / "coordinator.log",
+        properties={},
+        environ=environ,
+    )
+    policy = BackoffPolicy(first_ms=600_000, longest_ms=600_000, stable_ms=60_000)
+    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    made.start()
+    try:
+        refused = events.get(timeout=WAIT_S)
+        assert refused["event"] == "refused"
+        assert theirs is None or theirs in refused["message"]
+        assert "start the node again" in refused["message"]
+        assert not made.is_ready
+        assert events.get(timeout=WAIT_S)["event"] == "exited"
+    finally:
+        made.shutdown(100)
 
 
 def test_the_back_off_doubles_up_to_a_limit() -> None:

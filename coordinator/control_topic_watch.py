@@ -1,0 +1,106 @@
+"""Checks now and then that the control topic is whole and can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import structlog
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.protocol.lso_monitor import LsoMonitor
+from coordinator.control_log_check import GROWN, ControlLogCheck
+from coordinator.coordinator_context import CoordinatorContext
+from coordinator.kernel.announcements import Announcements
+
+LSO_POLL_MS_MAX = 15_000
+
+log = structlog.get_logger("coordinator")
+
+
+class ControlTopicWatch:
+    """Checks now and then that the control topic is whole and can be read.
+
+    Args:
+        config: the connector.
+        wiring: the process around the coordinator.
+        admin: the cluster.
+        control: checks the topic.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        wiring: CoordinatorContext,
+        admin: KafkaAdmin,
+        control: ControlLogCheck,
+    ) -> None:
+        self._topic = config.control_topic
+        self._wiring = wiring
+        self._admin = admin
+        self._control = control
+        self._check_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
+        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
+        self._lso_poll_ms = min(LSO_POLL_MS_MAX, max(1, config.lso_stalled_ms // 4))
+        self._lso_poll_at_ms = 0
+
+    def check(self, read: Collection[int], announcements: Announcements) -> None:
+        """Check identity, settings, partitions and retention, when that is due.
+
+        Args:
+            read: control partitions that are read.
+            announcements: what is in no table yet.
+
+        Raises:
+            DataLost: ``control_log_reset``, ``control_log_compacted``.
+            RetriableError: ``control_partitions_added``.
+        """
+        clock = self._wiring.clock
+        now_ms = clock.monotonic_ms()
+        if now_ms < self._check_at_ms:
+            return
+        self._check_at_ms = now_ms + self._wiring.poll_ms
+        try:
+            self._control.check()
+            self._control.check_partitions(read)
+            found = self._control.retention(list(announcements.kept()), clock.now_ms())
+            self._wiring.on_event("retention", found)
+        except RetriableError as e:
+            if e.code == GROWN:
+                raise
+            # a broker that is away also fails the next read or write
+            log.info("the control topic could not be checked", error=str(e))
+
+    def stalled_ends(self, read: Collection[int]) -> dict[int, int] | None:
+        """Report transactions that hang on the control topic and hold back every announcement.
+
+        Args:
+            read: control partitions that are read.
+
+        Returns:
+            Control partition -> end of the log; None when no check was due or the broker is away.
+        """
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._lso_poll_at_ms:
+            return None
+        self._lso_poll_at_ms = now_ms + self._lso_poll_ms
+        partitions = [TopicPartition(self._topic, number) for number in read]
+        try:
+            whole = self._admin.high_watermarks(partitions)
+            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
+        except RetriableError as e:
+            log.info("the control topic could not be checked", error=str(e))
+            return None
+        self._wiring.on_event("stalled", {"partitions": stalled})
+        return {tp.partition: end for tp, end in whole.items()}
+
+    def ends(self, read: Collection[int]) -> dict[int, int]:
+        """Return control partition -> end of the log.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        partitions = [TopicPartition(self._topic, number) for number in read]
+        return {tp.partition: end for tp, end in self._admin.high_watermarks(partitions).items()}
