@@ -10,7 +10,7 @@ COPY worker worker
 COPY coordinator coordinator
 RUN python -m pip wheel --no-deps --wheel-dir /wheels .
 
-FROM python:3.11-slim-bookworm@${PYTHON_DIGEST}
+FROM python:3.11-slim-bookworm@${PYTHON_DIGEST} AS node
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*
@@ -31,3 +31,16 @@ VOLUME /var/lib/icefloe/state
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tini", "--", "icefloe"]
 CMD ["node", "--properties", "/etc/icefloe/node.properties"]
+
+# JupyterLab with the node's Python, Spark and jars, and DuckDB; see compose/README.md.
+FROM node AS notebook
+USER root
+COPY requirements/notebook.lock /tmp/notebook.lock
+RUN python -m pip install --no-cache-dir --require-hashes -r /tmp/notebook.lock && rm /tmp/notebook.lock
+USER icefloe
+EXPOSE 8888
+ENTRYPOINT ["tini", "--", "jupyter", "lab"]
+CMD ["--ip=0.0.0.0", "--no-browser", "--notebook-dir=/notebooks"]
+
+# what `docker build` makes without --target
+FROM node

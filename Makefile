@@ -111,11 +111,13 @@ lock: ## update the lock files of dependencies and jars
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
 	  --python-version 3.11 --extra all -o requirements/runtime.lock
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
-	  --python-version 3.11 --extra all --extra dev --extra build --extra datagen -o requirements/dev.lock
+	  --python-version 3.11 --extra all --extra dev --extra build -o requirements/dev.lock
 	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/clients.lock
 	@$(UV) pip compile requirements/cli.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -c requirements/runtime.lock -o requirements/cli.lock
+	@$(UV) pip compile requirements/notebook.in --quiet --generate-hashes --no-header \
+	  --python-version 3.11 -c requirements/runtime.lock -o requirements/notebook.lock
 	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/audit.lock
 	@$(MAKE) setup

@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 {
   sed -nE 's/^ *image: ([^@]+)@\$\{([A-Z_]+):.*/\2 \1/p' compose.yaml
   sed -nE 's/^FROM ([^@]+)@\$\{([A-Z_]+)\} AS .*/\2 \1/p' ../Dockerfile
-} | while read -r name image; do
+} | sort -u | while read -r name image; do
   digest="$(docker buildx imagetools inspect "$image" --format '{{.Manifest.Digest}}')"
   printf '%s=%s\n' "$name" "$digest"
 done
