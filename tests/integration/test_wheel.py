@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 import tomllib
@@ -19,13 +18,13 @@ import httpx
 import pytest
 
 from connect.processes.child_process import free_port
+from tests.support.installed_wheel import TIMEOUT_S, Environment, build, pip, run
 
 ROOT = Path(__file__).parents[2]
 UI = ROOT / "connect" / "node" / "rest" / "ui"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("connect", "control_schemas", "coordinator", "worker")
 LARGE = ("pyspark", "py4j", "pyarrow", "pyiceberg", "pandas", "numpy", "confluent_kafka", "duckdb")
-TIMEOUT_S = 300
 
 # every command that asks a node, run in one process: each start of Python costs a second
 CLIENT = """
@@ -45,55 +44,16 @@ print(json.dumps(found))
 """
 
 
-class Environment:
-    """A virtual environment with the built wheel, and packages of this one without a network.
-
-    Args:
-        folder: of the environment.
-        wheel: installed by pip, without dependencies.
-        packages: folder of the other packages.
-    """
-
-    def __init__(self, folder: Path, wheel: Path, packages: Path) -> None:
-        self.python = folder / "bin" / "python"
-        self.program = folder / "bin" / "icefloe"
-        run(sys.executable, "-m", "venv", "--without-pip", folder)
-        run(*pip(self.python), "install", "--no-deps", "--no-index", "--quiet", wheel)
-        (site,) = folder.glob("lib/python3*/site-packages")
-        (site / "packages.pth").write_text(f"{packages}\n")
-
-
-def run(*command: str | Path, status: int = 0) -> str:
-    """Run a program outside of the repository; return its output."""
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def pip(python: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check")
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The source distribution, and the wheel that is built from it alone."""
     folder = tmp_path_factory.mktemp("dist")
-    build = (sys.executable, "-m", "hatchling", "build", "-d", str(folder))
-    subprocess.run([*build, "-t", "sdist"], cwd=ROOT, check=True, capture_output=True, timeout=120)
+    build(ROOT, folder, "sdist")
     (source,) = folder.glob("*.tar.gz")
     with tarfile.open(source) as packed:
         packed.extractall(folder, filter="data")
     (unpacked,) = (path for path in folder.iterdir() if path.is_dir())
-    subprocess.run(
-        [*build, "-t", "wheel"], cwd=unpacked, check=True, capture_output=True, timeout=120
-    )
+    build(unpacked, folder, "wheel")
     (wheel,) = folder.glob("*.whl")
     return source, wheel
 
@@ -101,8 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def full(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The wheel with all dependencies, which `make setup` has installed by their hashes."""
-    site = Path(str(distribution("typer").locate_file("")))
-    return Environment(tmp_path_factory.mktemp("env") / "full", built[1], site)
+    return Environment(tmp_path_factory.mktemp("env") / "full", built[1])
 
 
 @pytest.fixture(scope="module")
