@@ -1,4 +1,4 @@
-"""What a commit costs: our own work and the catalog's, measured apart.
+"""Time of a commit: that of Icefloe and that of the catalog, measured separately.
 
 Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``, or
 with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
@@ -39,17 +39,17 @@ SCHEMA = Schema(
 
 
 class TimedCatalog(CatalogGateway):
-    """Knows how long the catalog took."""
+    """Measures the time of the catalog."""
 
     spent_ms = 0.0
 
     def load(self, *args: Any) -> Table:
-        """As the gateway's; the time is kept."""
+        """Call the gateway and add its time."""
         with self._timed():
             return super().load(*args)
 
     def commit(self, *args: Any) -> Table:
-        """As the gateway's; the time is kept."""
+        """Call the gateway and add its time."""
         with self._timed():
             return super().commit(*args)
 
@@ -76,7 +76,7 @@ def _commit(committer: Committer, commit: TableCommit) -> None:
 
 
 def one_table(gateway: TimedCatalog, snapshots: int, files: int) -> None:
-    """A commit onto a table with a history."""
+    """Measure commits to a table with a history."""
     table = gateway.create(("bench", "one"), SCHEMA)
     committer = Committer(gateway, connector("c", ["bench.one"]), SystemClock())
     for offset in range(snapshots):
@@ -101,7 +101,7 @@ def one_table(gateway: TimedCatalog, snapshots: int, files: int) -> None:
 
 
 def many_tables(gateway: CatalogGateway, tables: int) -> None:
-    """A round of ten files per table."""
+    """Measure a round of ten files per table."""
     names = [f"bench.many_{n}" for n in range(tables)]
     made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
     for threads in (1, 4, 8, 16):
@@ -117,7 +117,7 @@ def many_tables(gateway: CatalogGateway, tables: int) -> None:
 
 
 def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
-    """A round of ten files per table against a catalog that takes its time."""
+    """Measure a round of ten files per table with a slow catalog."""
     port = free_port()
     command = [
         sys.executable,

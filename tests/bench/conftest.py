@@ -1,4 +1,4 @@
-"""What a bench of a running stack leaves behind."""
+"""Output of the benchmarks of a running stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def measurements(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """Figures by name; at the end printed, and written to the module's ``REPORT``."""
+    """Figures by name; printed at the end and written to ``REPORT`` of the module."""
     found: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     yield found
     report = request.module.REPORT

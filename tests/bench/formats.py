@@ -1,4 +1,4 @@
-"""CPU seconds of the pipeline alone per million records: the cells of the matrix without a stack.
+"""CPU seconds per million records of the pipeline, for cells of the matrix without a stack.
 
 ``python -m tests.bench.formats [--formats json,avro] [--shapes narrow] [--modes append]
 [--tables 1,50] [--scale 0.5] [--rounds 2]``. One process, no Spark, no broker: the records of each
@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from control_schemas.events import FileContent
-from tests.bench.choice import matrix_parser
+from tests.bench.matrix_arguments import matrix_parser
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.differential.support import config, plan, source
 from tests.support.fakes.schema_registry import SchemaRegistryServer
@@ -85,7 +85,7 @@ class Cells:
     def measure(
         self, format_name: str, shape: Shape, modes: Sequence[str], tables: Sequence[int]
     ) -> Iterator[dict[str, Any]]:
-        """The cells of a format and shape, which share their records."""
+        """Measure the cells of a format and shape with the same records."""
         count = round(shape.records * self._scale)
         keys = self._converter(format_name)
         tasks = list(self._tasks(format_name, shape, count))
@@ -194,7 +194,7 @@ def _data_rows(result: BatchResult) -> int:
 
 
 def _reported(profile: cProfile.Profile) -> tuple[dict[str, float], int]:
-    """Seconds of each stage, and the records that went one by one."""
+    """Return the seconds of each stage, and the number of records on the reference path."""
     seconds = dict.fromkeys(_STAGES, 0.0)
     alone = 0
     stats: Any = pstats.Stats(profile)

@@ -1,4 +1,4 @@
-"""What a worker takes for records of 900 KB: ``python -m tests.bench.large [--records 1000]``.
+"""Cost of records of 900 KB in a worker: ``python -m tests.bench.large [--records 1000]``.
 
 JSON of one long text, that compresses or does not, with and without a field in the second half of
 the records which the table lacks; each into a stack of its own.
@@ -16,14 +16,14 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.bench.running import PARTITIONS, Running, connector, running_stack, wait
+from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
 
 RECORD_BYTES = 900_000
 CELLS = [(text, evolves) for text in ("none", "lz4", "zstd") for evolves in (False, True)]
 
 
 def values(count: int, *, compresses: bool, evolves: bool) -> Iterator[bytes]:
-    """JSON objects of the size."""
+    """Return JSON objects of that size."""
     text = "x" * RECORD_BYTES
     for number in range(count):
         if not compresses:
@@ -32,8 +32,10 @@ def values(count: int, *, compresses: bool, evolves: bool) -> Iterator[bytes]:
         yield f'{{"id":{number},"text":"{text}"{more}}}'.encode()
 
 
-def measure(stack: Running, compression: str, records: int, *, evolves: bool) -> dict[str, Any]:
-    """One cell; whether the worker is the same process at its end."""
+def measure(
+    stack: MeasuredStack, compression: str, records: int, *, evolves: bool
+) -> dict[str, Any]:
+    """Measure one case; also whether the worker was not restarted."""
     stack.topic("large")
     settings = {"compression.type": compression, "message.max.bytes": 2_000_000, "linger.ms": 50}
     producer = Producer({**stack.kafka, **settings})
@@ -60,7 +62,7 @@ def measure(stack: Running, compression: str, records: int, *, evolves: bool) ->
 
 
 def main() -> None:
-    """All cells."""
+    """Measure all cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000)
     parser.add_argument("--compression", choices=("none", "lz4", "zstd"))
@@ -69,7 +71,7 @@ def main() -> None:
         if chosen.compression in {None, compression}:
             with (
                 tempfile.TemporaryDirectory(prefix="bench-large-") as folder,
-                running_stack(Path(folder)) as stack,
+                measured_stack(Path(folder)) as stack,
             ):
                 found = measure(stack, compression, chosen.records, evolves=evolves)
             print(json.dumps(found), flush=True)

@@ -1,4 +1,4 @@
-"""What a new field costs inside a batch: ``python -m tests.bench.new_field [RECORDS]``.
+"""CPU time of a new field in a batch: ``python -m tests.bench.new_field [RECORDS]``.
 
 One batch of payments through the pipeline of one Spark task, CPU seconds of everything until its
 files are there: run, change of the schema in a SQLite catalog, run again. Making records is not
@@ -74,7 +74,7 @@ def measure(where: str, batches: list[pa.RecordBatch], folder: Path) -> dict[str
 
 
 def main(records: int) -> None:
-    """Print a line for each place of the first record that has the field."""
+    """Print a line for each position of the first record with the field."""
     chance = random.Random(5)
     values = [payment(number, chance, 1) for number in range(records)]
     for where, share in PLACES.items():

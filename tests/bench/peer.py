@@ -32,11 +32,11 @@ import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka.bulk_producer import BulkProducer
-from tests.bench.choice import matrix_parser
+from tests.bench.matrix_arguments import matrix_parser
+from tests.bench.measured_stack import MeasuredStack, ResourceUse, measured_stack
 from tests.bench.peer_api import LIMIT_S, check_tasks, create, wait_for_lag
 from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
 from tests.bench.rows_left import rows_left
-from tests.bench.running import Cost, Running, running_stack
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.support.fakes.schema_registry import SchemaRegistryServer
 from tests.support.java_connect import JavaConnect
@@ -53,7 +53,7 @@ _JAVA_AVRO = "io.apicurio.registry.utils.converter.AvroConverter"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One line of the matrix."""
+    """One row of the matrix."""
 
     format_name: str
     shape: str
@@ -62,7 +62,7 @@ class Cell:
 
     @property
     def java_can(self) -> bool:
-        """Whether the Java sink can do it."""
+        """Whether the Java sink supports it."""
         return self.mode == "append" and self.format_name in _JAVA_FORMATS
 
 
@@ -79,7 +79,7 @@ class Matrix:
 
     def __init__(
         self,
-        running: Running,
+        running: MeasuredStack,
         java: JavaConnect | None,
         catalog: RestCatalog,
         registry: SchemaRegistryServer,
@@ -97,7 +97,7 @@ class Matrix:
         self._warm: set[tuple[str, str, str]] = set()
 
     def measure(self, cell: Cell, records: int, rounds: int) -> dict[str, Any]:
-        """The best of some rounds of a cell, both sides in turn."""
+        """Return the best of several rounds of a cell, for both sides alternately."""
         shape = SHAPES[cell.shape]
         topic = self._topic(cell.format_name, shape, records)
         sides = (OURS, JAVA) if self._java is not None and cell.java_can else (OURS,)
@@ -121,7 +121,7 @@ class Matrix:
         }
 
     def warm_up(self, records: int, times: int) -> None:
-        """Let both sides compile what every cell uses."""
+        """Run both sides until their code is compiled."""
         cell = Cell("json", "narrow", "append", 1)
         topic = self._topic("json", SHAPES["narrow"], records)
         for _ in range(times):
@@ -161,7 +161,7 @@ class Matrix:
     def _wait(
         self, cell: Cell, tables: Sequence[str], records: int, check: Callable[[], None]
     ) -> None:
-        """Return when every table has its rows; the tables are read one after the other."""
+        """Wait until every table has its rows."""
         expected = _expected(cell, records)
         deadline = time.monotonic() + LIMIT_S
         inspect = 0
@@ -181,7 +181,7 @@ class Matrix:
         return 0 if head is None or head.summary is None else int(head.summary["total-records"])
 
     def _wait_for_keys(self, cell: Cell, records: int, api: str, name: str) -> float:
-        """Return when one row per key was left of each table, by the monotonic clock.
+        """Wait for one row per key in each table; return the time on the monotonic clock.
 
         The coordinator reports the files a moment after they are committed.
         """
@@ -269,7 +269,7 @@ class Matrix:
         }
 
 
-# what won on two cores, see docs/evidence/performance.md
+# fastest settings on two cores, see docs/evidence/performance.md
 _JAVA_TUNING = {
     "tasks.max": "2",
     "iceberg.catalog.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
@@ -282,7 +282,7 @@ _JAVA_TUNING = {
 
 
 def _expected(cell: Cell, records: int) -> dict[str, int]:
-    """Rows by table."""
+    """Return the expected rows by table."""
     keys = keys_of(records)
     numbers = keys if cell.mode == "upsert" else records
     if cell.tables == 1:
@@ -293,7 +293,7 @@ def _expected(cell: Cell, records: int) -> dict[str, int]:
     return found
 
 
-def _measurements(side: str, cost: Cost, seconds: float, records: int) -> dict[str, Any]:
+def _measurements(side: str, cost: ResourceUse, seconds: float, records: int) -> dict[str, Any]:
     kinds = ("worker", "coordinator", "node") if side == OURS else ("java",)
     used = sum(cost.cpu_s.get(kind, 0) for kind in kinds)
     return {
@@ -309,7 +309,7 @@ def _measurements(side: str, cost: Cost, seconds: float, records: int) -> dict[s
 def run(
     cells: Sequence[Cell], *, scale: float, rounds: int, has_java: bool, interval_ms: int
 ) -> list[dict[str, Any]]:
-    """Measure cells on a stack of their own.
+    """Measure cells on a separate stack.
 
     Args:
         cells: which.
@@ -325,7 +325,7 @@ def run(
         catalog.start()
         stack.callback(catalog.stop)
         registry = stack.enter_context(SchemaRegistryServer())
-        running = stack.enter_context(running_stack(folder / "stack"))
+        running = stack.enter_context(measured_stack(folder / "stack"))
         java = None
         if has_java:
             bootstrap = running.stack.bootstrap_servers
@@ -347,7 +347,7 @@ def run(
 
 
 def chosen(given: argparse.Namespace) -> list[Cell]:
-    """The cells that the arguments name, those of a topic together."""
+    """Return the cells that the arguments select, grouped by topic."""
     return [
         Cell(format_name, shape, mode, tables)
         for shape in given.shapes.split(",")
@@ -358,7 +358,7 @@ def chosen(given: argparse.Namespace) -> list[Cell]:
 
 
 def main() -> None:
-    """Measure what the arguments choose; print the table, write the JSON."""
+    """Measure the selected cells; print the table, write the JSON."""
     parser = matrix_parser(__doc__, FORMATS, scale=1.0, rounds=1)
     parser.add_argument("--interval-ms", type=int, default=5_000)
     parser.add_argument("--no-java", action="store_true")

@@ -1,4 +1,4 @@
-"""Connectors of the matrix through the REST API, which both sides have."""
+"""Connectors of the matrix, created through the REST API of either side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT_S = 600.0
 
 
 def create(api: str, name: str, config: Mapping[str, str]) -> None:
-    """Create a connector on either side; again while a worker is not ready for it."""
+    """Create a connector; retry while the worker is not ready."""
     while True:
         answer = httpx.post(
             f"{api}/connectors", json={"name": name, "config": dict(config)}, timeout=60
@@ -19,11 +19,11 @@ def create(api: str, name: str, config: Mapping[str, str]) -> None:
         if answer.status_code == httpx.codes.CREATED:
             return
         assert answer.status_code >= httpx.codes.CONFLICT, answer.text
-        time.sleep(0.2)  # a Connect worker that rebalances says 409
+        time.sleep(0.2)  # a Connect worker that rebalances answers 409
 
 
 def wait_for_lag(api: str, name: str, records: int) -> None:
-    """Return when so many records were read and none waits for a file or for its table."""
+    """Wait until so many records are read and none waits for a file or a commit."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         lag = httpx.get(f"{api}/icefloe/v1/connectors/{name}/lag", timeout=60).json()

@@ -1,4 +1,4 @@
-"""What the matrix found, as ratios and as a table."""
+"""Results of the matrix as ratios and as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OURS, JAVA = "icefloe", "java"
 
 
 def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cells with how many times less CPU, and how many times faster, ours is than Java's."""
+    """Return the cells with the ratios of CPU time and duration, Java to Icefloe."""
     appends = {(c["format"], c["shape"], c["tables"]): c[JAVA] for c in cells if JAVA in c}
     for cell in cells:
         java = appends.get((cell["format"], cell["shape"], cell["tables"]))
@@ -21,7 +21,7 @@ def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
-    """The cells as lines of a Markdown table."""
+    """Return the cells as lines of a Markdown table."""
     yield (
         "| format | shape | mode | tables | records/s | CPU s per million | "
         "Java: records/s | CPU s per million | CPU ratio | speed ratio |"

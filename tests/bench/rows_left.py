@@ -1,4 +1,4 @@
-"""What equality deletes leave of a table."""
+"""Counts the rows that equality deletes leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyiceberg.table import Table
 
 
 def rows_left(table: Table) -> tuple[int, int]:
-    """Rows that the equality deletes on ``id`` leave, and their keys.
+    """Return the number of rows that equality deletes on ``id`` leave, and of their keys.
 
     One join: readers that search each delete file for a row take minutes for a million rows.
     """

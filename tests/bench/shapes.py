@@ -1,4 +1,4 @@
-"""Records of a few shapes in every format, the same values in each: what the matrix is made of.
+"""Records of a few shapes with equal values in every format, for the matrix.
 
 Rules of this file:
 - A record follows from its shape and number alone. Its ``target`` names its table where there are
@@ -38,7 +38,7 @@ from connect.records.converters.protobuf_schema import pool_of
 
 PARTITIONS = 4
 TABLES_MAX = 50
-VARIANTS = 8_191  # a prime: neighbours of an id walk through all of them
+VARIANTS = 8_191  # a prime, so that consecutive ids use all variants
 SEED = 11
 _HEAD = 2
 Row = dict[str, Any]
@@ -72,7 +72,7 @@ class Shape:
     Attributes:
         name: of the shape.
         schema: of its tables.
-        make: everything of a record but ``id`` and ``target``, by chance.
+        make: everything of a record but ``id`` and ``target``, by rng.
         records: how many a cell has by default.
     """
 
@@ -82,42 +82,42 @@ class Shape:
     records: int
 
     def head(self, number: int, count: int) -> Row:
-        """The first fields of a record, of so many in all."""
+        """Return the first fields of a record; ``count`` is the number of records."""
         key = number % keys_of(count)
         return {"id": key, "target": table_name(self.name, key)}
 
     def variants(self) -> list[Row]:
-        """What follows the first fields."""
-        chance = random.Random(SEED)
-        return [self.make(chance) for _ in range(VARIANTS)]
+        """Return the variants of the other fields."""
+        rng = random.Random(SEED)
+        return [self.make(rng) for _ in range(VARIANTS)]
 
 
 def keys_of(count: int) -> int:
-    """How many different ``id`` so many records have; an ``id`` stays in one partition."""
+    """Return the number of different ``id`` of ``count`` records; each is in one partition."""
     return max(count * 3 // 4 // PARTITIONS, 1) * PARTITIONS
 
 
 def table_name(shape: str, key: int) -> str:
-    """The table of a key where there are many."""
+    """Return the table of a key, with several tables."""
     return f"bench.{shape}_{key % TABLES_MAX:02d}"
 
 
-def _instant(chance: random.Random) -> str:
+def _instant(rng: random.Random) -> str:
     return (
-        f"2026-03-{chance.randrange(1, 29):02d}T{chance.randrange(24):02d}:"
-        f"{chance.randrange(60):02d}:{chance.randrange(60):02d}.{chance.randrange(1000):03d}Z"
+        f"2026-03-{rng.randrange(1, 29):02d}T{rng.randrange(24):02d}:"
+        f"{rng.randrange(60):02d}:{rng.randrange(60):02d}.{rng.randrange(1000):03d}Z"
     )
 
 
-def _narrow(chance: random.Random) -> Row:
+def _narrow(rng: random.Random) -> Row:
     return {
-        "customer": f"cust-{chance.randrange(10**6):08d}",
-        "merchant": f"m-{chance.randrange(5000):05d}",
-        "amount": chance.randrange(10**6) / 100,
-        "currency": chance.choice(_CURRENCIES),
-        "ts": _instant(chance),
-        "card": f"{chance.getrandbits(64):016x}",
-        "fraud": chance.random() < 0.01,
+        "customer": f"cust-{rng.randrange(10**6):08d}",
+        "merchant": f"m-{rng.randrange(5000):05d}",
+        "amount": rng.randrange(10**6) / 100,
+        "currency": rng.choice(_CURRENCIES),
+        "ts": _instant(rng),
+        "card": f"{rng.getrandbits(64):016x}",
+        "fraud": rng.random() < 0.01,
     }
 
 
@@ -130,8 +130,8 @@ _WIDE = (
 )
 
 
-def _wide(chance: random.Random) -> Row:
-    bits = chance.getrandbits(960)
+def _wide(rng: random.Random) -> Row:
+    bits = rng.getrandbits(960)
     row: Row = {}
     for name, kind in _WIDE:
         part = bits & 0xFFFFF
@@ -143,7 +143,7 @@ def _wide(chance: random.Random) -> Row:
         elif isinstance(kind, BooleanType):
             row[name] = part & 1 == 1
         elif isinstance(kind, TimestamptzType):
-            row[name] = _instant(chance)
+            row[name] = _instant(rng)
         else:
             row[name] = f"{name}-{part % 997}"
     return row
@@ -165,30 +165,30 @@ _NESTED: dict[str, IcebergType] = {
 }
 
 
-def _nested(chance: random.Random) -> Row:
+def _nested(rng: random.Random) -> Row:
     return {
         "customer": {
-            "name": f"cust-{chance.randrange(10**6):08d}",
+            "name": f"cust-{rng.randrange(10**6):08d}",
             "address": {
-                "street": f"Street {chance.randrange(10**4)}",
-                "city": chance.choice(_CITIES),
-                "geo": {"lat": chance.randrange(10**6) / 8192, "lon": chance.random()},
+                "street": f"Street {rng.randrange(10**4)}",
+                "city": rng.choice(_CITIES),
+                "geo": {"lat": rng.randrange(10**6) / 8192, "lon": rng.random()},
             },
         },
         "items": [
             {
-                "sku": f"sku-{chance.randrange(10**5):06d}",
-                "quantity": chance.randrange(1, 9),
-                "price": chance.randrange(10**5) / 100,
+                "sku": f"sku-{rng.randrange(10**5):06d}",
+                "quantity": rng.randrange(1, 9),
+                "price": rng.randrange(10**5) / 100,
             }
-            for _ in range(chance.randrange(1, 4))
+            for _ in range(rng.randrange(1, 4))
         ],
-        "tags": [f"tag-{chance.randrange(40)}" for _ in range(chance.randrange(3))],
+        "tags": [f"tag-{rng.randrange(40)}" for _ in range(rng.randrange(3))],
         "attributes": {
-            key: f"v{chance.randrange(1000)}"
-            for key in chance.sample(("source", "device", "os", "language", "campaign"), 3)
+            key: f"v{rng.randrange(1000)}"
+            for key in rng.sample(("source", "device", "os", "language", "campaign"), 3)
         },
-        "ts": _instant(chance),
+        "ts": _instant(rng),
     }
 
 
@@ -242,7 +242,7 @@ def avro_schema(kind: IcebergType, name: str = "Record") -> Any:
 
 
 def connect_schema(kind: IcebergType, *, optional: bool = True) -> dict[str, Any]:
-    """The schema of a type as Kafka Connect's JSON envelopes tell it."""
+    """The schema of a type in the form of Kafka Connect's JSON envelopes."""
     if isinstance(kind, StructType):
         fields = [{"field": f.name, **connect_schema(f.field_type)} for f in kind.fields]
         return {"type": "struct", "optional": optional, "fields": fields}
@@ -273,7 +273,7 @@ def json_schema(kind: IcebergType) -> dict[str, Any]:
 
 
 def protobuf_schema(schema: Schema) -> str:
-    """The same as text of proto3."""
+    """The schema as text of proto3."""
     return 'syntax = "proto3"; ' + _message("Record", schema.as_struct())
 
 
@@ -297,7 +297,7 @@ def _message(name: str, struct: StructType, first_number: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """A shape's schemas as a registry knows them."""
+    """The schemas of a shape in the forms that a registry stores."""
 
     avro: str
     protobuf: str
@@ -333,7 +333,7 @@ def encoded(
 
 
 def _encoder(format_name: str, struct: StructType, first_number: int) -> Encoder:
-    """From some fields of a row to their bytes in a record."""
+    """Return the function that encodes some fields of a row."""
     if format_name == "avro":
         parsed = fastavro.parse_schema(avro_schema(struct))
 

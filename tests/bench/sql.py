@@ -1,4 +1,4 @@
-"""What a ``Sql`` transformation costs: CPU seconds per million records, compared with none.
+"""CPU seconds per million records of a ``Sql`` transformation, compared with none.
 
 Usage: python -m tests.bench.sql [MILLIONS [RUNS [NAMES]]]. Spark and the pipeline, without broker,
 catalog and commits: records come from a Parquet file. The cases take turns; the first turn warms
@@ -98,7 +98,7 @@ class Case:
         return query
 
     def run(self, count: int) -> None:
-        """Once over all records."""
+        """Run the query once over all records."""
         is_bounded = self._query is not None and self._query.may_enlarge
         spark = self._session.spark if is_bounded else self._session.of_rows
         rows = spark.read.parquet(str(self._folder / "records.parquet"))

@@ -1,4 +1,4 @@
-"""Rows and CPU seconds per million records of one task over a backlog, coordinator left out.
+"""Rows and CPU seconds per million records of one task over a backlog, without a coordinator.
 
 Usage: python tests/bench/task.py [millions] [runs]
 """
@@ -63,7 +63,7 @@ def rss() -> dict[str, int]:
 
 
 def main(records: int, runs: int) -> None:
-    """Produce once, read as often as asked, each time with a connector of its own."""
+    """Produce once; read ``runs`` times, each time with another connector."""
     folder = Path(tempfile.mkdtemp(prefix="bench-task-"))
     with Broker(folder / "broker") as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
@@ -87,7 +87,7 @@ def main(records: int, runs: int) -> None:
 def measure(
     run: int, records: int, kafka: dict[str, str], session: Session, catalog: dict[str, str]
 ) -> None:
-    """One connector from start to all files written."""
+    """Measure one connector from its start until all files are written."""
     config = parse(
         {
             "name": f"bench-{run}-{uuid4()}",

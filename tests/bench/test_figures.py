@@ -19,7 +19,7 @@ import pytest
 
 from connect.embedded.payments import produce, ranges
 from connect.gateways.kafka.bulk_producer import BulkProducer
-from tests.bench.running import PARTITIONS, Running, connector, running_stack, wait
+from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 
@@ -31,20 +31,22 @@ REPORT = Path("build/bench.json")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One stack for all measurements, its JVMs warm after the first."""
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredStack]:
+    """One stack for all measurements; its JVMs are warm after the first one."""
     start = time.monotonic()
-    with running_stack(tmp_path_factory.mktemp("bench")) as stack:
+    with measured_stack(tmp_path_factory.mktemp("bench")) as stack:
         stack.started_s = time.monotonic() - start  # type: ignore[attr-defined] # reported once
         yield stack
 
 
-def _fill(running: Running, topic: str, records: int) -> None:
+def _fill(running: MeasuredStack, topic: str, records: int) -> None:
     running.topic(topic)
     produce(running.kafka, topic, ranges(records, [0] * PARTITIONS))
 
 
-def _run(running: Running, name: str, topic: str, records: int, **more: str) -> dict[str, Any]:
+def _run(
+    running: MeasuredStack, name: str, topic: str, records: int, **more: str
+) -> dict[str, Any]:
     table = f"bench.{name}"
     with running.measured() as costs:
         running.create(name, connector(name, topic, table, **more))
@@ -67,8 +69,8 @@ def _quarters(values: list[float]) -> list[list[float]]:
     return [values[i * n : (i + 1) * n] for i in range(4)]
 
 
-def test_throughput(running: Running, measurements: dict[str, Any]) -> None:
-    """From POST to the last row visible, warm, one task, four partitions, 10 s interval."""
+def test_throughput(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Time from POST to the last visible row: warm, one task, four partitions, 10 s interval."""
     measurements["stack_start_s"] = round(running.started_s, 1)  # type: ignore[attr-defined] # set above
     _fill(running, "warm", WARM_UP)
     measurements["first_run"] = _run(running, "first", "warm", WARM_UP)
@@ -78,8 +80,8 @@ def test_throughput(running: Running, measurements: dict[str, Any]) -> None:
     measurements.update(measured)
 
 
-def test_latency(running: Running, measurements: dict[str, Any]) -> None:
-    """Produce to visible at a 1 s interval, 100 records a second."""
+def test_latency(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Time from produce to visible at a 1 s interval, 100 records a second."""
     running.topic("steady", 1)
     more = {"iceberg.control.commit.interval-ms": "1000"}
     running.create("steady", connector("steady", "steady", "bench.steady", **more))
@@ -88,12 +90,12 @@ def test_latency(running: Running, measurements: dict[str, Any]) -> None:
     sent_at: list[float] = []
     halt = threading.Event()
 
-    def feed() -> None:
+    def produce() -> None:
         while not halt.wait(0.01):
             producer.send("steady", 0, [b'{"n":%d}' % len(sent_at)])
             sent_at.append(time.monotonic())
 
-    thread = threading.Thread(target=feed)
+    thread = threading.Thread(target=produce)
     thread.start()
     delays, seen, end = [], 0, time.monotonic() + LATENCY_S
     while time.monotonic() < end:
@@ -111,8 +113,8 @@ def test_latency(running: Running, measurements: dict[str, Any]) -> None:
     measurements["visible_p95_s"] = round(settled[int(len(settled) * 0.95)], 2)
 
 
-def test_idle(running: Running, measurements: dict[str, Any]) -> None:
-    """What ten connectors without records cost, over what none costs."""
+def test_idle(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """CPU time of ten connectors without records, minus that of none."""
     time.sleep(5)
     with running.measured() as none:
         time.sleep(IDLE_S)
@@ -136,7 +138,7 @@ def test_idle(running: Running, measurements: dict[str, Any]) -> None:
     measurements["idle_mb"] = round((memory[1] - memory[0]) / 10, 1)
 
 
-def test_ten_connectors(running: Running, measurements: dict[str, Any]) -> None:
+def test_ten_connectors(running: MeasuredStack, measurements: dict[str, Any]) -> None:
     """Ten connectors on one node, a tenth of the work each, at the same time."""
     each = max(RECORDS // 50, 10_000)
     names = [f"ten{i}" for i in range(10)]
@@ -155,7 +157,7 @@ def test_ten_connectors(running: Running, measurements: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("tables", [1, 50])
-def test_fan_out(running: Running, measurements: dict[str, Any], tables: int) -> None:
+def test_fan_out(running: MeasuredStack, measurements: dict[str, Any], tables: int) -> None:
     """One topic to many tables by a route field."""
     records = max(RECORDS // 5, 10_000)
     topic = f"fan{tables}"

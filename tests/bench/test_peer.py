@@ -1,4 +1,4 @@
-"""Part of the matrix for ``make bench``: reported, not asserted; ``make bench-peer`` has all."""
+"""Part of the matrix for ``make bench``; times are reported. ``make bench-peer`` runs all."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CHOICE = (
 )
 
 
-def test_choice_of_the_matrix() -> None:
-    """Each cell's tables hold its rows, written by Icefloe and by the Java sink in turn."""
+def test_a_part_of_the_matrix() -> None:
+    """The tables of each cell have its rows, written alternately by Icefloe and the Java sink."""
     cells = run(CHOICE, scale=1.0, rounds=1, has_java=True, interval_ms=5_000)
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(cells, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""How long rows stand still after a kill, by process; reported, never asserted.
+"""Time without new rows after a kill, by process; reported, never asserted.
 
 ``make bench`` prints it and writes ``build/bench-recovery.json``. ``BENCH_KILLS`` is how often each
 process is killed.
@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from connect.gateways.kafka.bulk_producer import BulkProducer
-from tests.bench.running import Running, connector, running_stack, wait
+from tests.bench.measured_stack import MeasuredStack, connector, measured_stack, wait
 from tests.support.processes import arguments
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
@@ -34,9 +34,9 @@ REPORT = Path("build/bench-recovery.json")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """One stack, with one connector of a 1 s interval on it."""
-    with running_stack(tmp_path_factory.mktemp("recovery")) as stack:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredStack]:
+    """One stack with one connector with a commit interval of 1 s."""
+    with measured_stack(tmp_path_factory.mktemp("recovery")) as stack:
         stack.topic("recovery", 1)
         more = {"iceberg.control.commit.interval-ms": "1000"}
         stack.create("recovery", connector("recovery", "recovery", TABLE, **more))
@@ -44,9 +44,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield stack
 
 
-def test_recovery(running: Running, measurements: dict[str, Any]) -> None:
-    """Seconds from SIGKILL until a row comes into the table that was produced after it."""
-    with fed(running):
+def test_recovery(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Seconds from SIGKILL until the table has a row that was produced after it."""
+    with records_produced(running):
         wait(lambda: running.rows(TABLE) > 0)
         for victim in VICTIMS:
             kills = [kill(running, victim) for _ in range(KILLS)]
@@ -57,15 +57,15 @@ def test_recovery(running: Running, measurements: dict[str, Any]) -> None:
 
 
 @contextmanager
-def fed(running: Running) -> Iterator[None]:
-    """100 records a second, over the block."""
+def records_produced(running: MeasuredStack) -> Iterator[None]:
+    """Produce 100 records a second while the block runs."""
     producer, halt = BulkProducer(running.kafka), threading.Event()
 
-    def feed() -> None:
+    def produce() -> None:
         while not halt.wait(0.01):
             producer.send("recovery", 0, [b'{"n":1}'])
 
-    thread = threading.Thread(target=feed)
+    thread = threading.Thread(target=produce)
     thread.start()
     try:
         yield
@@ -75,15 +75,15 @@ def fed(running: Running) -> Iterator[None]:
         producer.finish("recovery")
 
 
-def kill(running: Running, victim: str) -> dict[str, float]:
-    """Kill a process that has worked for a while; seconds and CPU until rows move again."""
+def kill(running: MeasuredStack, victim: str) -> dict[str, float]:
+    """Kill a process; return seconds and CPU seconds until the table gets new rows."""
     before = running.rows(TABLE)
     wait(lambda: running.rows(TABLE) > before)
     time.sleep(STEADY_S)
     began, began_s = time.time(), time.monotonic()
-    strike(running, victim)
+    kill_process(running, victim)
     ready_s = wait_ready(running, began_s)
-    seen = running.rows(TABLE)  # what the victim committed is in it
+    seen = running.rows(TABLE)  # with the rows that the victim committed
     wait(lambda: running.rows(TABLE) > seen, 0.05)
     rows_s = time.monotonic() - began_s
     found = {"ready_s": ready_s, "rows_s": rows_s, "cpu_s": cpu_since(running, began)}
@@ -91,8 +91,8 @@ def kill(running: Running, victim: str) -> dict[str, float]:
     return found
 
 
-def cpu_since(running: Running, began: float) -> float:
-    """CPU seconds of the node's processes that started since then, seconds since the epoch."""
+def cpu_since(running: MeasuredStack, began: float) -> float:
+    """Return CPU seconds of the node's processes that started since then (epoch seconds)."""
     node = running.stack._node
     assert node is not None
     parent = psutil.Process(node.pid)
@@ -105,8 +105,8 @@ def cpu_since(running: Running, began: float) -> float:
     return used_s
 
 
-def strike(running: Running, victim: str) -> None:
-    """SIGKILL; the stack's owner starts a node again, the node its children."""
+def kill_process(running: MeasuredStack, victim: str) -> None:
+    """Send SIGKILL; restart the node; it restarts its children."""
     stack = running.stack
     node = stack._node
     assert node is not None
@@ -119,9 +119,9 @@ def strike(running: Running, victim: str) -> None:
             child.kill()
 
 
-def wait_ready(running: Running, began_s: float) -> float:
-    """Seconds until both children take work again."""
-    time.sleep(0.5)  # the node sees the end of a child at once
+def wait_ready(running: MeasuredStack, began_s: float) -> float:
+    """Return the seconds until both children are ready again."""
+    time.sleep(0.5)  # the node detects the end of a child at once
 
     def is_ready() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What requests to the API cost the data path. Figures are reported, never asserted.
+"""Effect of API requests on the data path. Figures are reported, never asserted.
 
 Runs with and without requests follow each other in turn, so that a machine which others use shows
 in both. ``BENCH_RECORDS`` bounds the backlog, ``BENCH_REQUESTS`` is the rate.
@@ -22,7 +22,7 @@ import pytest
 
 from connect.embedded.payments import produce, ranges
 from connect.gateways.kafka.bulk_producer import BulkProducer
-from tests.bench.running import PARTITIONS, Running, connector, running_stack, wait
+from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 
@@ -37,17 +37,19 @@ REPORT = Path("build/bench-requests.json")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredStack]:
     """One stack for all measurements."""
-    with running_stack(tmp_path_factory.mktemp("requests")) as stack:
+    with measured_stack(tmp_path_factory.mktemp("requests")) as stack:
         yield stack
 
 
 @contextmanager
-def requests(running: Running, name: str, rate: float, seconds: float) -> Iterator[dict[str, Any]]:
-    """Requests from another process during the block; what they took is there behind it."""
+def requests(
+    running: MeasuredStack, name: str, rate: float, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Send requests from another process during the block; their times are added after it."""
     command = [
-        *(sys.executable, "-m", "tests.bench.load", running.stack.rest_url, name),
+        *(sys.executable, "-m", "tests.bench.request_load", running.stack.rest_url, name),
         *("--rate", str(rate), "--seconds", str(seconds)),
     ]
     found: dict[str, Any] = {}
@@ -66,8 +68,8 @@ def _no_requests(*_: object) -> Iterator[dict[str, Any]]:
     yield {}
 
 
-def test_most_requests(running: Running, measurements: dict[str, Any]) -> None:
-    """As many as one node answers, without other work."""
+def test_most_requests(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Requests per second that one node answers without other work."""
     running.topic("idle", 1)
     running.create("idle", connector("idle", "idle", "bench.idle"))
     running.wait_running("idle")
@@ -81,18 +83,18 @@ def test_most_requests(running: Running, measurements: dict[str, Any]) -> None:
     measurements["node_cpu_ms_per_request"] = round(costs[0].cpu_s["node"] / answered * 1000, 3)
 
 
-def test_backlog(running: Running, measurements: dict[str, Any]) -> None:
-    """Rows a second of a backlog, warm, without and with requests in turn."""
+def test_backlog(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Rows per second of a backlog, warm, alternately without and with requests."""
     running.topic("backlog")
     produce(running.kafka, "backlog", ranges(BACKLOG, [0] * PARTITIONS))
-    _drained(running, "warm", is_asked=False)
+    _backlog_run(running, "warm", is_asked=False)
     for turn in range(PAIRS):
         for is_asked in (False, True):
-            reported = _drained(running, f"b{turn}{'asked' if is_asked else 'quiet'}", is_asked)
+            reported = _backlog_run(running, f"b{turn}{'asked' if is_asked else 'quiet'}", is_asked)
             measurements[f"backlog_{turn}_{'asked' if is_asked else 'quiet'}"] = reported
 
 
-def _drained(running: Running, name: str, is_asked: bool) -> dict[str, Any]:
+def _backlog_run(running: MeasuredStack, name: str, is_asked: bool) -> dict[str, Any]:
     table = f"bench.{name}"
     asking = requests if is_asked else _no_requests
     running.create(name, connector(name, "backlog", table))
@@ -107,13 +109,13 @@ def _drained(running: Running, name: str, is_asked: bool) -> dict[str, Any]:
     }
 
 
-def test_visibility(running: Running, measurements: dict[str, Any]) -> None:
-    """Produce to visible at a 1 s interval under a steady load, without and with requests."""
+def test_visibility(running: MeasuredStack, measurements: dict[str, Any]) -> None:
+    """Time from produce to visible at a 1 s interval, without and with requests."""
     running.topic("steady")
     more = {"iceberg.control.commit.interval-ms": "1000"}
     running.create("steady", connector("steady", "steady", "bench.steady", **more))
     running.wait_running("steady")
-    feed = _Feed(running)
+    feed = _RecordStream(running)
     feed.start()
     wait(lambda: running.rows("bench.steady") > 0)
     time.sleep(SETTLING_S)
@@ -122,23 +124,23 @@ def test_visibility(running: Running, measurements: dict[str, Any]) -> None:
             with asking(running, "steady", RATE, STEADY_S) as reported:
                 seen = feed.watched(STEADY_S)
             measurements[f"visible_{turn}_{kind}"] = {**seen, **reported}
-    feed.end()
+    feed.stop()
     running.delete("steady")
 
 
-class _Feed:
-    """A steady stream of records, and how long they take to be visible."""
+class _RecordStream:
+    """Produces records at a steady rate and measures when they are visible."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: MeasuredStack) -> None:
         self._running = running
-        self._sent: list[tuple[float, int]] = []  # when, and how many by then
+        self._sent: list[tuple[float, int]] = []  # time, and number of records sent by then
         self._halt = threading.Event()
         self._thread = threading.Thread(target=self._feed)
 
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._halt.set()
         self._thread.join()
 
@@ -154,7 +156,7 @@ class _Feed:
         producer.finish("steady")
 
     def watched(self, seconds: float) -> dict[str, Any]:
-        """Delays and rows of a span of time."""
+        """Return delays and rows of a time span."""
         start = time.monotonic()
         first = before = self._running.rows("bench.steady")
         delays: list[float] = []

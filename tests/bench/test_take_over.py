@@ -1,4 +1,4 @@
-"""How long rows stand still after the Java sink's last member has gone; reported, never asserted.
+"""Time without new rows after the last member of the Java sink left; reported, never asserted.
 
 ``make bench`` prints it and writes ``build/bench-take-over.json``. The connector is created on the
 node while the Java sink still runs: its tasks wait until the sink's groups have no member.
@@ -16,7 +16,7 @@ from pyiceberg.catalog import load_catalog
 
 from connect.embedded.stack import Stack
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.bench.running import wait
+from tests.bench.measured_stack import wait
 from tests.support.java_connect import JavaConnect
 from tests.support.moving import NUMBERED, Source, connector, wait_rows
 from tests.support.running_stack import RunningStack
@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.bench, pytest.mark.java, pytest.mark.timeout(1_800)]
 
 REPORT = Path("build/bench-take-over.json")
 POLL_S = 0.05
-JSON = {  # as the Java sink's worker has it
+JSON = {  # the converter of the Java sink's worker
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
 }
 
 
 def test_take_over(tmp_path: Path, measurements: dict[str, Any]) -> None:
-    """Seconds from the end of the sink's last member until a row of Icefloe is in the table."""
+    """Seconds from the end of its last member until the table has a row of Icefloe."""
     store = RestCatalog(tmp_path / "store")
     store.start()
     try:
@@ -53,7 +53,7 @@ def test_take_over(tmp_path: Path, measurements: dict[str, Any]) -> None:
 
 
 def take_over(running: RunningStack, java: JavaConnect, store: RestCatalog, name: str) -> float:
-    """End the Java sink, in the way of that name, while Icefloe waits for it; seconds."""
+    """End the Java sink in the named way while Icefloe waits for it; return the seconds."""
     catalog = load_catalog("rest", **store.properties)
     source, table = Source(running, name), f"default.{name}"
     running.table(table, catalog, schema=NUMBERED)

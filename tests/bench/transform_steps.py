@@ -1,4 +1,4 @@
-"""What a transformation costs by columns: CPU seconds per million records, compared with none.
+"""CPU seconds per million records of transformations by columns, compared with none.
 
 ``python -m tests.bench.transform_steps [RECORDS [NAMES]]``; one process, no Spark, no broker. None
 gets the same records, into a table of the columns that they have before the transformation.
@@ -159,7 +159,7 @@ def seconds(name: str, count: int, folder: Path, way: str = "columns") -> float:
 
 
 def key_converter(name: str) -> dict[str, str]:
-    """Of the transformations of keys: those are JSON."""
+    """Return the converter of JSON keys, for transformations of keys."""
     if not name.endswith("of keys"):
         return {}
     converter = "org.apache.kafka.connect.json.JsonConverter"
@@ -167,7 +167,7 @@ def key_converter(name: str) -> dict[str, str]:
 
 
 def extra(name: str, number: int) -> dict[str, str]:
-    """The text that a step about times reads; in each tenth record a note with a line break."""
+    """Return the text for steps about times; each tenth record has a note with a line break."""
     if name.endswith("line breaks"):
         return {"note": f"payment\n{number}"} if number % 10 == 1 else {}
     clock = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
@@ -177,12 +177,12 @@ def extra(name: str, number: int) -> dict[str, str]:
 
 
 def texts(*names: str) -> StructType:
-    """A struct of texts."""
+    """Return a struct of texts."""
     return StructType(*(NestedField(i, n, StringType()) for i, n in enumerate(names, 40)))
 
 
 def schema_before(name: str) -> Schema:
-    """The table for the records as they are: the columns of those that the step makes use of."""
+    """Return the table without the step, with the columns that the step uses."""
     fields = list(SCHEMA.fields)
     row = StructType(*(NestedField(f.field_id + 20, f.name, f.field_type) for f in fields))
     if name in ("ReplaceField rename", "Jmespath paths"):
@@ -204,7 +204,7 @@ def schema_before(name: str) -> Schema:
 
 
 def schema_of(name: str) -> Schema:
-    """The table: its columns have the names and types that the step leaves."""
+    """Return the table with the names and types after the step."""
     fields = list(SCHEMA.fields)
     if name == "Flatten":
         fields = [NestedField(f.field_id, f"pay_{f.name}", f.field_type) for f in fields]
@@ -236,7 +236,7 @@ def main(arguments: list[str]) -> None:
         print(f"{'CPU s / M records':26} by columns      none   against none   record by record")
         for name in names:
             run = partial(seconds, name, folder=Path(folder))
-            # one after the other: what else runs costs both the same
+            # alternately: other load affects both equally
             both = [(run(count=count, way="none"), run(count=count)) for _ in range(3)]
             base, found = (min(times) for times in zip(*both, strict=True))
             slow = run(count=min(count, 5_000), way="records")

@@ -1,4 +1,4 @@
-"""A running stack under measurement: connectors on it, and what its processes cost."""
+"""A running stack with connectors, and the CPU time and memory of its processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PROGRAMS = {
 
 
 def connector(name: str, topic: str, tables: str, **more: str) -> dict[str, str]:
-    """Connector JSON of a measured run: JSON payments, auto-created unpartitioned tables."""
+    """Configuration of a measured connector: JSON payments, auto-created unpartitioned tables."""
     return {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "tasks.max": "1",
@@ -50,8 +50,8 @@ def connector(name: str, topic: str, tables: str, **more: str) -> dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What processes used over a span of time."""
+class ResourceUse:
+    """CPU time and memory of processes over a time span."""
 
     seconds: float
     cpu_s: Mapping[str, float]
@@ -59,7 +59,7 @@ class Cost:
     rss_series_mb: tuple[float, ...]
 
 
-class Running:
+class MeasuredStack:
     """Connectors on a started stack.
 
     Args:
@@ -73,7 +73,7 @@ class Running:
         self.catalog: CatalogGateway = open_catalog("bench", stack.catalog_properties)
 
     def topic(self, name: str, partitions: int = PARTITIONS) -> None:
-        """Make a topic and wait until its partitions have leaders."""
+        """Create a topic and wait until its partitions have leaders."""
         self.admin.ensure_topic(name, partitions)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -96,7 +96,7 @@ class Running:
         httpx.delete(f"{self.stack.rest_url}/connectors/{name}", timeout=60)
 
     def wait_running(self, name: str) -> None:
-        """Return when its tasks run."""
+        """Wait until its tasks run."""
 
         def is_running() -> bool:
             status = httpx.get(f"{self.stack.rest_url}/connectors/{name}/status", timeout=30).json()
@@ -107,7 +107,7 @@ class Running:
         wait(is_running, 0.1)
 
     def rows(self, table: str) -> int:
-        """``total-records`` of the table's head; 0 when there is none yet."""
+        """Return ``total-records`` of the current snapshot; 0 without a snapshot."""
         identifier = tuple(table.split("."))
         if not self.catalog.exists(identifier):
             return 0
@@ -115,9 +115,9 @@ class Running:
         return int(head.summary.get("total-records") or 0) if head and head.summary else 0
 
     @contextmanager
-    def measured(self, every_s: float = 0.25) -> Iterator[list[Cost]]:
-        """CPU and peak memory of the stack's processes over the block; the list gets one Cost."""
-        out: list[Cost] = []
+    def measured(self, every_s: float = 0.25) -> Iterator[list[ResourceUse]]:
+        """Measure CPU and peak memory of the stack over the block; add them to the list."""
+        out: list[ResourceUse] = []
         halt = threading.Event()
         peaks: dict[str, float] = {}
         series: list[float] = []
@@ -141,11 +141,11 @@ class Running:
             after = _cpu()
             used = {k: round(after[k] - before.get(k, 0), 2) for k in after}
             rounded = {k: round(v) for k, v in peaks.items()}
-            out.append(Cost(time.monotonic() - start, used, rounded, tuple(series)))
+            out.append(ResourceUse(time.monotonic() - start, used, rounded, tuple(series)))
 
 
 def wait(condition: Any, every_s: float = 0.2, limit_s: float = WAIT_S) -> float:
-    """Poll until true; seconds waited."""
+    """Poll until the condition is true; return the seconds waited."""
     start = time.monotonic()
     while time.monotonic() - start < limit_s:
         if condition():
@@ -155,14 +155,14 @@ def wait(condition: Any, every_s: float = 0.2, limit_s: float = WAIT_S) -> float
 
 
 @contextmanager
-def running_stack(folder: Path, **node: str) -> Iterator[Running]:
-    """A stack in a fresh folder."""
+def measured_stack(folder: Path, **node: str) -> Iterator[MeasuredStack]:
+    """Run a stack in a new folder."""
     with Stack(folder, node_properties=node) as stack:
-        yield Running(stack)
+        yield MeasuredStack(stack)
 
 
 def _trees() -> dict[str, list[psutil.Process]]:
-    """The stack's processes by what they are, children of children included."""
+    """Return the processes of the stack by kind, with all descendants."""
     me = psutil.Process()
     out: dict[str, list[psutil.Process]] = {}
     for process in me.children(recursive=True):

@@ -1,4 +1,4 @@
-"""Requests at a steady rate over kept connections: ``python -m tests.bench.load URL NAME ...``.
+"""Sends requests at a steady rate: ``python -m tests.bench.request_load URL NAME ...``.
 
 A process of its own, so that it shares no interpreter with what it measures. Each connection has
 its own schedule; a late answer makes the next request late, and the delay is counted from when it
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 PATHS = ("/connectors/{name}/status", "/connectors", "/connectors/{name}/config")
 
 
-class Load:
+class RequestLoad:
     """A number of connections to one node."""
 
     def __init__(self, url: str, name: str, rate: float, connections: int, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Load:
         self.wrong = 0
 
     async def run(self) -> dict[str, float]:
-        """Send for the time given; figures in milliseconds and requests a second."""
+        """Send requests for the given time; return times in milliseconds and the rate."""
         start = time.monotonic() + 0.2
         end = start + self.seconds
         gap = self.every_s / self.connections
@@ -57,7 +57,7 @@ class Load:
             now = time.monotonic()
             if now < due:
                 await asyncio.sleep(due - now)
-            if time.monotonic() >= end:  # far behind: what is still due is not sent
+            if time.monotonic() >= end:  # too late: requests that are still due are not sent
                 break
             sent = due if self.every_s else time.monotonic()
             writer.write(self.requests[number % len(self.requests)])
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0)
     chosen = parser.parse_args()
-    load = Load(chosen.url, chosen.name, chosen.rate, chosen.connections, chosen.seconds)
+    load = RequestLoad(chosen.url, chosen.name, chosen.rate, chosen.connections, chosen.seconds)
     json.dump(asyncio.run(load.run()), sys.stdout)
 
 

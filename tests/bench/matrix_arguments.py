@@ -1,4 +1,4 @@
-"""Arguments that choose cells of the matrix."""
+"""Arguments that select cells of the matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODES = ("append", "upsert")
 def matrix_parser(
     description: str | None, formats: Sequence[str], *, scale: float, rounds: int
 ) -> argparse.ArgumentParser:
-    """A parser of what every bench of the matrix takes; lists are separated by commas.
+    """Return a parser of the common arguments of the matrix; lists are separated by commas.
 
     Args:
         description: for ``--help``.
