@@ -1,6 +1,6 @@
 """Records through the Java libraries and through the reference path, beyond the recordings.
 
-``JAVA_RECORDS_SEED`` chooses the cases that are made, ``JAVA_RECORDS_CASES`` how many.
+``JAVA_RECORDS_SEED`` selects the generated cases, ``JAVA_RECORDS_CASES`` sets their number.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.golden import made_rules
+from tests.golden import generated_rules
 from tests.golden import records_suite as suite
-from tests.golden.made_cases import MAKERS, made
+from tests.golden.generated_cases import GENERATORS, generated_cases
 from tests.support.java_records import RecordOracle, kind_of
 
 pytestmark = pytest.mark.java
@@ -77,9 +77,9 @@ def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> N
     cases = [
         (kind, case)
         for kind, share in SHARES.items()
-        for case in made(kind, SEED, max(1, round(CASES * share)))
+        for case in generated_cases(kind, SEED, max(1, round(CASES * share)))
     ]
-    folders = [Path(*MAKERS[kind][:2]).with_suffix(".jsonl") for kind, _ in cases]
+    folders = [Path(*GENERATORS[kind][:2]).with_suffix(".jsonl") for kind, _ in cases]
     asked = [(kind_of(f), case) for f, (_, case) in zip(folders, cases, strict=True)]
     failing: list[str] = []
     count = 0
@@ -87,7 +87,7 @@ def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> N
         if answer.get("error", {}).get("stage") == "input":
             continue  # no such value in Java
         count += 1
-        result = made_rules.verdict(suite.comparison(folder), {**case, "expected": answer})
+        result = generated_rules.verdict(suite.comparison(folder), {**case, "expected": answer})
         if result.verdict == "failing":
             failing.append(f"{result.name}: {result.detail}\n  {case}\n  Java: {answer}")
     assert count > CASES / 2

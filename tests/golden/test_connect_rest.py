@@ -11,8 +11,8 @@ from tests.golden import connect_rest_suite as suite
 
 
 @pytest.mark.parametrize("group", suite.GROUPS)
-def test_group(group: str) -> None:
-    """Every recorded answer is ours, or differs by a written rule."""
+def test_every_recorded_answer_is_met(group: str) -> None:
+    """The answer is equal, or differs by a written rule."""
     results = suite.replay(group)
     assert results
     assert [f"{r.case}\n{r.detail}" for r in results if r.verdict == "failing"] == []
@@ -23,15 +23,15 @@ MORE = suite.recordings_beyond()
 
 
 @pytest.mark.parametrize("group", MORE)
-def test_group_beyond_the_recordings(group: str) -> None:
-    """Answers of the same version of Kafka to odd configurations, loggers and refused changes."""
+def test_every_further_recorded_answer_is_met(group: str) -> None:
+    """Kafka's answers to unusual configurations, loggers and refused changes."""
     results = suite.replay(group, recorded=suite.MORE)
     assert results
     assert [f"{r.case}\n{r.detail}" for r in results if r.verdict == "failing"] == []
 
 
-def test_recordings_beyond_are_there() -> None:
-    """Two hundred configurations are odd at one key each; other groups have their own."""
+def test_the_further_recordings_exist() -> None:
+    """Two hundred configurations are unusual at one key each."""
     assert len(suite.replay("validate", recorded=suite.MORE)) > 200
     assert {"loggers", "offsets", "validate"} <= set(MORE)
 

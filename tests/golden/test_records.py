@@ -12,8 +12,8 @@ FILES = list(suite.files())
 
 
 @pytest.mark.parametrize("path", FILES, ids=map(suite.title, FILES))
-def test_recordings(path: suite.Path) -> None:
-    """Every recording is met, or differs by a rule of docs/reference/records-differences.md."""
+def test_every_recorded_record_is_met(path: suite.Path) -> None:
+    """Or it differs by a rule of docs/reference/records-differences.md."""
     compare = suite.comparison(path)
     results = [suite.judged(compare, case) for case in suite.cases_of(path)]
     failing = [result for result in results if result.verdict == "failing"]
@@ -21,15 +21,15 @@ def test_recordings(path: suite.Path) -> None:
     assert not failing, "\n".join(f"{r.name}: {r.detail}" for r in failing)
 
 
-def test_rules_are_exceptions() -> None:
-    """Most recordings agree outright; a rule that swallowed a suite would be noticed."""
+def test_most_recordings_agree_without_a_rule() -> None:
+    """A rule that covers a whole suite would be detected."""
     totals = suite.run().values()
     agreed, by_rule = sum(t[0] for t in totals), sum(t[1] for t in totals)
     assert agreed > 5 * by_rule
 
 
 def test_a_deep_value_does_not_end_the_report() -> None:
-    """A value that Python cannot print is compared, and shown by its depth where it differs."""
+    """A value that Python cannot print is compared, and shown by its depth."""
     text = b"[" * 1000 + b"]" * 1000
     case = {
         "name": "deep",
@@ -46,7 +46,7 @@ def test_a_deep_value_does_not_end_the_report() -> None:
 
 
 def test_a_line_that_cannot_be_read_fails_alone(tmp_path: suite.Path) -> None:
-    """The other cases of its file are judged."""
+    """The other cases of its file are checked."""
     recorded = next(suite.files()).read_text("utf-8").splitlines()[:1]
     deep = '{"name": "deep", "input": ' + "[" * 100_000 + "]" * 100_000 + "}"
     file = tmp_path / "converters" / "AvroData.jsonl"

@@ -12,7 +12,7 @@ SEEDS = 150
 SEEDS_PER_BUG = 1_000
 
 
-def test_no_seed_loses_or_doubles_a_record() -> None:
+def test_no_seed_loses_or_duplicates_a_record() -> None:
     """Every record is in its table once, after any number of rewinds."""
     finished = 0
     for seed in range(SEEDS):
@@ -23,7 +23,7 @@ def test_no_seed_loses_or_doubles_a_record() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    """Each protection is needed: without it a seed loses or doubles a record."""
+    """Without any of the protections, a seed loses or duplicates a record."""
     for seed in range(SEEDS_PER_BUG):
         try:
             Model(seed, bug).run()

@@ -93,8 +93,8 @@ FAULTS = {
 
 
 @pytest.mark.timeout(360_000)
-def test_nothing_is_lost_or_doubled() -> None:
-    """Each record in its table once, offsets and VTTS never back, progress after healing."""
+def test_nothing_is_lost_or_duplicated() -> None:
+    """Each record once in its table, offsets and VTTS never decrease, progress after healing."""
     if SCRIPT:
         moves = script.parsed(SCRIPT)
         output = runs.violation_of(moves)
@@ -112,28 +112,28 @@ def test_nothing_is_lost_or_doubled() -> None:
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("bug", PLANTED)
-def test_planted_bug_is_caught(bug: str) -> None:
-    """Each known defect, put back, breaks a promise within a thousand seeds."""
+def test_each_planted_bug_is_found(bug: str) -> None:
+    """Each known defect violates a guarantee within a thousand seeds."""
     assert caught_at(PLANTED[bug], PLANTED_SEEDS_MAX) is not None
 
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("layers", LAYERS, ids=" + ".join)
-def test_without_these_protections_a_promise_breaks(layers: tuple[str, ...]) -> None:
-    """Where several layers hold one promise, taking all of them away is noticed."""
+def test_without_these_protections_a_guarantee_is_violated(layers: tuple[str, ...]) -> None:
+    """Several layers protect a guarantee: the removal of all of them is detected."""
     assert caught_at(layers, PLANTED_SEEDS_MAX) is not None
 
 
-def test_a_seed_is_a_run() -> None:
-    """The same seed gives the same event log, independent of the runs before it."""
+def test_a_seed_determines_the_run() -> None:
+    """The same seed gives the same event log, independent of earlier runs."""
     first = runs.log_of(script.script_of(17))
     runs.log_of(script.script_of(18))
     assert runs.log_of(script.script_of(17)) == first
     assert len(first) > script.MOVES
 
 
-def test_a_failing_seed_says_how_to_see_it_again() -> None:
-    """Seed, event log, and a script much smaller than the whole that breaks the same promise."""
+def test_the_report_of_a_failing_seed_reproduces_it() -> None:
+    """Seed, event log, and a much smaller script that violates the same guarantee."""
     off = PLANTED["blind retry on unknown"]
     seed = caught_at(off, PLANTED_SEEDS_MAX)
     assert seed is not None

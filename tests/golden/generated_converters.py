@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from tests.golden import made_values as made
-from tests.golden.made_records import Case, recorded
+from tests.golden import generated_values as generated
+from tests.golden.generated_records import Case, recorded
 
 
 def converter(rng: Random) -> Case:
@@ -26,11 +26,11 @@ def converter(rng: Random) -> Case:
         one = rng.choice(recorded("converters", "JsonConverter-schemaless"))
         text = _broken(rng, one["input"].get("text") or "null")
         if rng.random() < 0.4:
-            text = _json_text(rng, made.value(rng))
+            text = _json_text(rng, generated.value(rng))
         return {**_head(one), "input": _bytes(text)}
     one = rng.choice(recorded("converters", "JsonConverter-envelope"))
     if rng.random() < 0.5:
-        schema = made.schema(rng)
+        schema = generated.schema(rng)
         text = json.dumps({"schema": schema, "payload": _json_only(_wire(rng, schema))})
         return {**_head(one), "input": _bytes(text)}
     try:
@@ -85,7 +85,7 @@ def _broken(rng: Random, text: str) -> str:
 def _wire(rng: Random, schema: Mapping[str, Any]) -> Any:
     """A payload as an envelope has it, mostly of the schema's kind."""
     if rng.random() < 0.03:
-        return made.scalar(rng)
+        return generated.scalar(rng)
     kind, name = schema["type"], schema.get("name") or ""
     if (schema["optional"] or "default" in schema) and rng.random() < 0.2:
         return None
@@ -96,33 +96,33 @@ def _wire(rng: Random, schema: Mapping[str, Any]) -> Any:
         return [_wire(rng, schema["items"]) for _ in range(rng.randrange(3))]
     if kind == "map":
         if schema["keys"]["type"] == "string":
-            return {n: _wire(rng, schema["values"]) for n in rng.sample(made.NAMES, 2)}
+            return {n: _wire(rng, schema["values"]) for n in rng.sample(generated.NAMES, 2)}
         return [[i, _wire(rng, schema["values"])] for i in range(rng.randrange(3))]
     if kind == "bytes":
         return base64.b64encode(rng.randbytes(rng.choice((0, 1, 3, 9)))).decode()
     if kind in ("int8", "int16", "int32", "int64"):
         bits = int(kind[3:])
-        number = made.integer(rng)
+        number = generated.integer(rng)
         return (
             (number + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) if name or bits < 64 else number
         )
     if kind in ("float", "double"):
-        return rng.choice((made.double(rng) if kind == "double" else 1.5, 5, 0.25))
-    return rng.random() < 0.5 if kind == "boolean" else made.text(rng)
+        return rng.choice((generated.double(rng) if kind == "double" else 1.5, 5, 0.25))
+    return rng.random() < 0.5 if kind == "boolean" else generated.text(rng)
 
 
 def _retyped(rng: Random, document: Any) -> Any:
     """An envelope with a change in its schema or payload."""
     if not isinstance(document, dict) or not isinstance(document.get("schema"), dict):
-        return made.twisted(rng, document)
+        return generated.mutated(rng, document)
     schema, payload = document["schema"], document.get("payload")
     if rng.random() < 0.5:
-        return {**document, "payload": made.twisted(rng, payload)}
+        return {**document, "payload": generated.mutated(rng, payload)}
     changes = (
         {"type": rng.choice(("int8", "int32", "int64", "string", "double", "struct", "x"))},
         {"optional": rng.choice((True, False))},
         {"name": "x"},
-        {"default": made.scalar(rng)},
+        {"default": generated.scalar(rng)},
         {"version": rng.choice((1, 2))},
         {"doc": "d"},
     )

@@ -314,7 +314,7 @@ def _plain(rng: Random, kind: str) -> Any:
     return text(rng)
 
 
-def twisted(rng: Random, source: Any) -> Any:
+def mutated(rng: Random, source: Any) -> Any:
     """A value without schema, changed in a place."""
     if isinstance(source, dict) and source and not next(iter(source)).startswith("$"):
         name = rng.choice(list(source))
@@ -326,10 +326,10 @@ def twisted(rng: Random, source: Any) -> Any:
             return {**rest, rng.choice(NAMES): source[name]}
         if kind < 0.35:
             return {**source, rng.choice(NAMES): value(rng, 1)}
-        return {**source, name: twisted(rng, source[name])}
+        return {**source, name: mutated(rng, source[name])}
     if isinstance(source, list) and source and rng.random() < 0.8:
         at = rng.randrange(len(source))
-        return [*source[:at], twisted(rng, source[at]), *source[at + 1 :]]
+        return [*source[:at], mutated(rng, source[at]), *source[at + 1 :]]
     if isinstance(source, str) and rng.random() < 0.3 and source:
         at = rng.randrange(len(source))
         return source[:at] + rng.choice(("", " ", "0", "-", "\u00e9", ".")) + source[at + 1 :]

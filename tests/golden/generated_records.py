@@ -6,7 +6,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from tests.golden import made_values as made
+from tests.golden import generated_values as generated
 from tests.golden import records_suite as suite
 
 Case = dict[str, Any]
@@ -33,16 +33,16 @@ def record(rng: Random, names: tuple[str, ...] = ()) -> Case:
         if rng.random() < 0.1:
             found[side] = None
         elif found["schemas"]:
-            schema = made.struct(rng) if rng.random() < 0.9 else made.schema(rng)
+            schema = generated.struct(rng) if rng.random() < 0.9 else generated.schema(rng)
             for field in schema.get("fields", ()):
                 fits = [n for n in names if all(f["field"] != n for f in schema["fields"])]
                 if fits and rng.random() < 0.7:
                     field["field"] = rng.choice(fits)
-            found[side] = {"schema": schema, "payload": made.payload(rng, schema)}
+            found[side] = {"schema": schema, "payload": generated.payload(rng, schema)}
         else:
-            value = made.fields(rng) if rng.random() < 0.9 else made.value(rng)
+            value = generated.fields(rng) if rng.random() < 0.9 else generated.value(rng)
             if isinstance(value, dict) and not any(key.startswith("$") for key in value):
-                value |= {n: made.value(rng, 1) for n in names if rng.random() < 0.7}
+                value |= {n: generated.value(rng, 1) for n in names if rng.random() < 0.7}
             found[side] = value
     if rng.random() < 0.3:
         found["headers"] = [_header(rng) for _ in range(rng.randrange(1, 3))]
@@ -51,17 +51,17 @@ def record(rng: Random, names: tuple[str, ...] = ()) -> Case:
 
 def _header(rng: Random) -> Case:
     if rng.random() < 0.5:
-        return {"key": rng.choice("abh"), "schema": None, "value": made.text(rng)}
-    schema = made.schema(rng, 0)
-    return {"key": rng.choice("abh"), "schema": schema, "value": made.payload(rng, schema)}
+        return {"key": rng.choice("abh"), "schema": None, "value": generated.text(rng)}
+    schema = generated.schema(rng, 0)
+    return {"key": rng.choice("abh"), "schema": schema, "value": generated.payload(rng, schema)}
 
 
-def twisted(rng: Random, given: Case) -> Case:
+def mutated(rng: Random, given: Case) -> Case:
     """A recorded record with a change; schemas stay, as most payloads fit one schema only."""
     found = dict(given)
     if not given["schemas"]:
         side = rng.choice(("key", "value", "value"))
-        found[side] = made.twisted(rng, given[side])
+        found[side] = generated.mutated(rng, given[side])
     elif rng.random() < 0.3:
         found[rng.choice(("key", "value"))] = None
     return found

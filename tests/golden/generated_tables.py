@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.golden import made_values as made
-from tests.golden.made_records import Case, record, recorded
+from tests.golden import generated_values as generated
+from tests.golden.generated_records import Case, record, recorded
 
 _COLUMNS = [
     *("int", "long", "float", "double", "boolean", "string", "date", "time", "timestamp"),
@@ -14,22 +14,22 @@ _COLUMNS = [
     *("decimal(4, 2)", "decimal(10, 0)", "decimal(38, 0)"),
 ]
 _LIKELY = {
-    "date": made.DATES + made.INSTANTS,
-    "time": made.TIMES + made.INSTANTS,
-    "timestamp": made.INSTANTS + made.DATES,
-    "timestamptz": made.INSTANTS + made.DATES,
-    "uuid": made.IDENTIFIERS,
-    "binary": made.ENCODED,
-    "fixed[3]": made.ENCODED,
-    "boolean": made.LITERALS,
+    "date": generated.DATES + generated.INSTANTS,
+    "time": generated.TIMES + generated.INSTANTS,
+    "timestamp": generated.INSTANTS + generated.DATES,
+    "timestamptz": generated.INSTANTS + generated.DATES,
+    "uuid": generated.IDENTIFIERS,
+    "binary": generated.ENCODED,
+    "fixed[3]": generated.ENCODED,
+    "boolean": generated.LITERALS,
 }
 
 
 def _scalar(rng: Random, column: str) -> Any:
     if rng.random() < 0.4:
-        found: str = rng.choice(_LIKELY.get(column, made.NUMBERS))
-        return made.changed(rng, found) if rng.random() < 0.4 else found
-    return made.scalar(rng)
+        found: str = rng.choice(_LIKELY.get(column, generated.NUMBERS))
+        return generated.changed(rng, found) if rng.random() < 0.4 else found
+    return generated.scalar(rng)
 
 
 def conversion(rng: Random) -> Case:
@@ -37,9 +37,9 @@ def conversion(rng: Random) -> Case:
     column = rng.choice(_COLUMNS)
     field: Any = column
     typed = rng.random() < 0.4
-    schema = made.schema(rng, 2 if column == "string" and rng.random() < 0.5 else 0)
+    schema = generated.schema(rng, 2 if column == "string" and rng.random() < 0.5 else 0)
     schema.pop("default", None)  # what is stored then was not given
-    value = made.payload(rng, schema) if typed else _scalar(rng, column)
+    value = generated.payload(rng, schema) if typed else _scalar(rng, column)
     wrap = 1.0 if column == "uuid" else rng.random()
     if wrap < 0.1:
         field = {"type": "list", "element-id": 2, "element": column, "element-required": False}
@@ -80,24 +80,24 @@ def evolution(rng: Random) -> Case:
     )
     given = other["input"]
     if not given["schemas"]:
-        given = {"schemas": False, "value": made.twisted(rng, given["value"])}
+        given = {"schemas": False, "value": generated.mutated(rng, given["value"])}
     if rng.random() < 0.4:
-        schema = made.struct(rng)
-        value = {"schema": schema, "payload": made.payload(rng, schema)}
+        schema = generated.struct(rng)
+        value = {"schema": schema, "payload": generated.payload(rng, schema)}
         given = {"schemas": True, "value": value}
     return {"table": one["table"], "config": one["config"], "input": given}
 
 
 def infer(rng: Random) -> Case:
     """One case of ``schema/infer``."""
-    value = made.value(rng)
+    value = generated.value(rng)
     return {"input": {"$map": [[None, value], ["a", value]]} if rng.random() < 0.1 else value}
 
 
 def from_connect(rng: Random) -> Case:
     """One case of ``schema/from-connect``."""
     config = {"iceberg.tables.schema-force-optional": rng.choice(("true", "false"))}
-    return {"schema": made.schema(rng, 3), "config": config}
+    return {"schema": generated.schema(rng, 3), "config": config}
 
 
 def partition_spec(rng: Random) -> Case:
@@ -154,7 +154,7 @@ def route(rng: Random) -> Case:
     records = [dict(source) for source in other["records"]]
     for source in records:
         if not source["schemas"]:
-            source["value"] = made.twisted(rng, source["value"])
+            source["value"] = generated.mutated(rng, source["value"])
             if isinstance(source["value"], dict) and rng.random() < 0.4:
                 source["value"] |= {"kind": rng.choice(_KINDS)}
     return {"config": config, "tables": one["tables"], "records": records}

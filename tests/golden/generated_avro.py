@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.golden import made_values as values
-from tests.golden.made_records import Case
+from tests.golden import generated_values as values
+from tests.golden.generated_records import Case
 
 Write = Callable[[], bytes]
 Default = Callable[[], Any]

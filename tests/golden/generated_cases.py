@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.golden import made_avro, made_literals
-from tests.golden import made_converters as converters
-from tests.golden import made_tables as tables
-from tests.golden import made_transforms as transforms
-from tests.golden.made_records import Case
+from tests.golden import generated_avro, generated_literals
+from tests.golden import generated_converters as converters
+from tests.golden import generated_tables as tables
+from tests.golden import generated_transforms as transforms
+from tests.golden.generated_records import Case
 
-MAKERS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
+GENERATORS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
     "transform": ("transforms", "a", transforms.transform),
     "chain": ("transforms", "chains", transforms.chain),
     "change event": ("transforms", "a", transforms.change_event),
@@ -28,12 +28,14 @@ MAKERS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
     "auto-create": ("routing", "auto-create", tables.auto_create),
     "predicate": ("predicates", "a", transforms.predicate),
     "converter": ("converters", "a", converters.converter),
-    "header": ("converters", "SimpleHeaderConverter", made_literals.header),
-    "avro": ("converters", "AvroData", made_avro.avro),
+    "header": ("converters", "SimpleHeaderConverter", generated_literals.header),
+    "avro": ("converters", "AvroData", generated_avro.avro),
 }
 
 
-def made(kind: str, seed: int, count: int) -> list[Case]:
-    """Cases of a kind of ``MAKERS``; of a smaller count the first ones."""
+def generated_cases(kind: str, seed: int, count: int) -> list[Case]:
+    """Return cases of a kind; a smaller ``count`` gives the first ones."""
     rng = Random(f"{seed}:{kind}")
-    return [{**MAKERS[kind][2](rng), "name": f"{kind} {i} of seed {seed}"} for i in range(count)]
+    return [
+        {**GENERATORS[kind][2](rng), "name": f"{kind} {i} of seed {seed}"} for i in range(count)
+    ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from tests.golden import made_values as made
-from tests.golden.made_literals import literal
-from tests.golden.made_records import Case, record, recorded, twisted
+from tests.golden import generated_values as generated
+from tests.golden.generated_literals import literal
+from tests.golden.generated_records import Case, mutated, record, recorded
 
 _KAFKA = "org.apache.kafka.connect.transforms."
 _PREDICATES = _KAFKA + "predicates."
@@ -89,7 +89,7 @@ _REPLACEMENTS = [
 
 
 def _names(rng: Random, count: int = 2) -> list[str]:
-    return rng.sample([*made.NAMES[:5], "user", "ts", "a.b", "zz", "é"], count)
+    return rng.sample([*generated.NAMES[:5], "user", "ts", "a.b", "zz", "é"], count)
 
 
 def _cast(rng: Random) -> dict[str, str]:
@@ -149,11 +149,11 @@ _CONFIGS: dict[str, Callable[[Random], dict[str, str]]] = {
                 _one(r) + r.choice(("", "!", "?"))
             ),
             "static.field": _one,
-            "static.value": made.text,
+            "static.value": generated.text,
         },
     ),
     "MaskField": lambda rng: _some(
-        rng, {"fields": _list, rng.choice(("replacement", "x")): made.text}
+        rng, {"fields": _list, rng.choice(("replacement", "x")): generated.text}
     ),
     "Flatten": lambda rng: {"delimiter": rng.choice((".", "_", "", "::"))},
     "HoistField": lambda rng: {"field": _one(rng)},
@@ -191,13 +191,13 @@ def transform(rng: Random) -> Case:
     if kind < 0.3:
         one, other = rng.choice(recorded("transforms")), rng.choice(recorded("transforms"))
         if "transform" not in one:
-            return {"config": one["config"], "input": twisted(rng, other["input"])}
+            return {"config": one["config"], "input": mutated(rng, other["input"])}
         same = [c for c in recorded("transforms") if c.get("transform") == one["transform"]]
         given = rng.choice((one, rng.choice(same), other))["input"]
         return {
             "transform": one["transform"],
             "config": one["config"],
-            "input": twisted(rng, given) if rng.random() < 0.8 else given,
+            "input": mutated(rng, given) if rng.random() < 0.8 else given,
         }
     name = rng.choice(list(_CONFIGS))
     config = _CONFIGS[name](rng)
@@ -207,7 +207,7 @@ def transform(rng: Random) -> Case:
     package = "org.apache.iceberg.connect.transforms." if name in _OWN_CLASS else _KAFKA
     named = tuple(n for text in config.values() for n in _fields_in(text))
     if rng.random() < 0.3:
-        given = twisted(rng, rng.choice(recorded("transforms", name))["input"])
+        given = mutated(rng, rng.choice(recorded("transforms", name))["input"])
     else:
         given = record(rng, named)
     if name == "TimestampConverter" and rng.random() < 0.6:
@@ -218,7 +218,12 @@ def transform(rng: Random) -> Case:
 def _timed(rng: Random, given: Case, config: Mapping[str, str]) -> Case:
     """Return a record with a time in the field that the configuration names."""
     time = rng.choice(
-        (made.text(rng), made.integer(rng), rng.choice(made.INSTANTS), rng.choice(made.DATES))
+        (
+            generated.text(rng),
+            generated.integer(rng),
+            rng.choice(generated.INSTANTS),
+            rng.choice(generated.DATES),
+        )
     )
     value = {config["field"]: time} if "field" in config else time
     return {**given, "schemas": False, "key": None, "value": value}
@@ -269,5 +274,5 @@ def change_event(rng: Random) -> Case:
         ("DebeziumTransform", "DmsTransform", "KafkaMetadataTransform", "MongoDebeziumTransform")
     )
     one, other = rng.choice(recorded("transforms", name)), rng.choice(recorded("transforms", name))
-    given = twisted(rng, other["input"])
+    given = mutated(rng, other["input"])
     return {"transform": one["transform"], "config": one["config"], "input": given}

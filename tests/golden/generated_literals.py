@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.golden import made_values as made
-from tests.golden.made_records import Case
+from tests.golden import generated_values as generated
+from tests.golden.generated_records import Case
 
 _HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 _MARKS = (",", ":", "{", "}", "[", "]", '"', "\\", " ", "0", "-", "e", "")
@@ -61,16 +61,18 @@ def _spaced(rng: Random, text: str) -> str:
 
 
 def _whole(rng: Random) -> str:
-    return rng.choice(("", "", "+", "-", "00")) + str(abs(made.integer(rng)))
+    return rng.choice(("", "", "+", "-", "00")) + str(abs(generated.integer(rng)))
 
 
 def _number(rng: Random) -> str:
-    return rng.choice(made.NUMBERS)
+    return rng.choice(generated.NUMBERS)
 
 
 def _fraction(rng: Random) -> str:
-    number = made.double(rng)
-    return rng.choice((repr(number), f"{number:.3f}", f"{number:E}", f"{made.integer(rng)}.50"))
+    number = generated.double(rng)
+    return rng.choice(
+        (repr(number), f"{number:.3f}", f"{number:E}", f"{generated.integer(rng)}.50")
+    )
 
 
 def _long(rng: Random) -> str:
@@ -81,7 +83,7 @@ def _temporal(rng: Random) -> str:
     day, clock = _day(rng), _clock(rng)
     found = rng.choice((day, clock, f"{day}T{clock}"))
     found = found.replace(":", "\\:") if rng.random() < 0.2 else found
-    return made.changed(rng, found) if rng.random() < 0.2 else found
+    return generated.changed(rng, found) if rng.random() < 0.2 else found
 
 
 def _day(rng: Random) -> str:
@@ -95,7 +97,7 @@ def _clock(rng: Random) -> str:
 
 
 def _quoted(rng: Random) -> str:
-    inner = rng.choice((made.text, made.text, _temporal, _number))(rng)
+    inner = rng.choice((generated.text, generated.text, _temporal, _number))(rng)
     inner = inner.replace("\\", "\\\\").replace('"', '\\"') if rng.random() < 0.8 else inner
     return f'"{inner}"'
 
@@ -110,7 +112,7 @@ def _list_of(rng: Random) -> str:
 
 _LITERALS: tuple[Callable[[Random], str], ...] = (
     *(_whole, _whole, _number, _fraction, _fraction, _long, _temporal, _temporal, _temporal),
-    *(_quoted, _quoted, _quoted, _bare, _bare, _list_of, made.text, made.text),
+    *(_quoted, _quoted, _quoted, _bare, _bare, _list_of, generated.text, generated.text),
 )
 
 

@@ -19,10 +19,10 @@ from connect.errors import RecordError
 from connect.records.conversion.text import to_string
 from connect.records.converters import converter
 from tests.golden import records_model as model
+from tests.golden.generated_avro_rules import avro_rule
+from tests.golden.generated_literals import has_odd_keys
+from tests.golden.generated_losses import LOSSES, clock_us, leaf, loss_of, values_of
 from tests.golden.java_dates import java_dates
-from tests.golden.made_avro_rules import avro_rule
-from tests.golden.made_literals import has_odd_keys
-from tests.golden.made_losses import LOSSES, clock_us, leaf, loss_of, values_of
 from tests.golden.records_rules import Case, Outcome, Result, judge
 from tests.golden.records_suite import input_value, judged, parsed_schema, row_outcome
 
