@@ -134,7 +134,7 @@ def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> No
     assert gone.status == 2
 
 
-class _Careless(CatalogGateway):
+class _UncheckedCatalog(CatalogGateway):
     """Sends commits without their requirements, as a catalog would that does not check them."""
 
     def commit(self, table: Any, requirements: Any, updates: Any) -> Any:
@@ -148,7 +148,7 @@ def test_a_catalog_that_loses_commits_is_detected(
 ) -> None:
     """After a success, the snapshot must be in the table."""
     plain = open_catalog("iceberg", sql_catalog_properties)
-    gateway = _Careless("iceberg", plain.config)
+    gateway = _UncheckedCatalog("iceberg", plain.config)
     check = CatalogCheck(gateway, SystemClock())
     with check.scratch() as scratch:
         found = check.single(scratch, 2)

@@ -41,7 +41,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert MODULE not in sys.modules
 
 
-class Answers:
+class CatalogServer:
     """An HTTP server with one answer per path; anything else hangs until it is closed."""
 
     def __init__(self) -> None:
@@ -84,9 +84,9 @@ class Answers:
 
 
 @pytest.fixture
-def answers() -> Iterator[Answers]:
+def answers() -> Iterator[CatalogServer]:
     """A catalog that says what the test wants."""
-    server = Answers()
+    server = CatalogServer()
     yield server
     server.close()
 
@@ -131,7 +131,7 @@ def test_a_metadata_file_cannot_import_code(
 @pytest.mark.parametrize("part", ["defaults", "overrides"])
 @pytest.mark.parametrize("named", [*NAMING, "auth"])
 def test_the_configuration_of_a_catalog_cannot_import_code(
-    answers: Answers, module: str, part: str, named: str
+    answers: CatalogServer, module: str, part: str, named: str
 ) -> None:
     """The answer to ``/v1/config`` is checked before it is used."""
     value: Any = {"type": "custom", "impl": module, "custom": {}} if named == "auth" else module
@@ -164,7 +164,7 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
     ],
 )
 def test_a_catalog_with_remote_signing_only_is_refused(
-    answers: Answers, own: dict[str, str], lent: dict[str, str], is_refused: bool
+    answers: CatalogServer, own: dict[str, str], lent: dict[str, str], is_refused: bool
 ) -> None:
     """When a table is loaded; the error says what to change."""
     answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}
@@ -189,7 +189,7 @@ def test_a_catalog_with_remote_signing_only_is_refused(
     gateway.close()
 
 
-def test_requests_to_a_silent_catalog_end(answers: Answers) -> None:
+def test_requests_to_a_silent_catalog_end(answers: CatalogServer) -> None:
     """The first request, and the request for a token before it."""
     soon = {"rest.client.socket-timeout-ms": "500"}
     for more in ({}, {"credential": "user:secret"}):

@@ -74,7 +74,7 @@ class ExpiringLogins(LoopbackProxy):
         _answer(request, 200, token)
 
 
-class _Later(SystemClock):
+class _ShiftedClock(SystemClock):
     """A clock that a test moves."""
 
     skipped_ms = 0
@@ -142,7 +142,7 @@ def test_vended_credentials_are_renewed(gateway: CatalogGateway, logins: Expirin
     """At the refresh of the task, and at a reload right after a refusal."""
     name = f"db.l-{uuid4().hex[:8]}"
     gateway.create(name.split("."), SCHEMA)
-    clock = _Later()
+    clock = _ShiftedClock()
     tables = TaskTables(connector("c", [name]), gateway, clock)
 
     def key() -> str:

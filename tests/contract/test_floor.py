@@ -86,7 +86,7 @@ def test_the_valid_through_time_survives_expiry(place: Place) -> None:
         assert ("kafka.connect.valid-through-ts" in summary.additional_properties) == is_claimed
 
 
-class Stale:
+class StaleCatalog:
     """A catalog gateway that returns old metadata for the first load of a table."""
 
     def __init__(self, catalog: CatalogGateway, old: Table) -> None:
@@ -111,7 +111,7 @@ def test_a_commit_prepared_before_a_rollback_is_refused_after_it(place: Place) -
     to_old = {"ref-name": "main", "type": "branch", "snapshot-id": head_id}
     place.change(SetSnapshotRefUpdate.model_validate(to_old))
     before = paths_of(place.now())
-    frozen = replace(place, catalog=cast("CatalogGateway", Stale(place.catalog, old)))
+    frozen = replace(place, catalog=cast("CatalogGateway", StaleCatalog(place.catalog, old)))
     outcome = frozen.committer().commit(place.round(2))
     assert isinstance(outcome, TableFailed)
     assert outcome.code == "table_rolled_back"

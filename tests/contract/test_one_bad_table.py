@@ -53,7 +53,7 @@ class RefusingCatalog(CatalogGateway):
 
 
 @dataclass
-class Three:
+class ThreeTables:
     """The tables, one committer, and what is announced."""
 
     catalog: RefusingCatalog
@@ -81,14 +81,14 @@ class Three:
 
 
 @pytest.fixture
-def three(sql_catalog_properties: dict[str, str]) -> Iterator[Three]:
+def three(sql_catalog_properties: dict[str, str]) -> Iterator[ThreeTables]:
     """SQLite and a local folder; each table has one snapshot of ours."""
     opened = open_catalog("iceberg", sql_catalog_properties)
     catalog = RefusingCatalog("iceberg", opened.config)
     opened.close()
     places = {name: Place(catalog, catalog.create(name, SCHEMA)) for name in NAMES}
     config = connector("c", [".".join(name) for name in NAMES])
-    made = Three(catalog, places, Committer(catalog, config, QuickClock()))
+    made = ThreeTables(catalog, places, Committer(catalog, config, QuickClock()))
     for outcome in made.run(made.commits(0), is_atomic=False).values():
         assert isinstance(outcome, TableCommitted)
     made.committer = Committer(catalog, config, QuickClock())  # knows no manifests
@@ -96,7 +96,7 @@ def three(sql_catalog_properties: dict[str, str]) -> Iterator[Three]:
     catalog.close()
 
 
-def set_property(three: Three, key: str, value: str) -> None:
+def set_property(three: ThreeTables, key: str, value: str) -> None:
     """Another program sets a property of the bad table."""
     path = Path(three.places[BAD].now().metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
@@ -104,30 +104,30 @@ def set_property(three: Three, key: str, value: str) -> None:
     path.write_text(json.dumps(metadata))
 
 
-def spoil_manifest_list(three: Three) -> None:
+def spoil_manifest_list(three: ThreeTables) -> None:
     """The snapshot's list of manifests is no Avro."""
     head = three.places[BAD].now().current_snapshot()
     assert head is not None
     Path(head.manifest_list.removeprefix("file://")).write_bytes(b"Obj\x01 spoiled")
 
 
-def spoil_metadata(three: Three) -> None:
+def spoil_metadata(three: ThreeTables) -> None:
     """The table's metadata is no JSON."""
     path = three.places[BAD].now().metadata_location
     Path(path.removeprefix("file://")).write_text('{"format-version": 2, "table-uuid"')
 
 
-def refuse(three: Three) -> None:
+def refuse(three: ThreeTables) -> None:
     """The catalog answers 403 for the table."""
     three.catalog.refused = BAD
 
 
-def no_such_store(three: Three) -> None:
+def no_such_store(three: ThreeTables) -> None:
     """The table's metadata folder is in a store that no client exists for."""
     set_property(three, "write.metadata.path", "nosuch://bucket/metadata")
 
 
-FAULTS: dict[str, tuple[Callable[[Three], None], str]] = {
+FAULTS: dict[str, tuple[Callable[[ThreeTables], None], str]] = {
     "manifest list": (spoil_manifest_list, "unexpected"),
     "metadata": (spoil_metadata, "metadata_unreadable"),
     "403": (refuse, "forbidden"),
@@ -141,7 +141,9 @@ NO_STORE = pytest.mark.filterwarnings("ignore:No preferred file implementation")
 @NO_STORE
 @pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_of_one_table_affects_no_other(three: Three, kind: str, *, is_atomic: bool) -> None:
+def test_a_fault_of_one_table_affects_no_other(
+    three: ThreeTables, kind: str, *, is_atomic: bool
+) -> None:
     """The bad table fails with a retriable code; the others commit in the same round."""
     spoil, code = FAULTS[kind]
     spoil(three)
@@ -155,7 +157,7 @@ def test_a_fault_of_one_table_affects_no_other(three: Three, kind: str, *, is_at
         assert len(paths_of(three.places["db", name].now())) == 2
 
 
-def test_an_invalid_boolean_property_is_false_as_in_java(three: Three) -> None:
+def test_an_invalid_boolean_property_is_false_as_in_java(three: ThreeTables) -> None:
     """``maybe`` is not true."""
     set_property(three, "write.object-storage.enabled", "maybe")
     outcomes = three.run(three.commits(5), is_atomic=False)
@@ -164,7 +166,7 @@ def test_an_invalid_boolean_property_is_false_as_in_java(three: Three) -> None:
 
 @NO_STORE
 @pytest.mark.parametrize("kind", ["file", "store"])
-def test_an_unexpected_error_leaves_no_files(three: Three, kind: str) -> None:
+def test_an_unexpected_error_leaves_no_files(three: ThreeTables, kind: str) -> None:
     """An error before the commit is sent deletes the metadata files written for it."""
     place = three.places[BAD]
     before = metadata_files(place.table)
@@ -179,7 +181,7 @@ def test_an_unexpected_error_leaves_no_files(three: Three, kind: str) -> None:
     assert metadata_files(place.table) == before
 
 
-def test_an_unexpected_answer_is_an_unknown_outcome(three: Three) -> None:
+def test_an_unexpected_answer_is_an_unknown_outcome(three: ThreeTables) -> None:
     """The commit was applied: its files stay, and the next round finds its snapshot."""
     three.catalog.breaks_after = BAD
     [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]

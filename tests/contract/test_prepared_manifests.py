@@ -20,7 +20,7 @@ from tests.support.tables import announced, equality_delete, metadata_files, ref
 ROUNDS = 12
 
 
-class NotingIO(GuardedFileIO):
+class RecordingIO(GuardedFileIO):
     """Notes each file that is written."""
 
     written: list[str]
@@ -41,7 +41,7 @@ class FailingCatalog(CatalogGateway):
     def load(self, identifier: Sequence[str]) -> Table:
         """The table, whose writes are noted."""
         table = super().load(identifier)
-        table.io = NotingIO(table.io.properties)
+        table.io = RecordingIO(table.io.properties)
         table.io.written = self.written
         return table
 

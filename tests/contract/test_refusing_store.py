@@ -16,7 +16,7 @@ from tests.support.unusable_tables import (
     NAMES,
     SCHEMA,
     TOLERANT,
-    Grants,
+    OneTableRefused,
     Task,
     named,
     rows_of,
@@ -34,7 +34,7 @@ def store(s3_server: S3Server) -> Iterator[FaultyStore]:
 @pytest.fixture
 def catalog(
     sql_catalog_properties: dict[str, str], s3_server: S3Server, store: FaultyStore, tmp_path: Path
-) -> Iterator[Grants]:
+) -> Iterator[OneTableRefused]:
     """Three tables in the store."""
     properties = {
         **sql_catalog_properties,
@@ -43,7 +43,7 @@ def catalog(
         "warehouse": f"{s3_server.warehouse}/{tmp_path.name}",
     }
     opened = open_catalog("iceberg", properties)
-    gateway = Grants("iceberg", opened.config)
+    gateway = OneTableRefused("iceberg", opened.config)
     opened.close()
     for name in NAMES:
         gateway.create(name.split("."), SCHEMA)
@@ -53,7 +53,7 @@ def catalog(
 
 @pytest.mark.parametrize("operation", ["begin", "part", "complete", "head"])
 def test_a_store_that_answers_403_for_one_table(
-    catalog: Grants, store: FaultyStore, operation: str
+    catalog: OneTableRefused, store: FaultyStore, operation: str
 ) -> None:
     """The table is named and retried; where configured, its records become dead letters."""
     store.fail(operation, "refused:403", path="/bad/data/")

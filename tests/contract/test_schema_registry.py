@@ -45,7 +45,7 @@ SIMPLE_2 = {
 }
 
 
-class NoWait(SystemClock):
+class RecordingClock(SystemClock):
     """A clock that notes what it is asked to wait."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ def server() -> Iterator[SchemaRegistryServer]:
         yield running
 
 
-def client(server: SchemaRegistryServer, **options: str) -> tuple[SchemaRegistry, NoWait]:
-    clock = NoWait()
+def client(server: SchemaRegistryServer, **options: str) -> tuple[SchemaRegistry, RecordingClock]:
+    clock = RecordingClock()
     given = {k.replace("_", "."): v for k, v in options.items()}
     return SchemaRegistry({"schema.registry.url": server.url, **given}, clock), clock
 
@@ -122,7 +122,7 @@ def test_a_closed_port_is_an_outage() -> None:
     """A refused connection is retried, then raises a RetriableError."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    clock = NoWait()
+    clock = RecordingClock()
     url = f"http://user:secret@127.0.0.1:{port}"
     registry = SchemaRegistry({"schema.registry.url": url, "max.retries": "1"}, clock)
     with pytest.raises(RetriableError) as raised:

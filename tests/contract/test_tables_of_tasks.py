@@ -19,7 +19,7 @@ from worker.task.task_tables import REFRESH_MS, TaskTables
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
 
-class Skipping(SystemClock):
+class ShiftedClock(SystemClock):
     """A clock that a test moves."""
 
     skipped_ms = 0
@@ -37,7 +37,7 @@ def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[CatalogGateway]:
     opened.close()
 
 
-def _tables(catalog: CatalogGateway, clock: Skipping, **settings: str) -> TaskTables:
+def _tables(catalog: CatalogGateway, clock: ShiftedClock, **settings: str) -> TaskTables:
     config = connector("c", ["db.a", "db.b"], **settings)
     return TaskTables(config, catalog, clock)
 
@@ -53,7 +53,7 @@ def test_a_dropped_table_stops_no_other_table(
     """A running task keeps the table in its plan; a task that starts without it fails."""
     for name in ("a", "b"):
         catalog.create(("db", name), SCHEMA)
-    clock = Skipping()
+    clock = ShiftedClock()
     tables = _tables(catalog, clock)
     before = [plan.reference for plan in tables.spec().tables]
     _drop(sql_catalog_properties, "db", "b")
@@ -72,7 +72,7 @@ def test_a_dropped_table_leaves_the_plan_with_auto_create(
     """With auto-create the table is unknown until a record needs it."""
     for name in ("a", "b"):
         catalog.create(("db", name), SCHEMA)
-    clock = Skipping()
+    clock = ShiftedClock()
     tables = _tables(catalog, clock, iceberg__tables__auto_create_enabled="true")
     tables.refresh()
     _drop(sql_catalog_properties, "db", "b")

@@ -49,7 +49,7 @@ _FLOATS = [0.0, -0.0, 1.0, 1.5, -2.25, 0.1, 1e10, 16777217.0, 1e300, float("nan"
 _TEXTS = ["", "a", "true", "12", "1.5", "2024-01-02", "2024-01-02T03:04:05Z", "é😀", "x" * 200]
 
 
-class Maker:
+class SchemaGenerator:
     """Makes one schema and data of it.
 
     Args:

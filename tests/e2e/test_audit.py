@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditedConnector:
     """A connector with two commits, and how to audit it."""
 
     running: RunningStack
@@ -47,7 +47,7 @@ class Audited:
 
 
 @pytest.fixture
-def audited(running: RunningStack, tmp_path: Path) -> Iterator[Audited]:
+def audited(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]:
     """Two commits of records in two partitions, one dead letter, one record dropped."""
     name = unique_name("audited")
     table = f"audits.{name.replace('-', '_')}"
@@ -69,11 +69,11 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[Audited]:
     running.produce(topic, {"id": 10, "name": "b"}, b"{not json", {"id": 11, "name": "b"})
     running.rows(table, 22, name)
     running.stop(name)  # so that tampering meets no commit
-    yield Audited(running, name, table, file)
+    yield AuditedConnector(running, name, table, file)
     running.delete(name)
 
 
-def test_an_audit_of_an_intact_history_passes(audited: Audited) -> None:
+def test_an_audit_of_an_intact_history_passes(audited: AuditedConnector) -> None:
     """By the node, and directly by broker and catalog: every record is accounted for."""
     status, found = audited.audit()
     assert (status, found["sound"], found["mismatches"]) == (0, True, [])
@@ -115,7 +115,7 @@ def roll_back(table: Table) -> None:
     [(list_a_file_twice, "file_twice"), (roll_back, "announcement_lost")],
 )
 def test_an_audit_names_the_first_mismatch(
-    audited: Audited, tamper: Callable[[Table], None], code: str
+    audited: AuditedConnector, tamper: Callable[[Table], None], code: str
 ) -> None:
     """The exit status is 1."""
     tamper(audited.table)
@@ -129,7 +129,7 @@ def test_an_audit_names_the_first_mismatch(
         assert (first["where"]["partition"], first["where"]["start_offset"]) == (0, 10)
 
 
-def test_deleted_rows_are_named(audited: Audited) -> None:
+def test_deleted_rows_are_named(audited: AuditedConnector) -> None:
     """Other writers may delete rows: they are named with the count; optionally a mismatch."""
     delete_rows(audited.table)
     status, found = audited.audit()

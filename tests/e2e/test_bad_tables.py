@@ -20,7 +20,7 @@ DAY_MS = 24 * 3_600_000
 
 
 @dataclass
-class Three:
+class ThreeTables:
     """A connector with three tables; each has a row for each record of its kind."""
 
     running: RunningStack
@@ -74,11 +74,11 @@ class Three:
 
 
 @pytest.fixture
-def three(running: RunningStack) -> Iterator[Three]:
+def three(running: RunningStack) -> Iterator[ThreeTables]:
     """A row in each table."""
     name = unique_name("one-bad-table")
     topic = running.topic("one-bad-table", message_timestamp_after_max_ms=str(400 * DAY_MS))
-    made = Three(running, name, topic)
+    made = ThreeTables(running, name, topic)
     tables = {kind: made.table(kind) for kind in KINDS}
     for table in tables.values():
         running.table(table)
@@ -102,7 +102,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_a_table_with_broken_metadata_waits_for_its_repair(three: Three) -> None:
+def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -> None:
     """Its files wait, also over a restart; after the repair it has every record once."""
     path = three.metadata
     whole = path.read_text()
@@ -121,7 +121,7 @@ def test_a_table_with_broken_metadata_waits_for_its_repair(three: Three) -> None
     three.arrived(*KINDS)
 
 
-def test_invalid_table_properties_have_no_effect(three: Three) -> None:
+def test_invalid_table_properties_have_no_effect(three: ThreeTables) -> None:
     """Running and restarted tasks write and commit its rows."""
     unreadable = {
         "write.object-storage.enabled": "maybe",
@@ -137,7 +137,7 @@ def test_invalid_table_properties_have_no_effect(three: Three) -> None:
     three.arrived(*KINDS)
 
 
-def test_a_table_with_broken_manifests_fails_alone(three: Three) -> None:
+def test_a_table_with_broken_manifests_fails_alone(three: ThreeTables) -> None:
     """The coordinator commits it when it can read them."""
     head = three.running.catalog.load_table(three.table("bad")).current_snapshot()
     assert head is not None
@@ -152,7 +152,7 @@ def test_a_table_with_broken_manifests_fails_alone(three: Three) -> None:
     three.arrived("bad")
 
 
-def test_a_wrong_valid_through_time_can_be_reset(three: Three) -> None:
+def test_a_wrong_valid_through_time_can_be_reset(three: ThreeTables) -> None:
     """The next claims are true, and no row is changed."""
     running = three.running
     config = running.api.get(f"/connectors/{three.name}/config").json()

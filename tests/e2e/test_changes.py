@@ -50,7 +50,7 @@ Row = tuple[Any, ...]
 Change = tuple[int, bytes, bytes | None]
 
 
-class Accounts:
+class ChangeOracle:
     """The oracle: changes in, and the rows they leave, by SQLite."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
         key__converter__schemas__enable="false",
     )
     running.create(name, config)
-    oracle = Accounts()
+    oracle = ChangeOracle()
     victims = {2: "worker", 5: "coordinator"}
     for wave in range(WAVES):
         numbers = range(wave * CHANGES // WAVES, (wave + 1) * CHANGES // WAVES)

@@ -82,9 +82,9 @@ def test_a_connector_that_continues_reports_lost_records(
     running.wait_until(
         lambda: running.counts(name)["source_offsets_lost"] == 15, lambda: "the metric"
     )
-    code, said = running.icefloe("audit", name, "-o", "json")
-    assert code == 0, said
-    assert json.loads(said)["sources"][0]["lost"] == 15
+    code, output = running.icefloe("audit", name, "-o", "json")
+    assert code == 0, output
+    assert json.loads(output)["sources"][0]["lost"] == 15
     assert running.api.post(f"/connectors/{name}/tasks/0/restart").is_success
     running.wait_until(
         lambda: not running.status(name)["tasks"][0].get("trace"), lambda: "the restart"

@@ -29,7 +29,7 @@ Rows = list[dict[str, str]]
 
 
 @dataclass
-class Shown:
+class DocumentedExample:
     """What the README shows of an example.
 
     Attributes:
@@ -43,13 +43,13 @@ class Shown:
     tables: dict[str, Rows] = field(default_factory=dict)
 
 
-def readme() -> dict[str, Shown]:
+def readme() -> dict[str, DocumentedExample]:
     """All examples by name."""
-    found: dict[str, Shown] = {}
+    found: dict[str, DocumentedExample] = {}
     for section in re.split(
         r"^## ", (EXAMPLES / "README.md").read_text("utf-8"), flags=re.MULTILINE
     )[1:]:
-        displayed = found[section.splitlines()[0]] = Shown()
+        displayed = found[section.splitlines()[0]] = DocumentedExample()
         for topic, lines in re.findall(r"^Topic `(.*?)`.*?:\n\n```json\n(.*?)```", section, _MULTI):
             displayed.topics[topic] = [json.loads(line) for line in lines.splitlines()]
         for kind, name, text in re.findall(
@@ -102,7 +102,7 @@ def catalog(running: RunningStack) -> Catalog:
 
 
 def started(
-    running: RunningStack, registry: SchemaRegistryServer, name: str, displayed: Shown
+    running: RunningStack, registry: SchemaRegistryServer, name: str, displayed: DocumentedExample
 ) -> None:
     """Make what an example needs, write its input and create it as it is."""
     for table, rows in displayed.static.items():

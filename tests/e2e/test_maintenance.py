@@ -30,7 +30,7 @@ SETTINGS = {
 }
 
 
-class Upserts:
+class UpsertConnector:
     """A connector with upserts, and the rows that its table must have."""
 
     def __init__(self, running: RunningStack) -> None:
@@ -81,7 +81,7 @@ class Upserts:
 
 def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack) -> None:
     """The node starts and ends the process, and every row stays; REST and CLI show it."""
-    upserts = Upserts(running)
+    upserts = UpsertConnector(running)
     for turn in range(4):
         upserts.produce(turn)
     upserts.maintained()

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 Json = dict[str, Any]
 
 
-class Previewed:
+class PreviewedConnector:
     """A connector's file and the records of its topic.
 
     Args:
@@ -101,7 +101,7 @@ def test_a_preview_shows_a_missing_table_as_it_would_be_created(
         b"{broken",
         b'"a text is no record"',
     ]
-    previewed = Previewed(
+    previewed = PreviewedConnector(
         running,
         tmp_path,
         records,
@@ -141,7 +141,7 @@ def test_a_preview_shows_a_missing_table_as_it_would_be_created(
 
 def test_a_preview_does_not_change_an_existing_table(running: RunningStack, tmp_path: Path) -> None:
     """Added columns are marked; values that do not fit the column are dead letters."""
-    previewed = Previewed(
+    previewed = PreviewedConnector(
         running,
         tmp_path,
         [{"id": 1, "name": "x"}, {"id": 2, "name": "y", "more": 7}, {"id": "no number"}],
@@ -179,7 +179,7 @@ def test_a_preview_names_the_operation_of_row_level_changes(
         ("2", {"id": 2, "name": "b", "op": "D"}),
         ("3", {"id": 3, "name": "d", "op": "I"}),
     ]
-    previewed = Previewed(
+    previewed = PreviewedConnector(
         running,
         tmp_path,
         records,
@@ -222,7 +222,7 @@ def test_a_preview_reads_the_requested_number_of_records(
     running: RunningStack, tmp_path: Path
 ) -> None:
     """``--records`` limits the sample; ``--from latest`` reads the newest; text names each."""
-    previewed = Previewed(
+    previewed = PreviewedConnector(
         running,
         tmp_path,
         [{"id": n} for n in range(10)],
@@ -244,7 +244,7 @@ def test_a_preview_reads_the_requested_number_of_records(
 
 def test_a_preview_that_takes_too_long_is_ended(running: RunningStack, tmp_path: Path) -> None:
     """Its process is killed at the limit, and the error says what to do."""
-    previewed = Previewed(
+    previewed = PreviewedConnector(
         running, tmp_path, [{"id": 1}], {"iceberg.tables.auto-create-enabled": "true"}
     )
     node = {"bootstrap.servers": running.stack.bootstrap_servers}

@@ -28,7 +28,7 @@ IDS = range(3_000)
 LATE_IDS = range(10_000, 10_100)
 
 
-class Job:
+class StandaloneJob:
     """A folder with a standalone node's properties, connectors, state and catalog."""
 
     def __init__(self, folder: Path, broker: Broker) -> None:
@@ -136,9 +136,9 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[Job]:
+def job(tmp_path: Path, broker: Broker) -> Iterator[StandaloneJob]:
     """A job whose processes end with the test."""
-    made = Job(tmp_path, broker)
+    made = StandaloneJob(tmp_path, broker)
     yield made
     made.kill()
 
@@ -150,7 +150,7 @@ def produce(producer: Producer, topic: str, ids: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_a_killed_bounded_load_ends_at_the_same_offsets(job: Job, topics: Topics) -> None:
+def test_a_killed_bounded_load_ends_at_the_same_offsets(job: StandaloneJob, topics: Topics) -> None:
     """Two topics, SIGKILL in the middle; then status 0, and 0 again without another run.
 
     An open transaction in one topic keeps the first run in the middle. Its records are below the
@@ -188,10 +188,10 @@ def test_a_killed_bounded_load_ends_at_the_same_offsets(job: Job, topics: Topics
     assert after - before <= {f"control-{job.group}", "__consumer_offsets", "__transaction_state"}
 
 
-def test_a_failed_connector_ends_the_job_with_status_1(job: Job) -> None:
+def test_a_failed_connector_ends_the_job_with_status_1(job: StandaloneJob) -> None:
     """Its topic does not exist: the message has connector, topic and remedy."""
     config = job.connector("no-such-topic", "three")
     assert job.start(job.as_json(config)).wait(TIMEOUT_S) == 1, job.log()
-    said = (job.folder / "run.log").read_text()
-    assert f"error: connector {config['name']} FAILED: " in said
-    assert "topic no-such-topic does not exist, so icefloe.end has no end offsets" in said
+    output = (job.folder / "run.log").read_text()
+    assert f"error: connector {config['name']} FAILED: " in output
+    assert "topic no-such-topic does not exist, so icefloe.end has no end offsets" in output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.browsing import Visit, running_browser
+from tests.support.browsing import BrowserVisit, running_browser
 from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
 
@@ -21,7 +21,7 @@ def test_the_page_shows_the_progress_of_a_connector(running: RunningStack) -> No
         running.produce(topic, *({"id": n, "name": "a"} for n in range(5)))
         running.create(name, running.connector(topics=topic, iceberg__tables=table))
         running.rows(table, 5, name)
-        seen = Visit(browser)
+        seen = BrowserVisit(browser)
         seen.page.goto(f"{running.stack.rest_url}/ui#/connectors/{name}")
         detail = seen.page.locator("#detail")
         row = detail.get_by_role("row").filter(has_text=table)

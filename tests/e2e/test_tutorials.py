@@ -28,7 +28,7 @@ _BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Step:
+class CommandBlock:
     """One block of commands.
 
     Attributes:
@@ -40,14 +40,14 @@ class Step:
     output: str | None
 
 
-def steps(page: Path) -> list[Step]:
+def steps(page: Path) -> list[CommandBlock]:
     """Return the blocks of commands of a page, in order, each with the output shown after it."""
-    found: list[Step] = []
+    found: list[CommandBlock] = []
     for kind, text in _BLOCK.findall(page.read_text("utf-8")):
         if kind == "bash":
-            found.append(Step(text, None))
+            found.append(CommandBlock(text, None))
         else:
-            found[-1] = Step(found[-1].commands, text)
+            found[-1] = CommandBlock(found[-1].commands, text)
     return found
 
 

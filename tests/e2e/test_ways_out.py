@@ -26,7 +26,7 @@ from tests.support.stack import unique_name
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-class Case:
+class CommittedConnector:
     """A connector of its own with its source, control topic and table; and ten rows committed.
 
     Args:
@@ -99,9 +99,9 @@ def admin(running: RunningStack) -> Iterator[KafkaAdmin]:
 
 
 @pytest.fixture
-def other(running: RunningStack, admin: KafkaAdmin) -> Iterator[Case]:
+def other(running: RunningStack, admin: KafkaAdmin) -> Iterator[CommittedConnector]:
     """Yield a healthy connector and check that it runs through the whole test."""
-    case = Case(running, admin, "unharmed")
+    case = CommittedConnector(running, admin, "unharmed")
     yield case
     running.produce(case.topic, *numbered(10, 5))
     assert case.ids(15) == [*range(15)]
@@ -111,7 +111,7 @@ def other(running: RunningStack, admin: KafkaAdmin) -> Iterator[Case]:
 
 def test_a_rebase_restores_a_lost_floor(running: RunningStack, admin: KafkaAdmin) -> None:
     """Without any stored floor the connector stops; it continues after a rebase."""
-    case = Case(running, admin, "floorless")
+    case = CommittedConnector(running, admin, "floorless")
     case.stop()
     forget_commits(running.catalog.load_table(case.table), case)
     running.produce(case.topic, *numbered(10, 5))
@@ -132,7 +132,7 @@ def test_announced_ranges_with_a_gap_are_accepted_after_a_rebase(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
     """Until then the connector stops at each start."""
-    case = Case(running, admin, "gapped")
+    case = CommittedConnector(running, admin, "gapped")
     case.stop()
     announce_ranges(case, (10, 20), (50, 60))
     for _ in range(2):
@@ -148,10 +148,10 @@ def test_announced_ranges_with_a_gap_are_accepted_after_a_rebase(
 
 
 def test_a_recreated_source_topic_is_read_after_an_offset_reset(
-    running: RunningStack, admin: KafkaAdmin, other: Case
+    running: RunningStack, admin: KafkaAdmin, other: CommittedConnector
 ) -> None:
     """Nothing of the new topic is read before."""
-    case = Case(running, admin, "renewed")
+    case = CommittedConnector(running, admin, "renewed")
     assert other.name != case.name
     admin.delete_topic(case.topic)
     running.wait_until(lambda: case.topic not in admin.topics(), lambda: "the topic's end")
@@ -171,10 +171,10 @@ def test_a_recreated_source_topic_is_read_after_an_offset_reset(
 
 @pytest.mark.faults
 def test_a_wrong_broker_address_affects_only_its_connector(
-    running: RunningStack, admin: KafkaAdmin, other: Case
+    running: RunningStack, admin: KafkaAdmin, other: CommittedConnector
 ) -> None:
     """The trace says that no broker answers; with the right address it continues."""
-    case = Case(running, admin, "misled")
+    case = CommittedConnector(running, admin, "misled")
     assert other.name != case.name
     key = "consumer.override.bootstrap.servers"
     where = f"/connectors/{case.name}/config"
@@ -187,7 +187,7 @@ def test_a_wrong_broker_address_affects_only_its_connector(
     running.delete(case.name)
 
 
-def forget_commits(table: Table, case: Case) -> None:
+def forget_commits(table: Table, case: CommittedConnector) -> None:
     """Leave nothing that says what was committed: no property, no tag, no snapshot of ours."""
     ours = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
     row = EVENT.as_arrow().empty_table().from_pylist([{"id": -1, "name": "foreign"}])
@@ -200,7 +200,7 @@ def forget_commits(table: Table, case: Case) -> None:
     table.maintenance.expire_snapshots().by_ids(ours).commit()
 
 
-def announce_ranges(case: Case, *ranges: tuple[int, int]) -> None:
+def announce_ranges(case: CommittedConnector, *ranges: tuple[int, int]) -> None:
     """Say that these source offsets were read, as a task does, with no file in any."""
     group = f"connect-{case.name}"
     stack = case.running.stack

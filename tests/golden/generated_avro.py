@@ -34,7 +34,7 @@ _CONNECT_NAMED = {
 
 def avro(rng: Random) -> Case:
     """One case of ``converters/AvroData``."""
-    maker = _Maker(rng)
+    maker = _SchemaGenerator(rng)
     schema, write, _ = maker.record(3) if rng.random() < 0.75 else maker.type(3)
     config = {}
     if rng.random() < 0.35:
@@ -48,7 +48,7 @@ def avro(rng: Random) -> Case:
     return {"converter": "AvroData", "role": "value", "config": config, "input": source}
 
 
-class _Maker:
+class _SchemaGenerator:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._names: dict[str, Made] = {}

@@ -14,7 +14,9 @@ CASES = suite.cases()
 @pytest.mark.parametrize(
     "compare", [compare for _, compare in CASES], ids=[name for name, _ in CASES]
 )
-def test_every_recorded_event_is_read_and_written_as_in_java(compare: Callable[[], suite.Result]) -> None:
+def test_every_recorded_event_is_read_and_written_as_in_java(
+    compare: Callable[[], suite.Result],
+) -> None:
     """Or it differs by a written rule."""
     result = compare()
     assert result.verdict != "failing", result.detail

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from playwright.sync_api import Browser
 
-    from tests.support.browsing import Visit
+    from tests.support.browsing import BrowserVisit
     from tests.support.sql_harness import SqlHarness
     from worker.spark.session import Session
     from worker.task.source_reader import SourceReader
@@ -65,14 +65,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+def visit(browser: Browser) -> Iterator[Callable[..., BrowserVisit]]:
     """Visitors of a test: ``visit(url, color_scheme="dark")``."""
-    from tests.support.browsing import Visit
+    from tests.support.browsing import BrowserVisit
 
-    visits: list[Visit] = []
+    visits: list[BrowserVisit] = []
 
-    def made(url: str, **more: Any) -> Visit:
-        visits.append(Visit(browser, **more))
+    def made(url: str, **more: Any) -> BrowserVisit:
+        visits.append(BrowserVisit(browser, **more))
         visits[-1].page.goto(url)
         return visits[-1]
 

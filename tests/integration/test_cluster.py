@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka]
 NAMES = ("a", "b", "c")
 
 
-class Nodes:
+class ClusterNodes:
     """Nodes of one cluster, by name."""
 
     def __init__(self, folder: Any, broker: Broker) -> None:
@@ -92,15 +92,15 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(broker: Broker, tmp_path: Any) -> Iterator[Nodes]:
+def nodes(broker: Broker, tmp_path: Any) -> Iterator[ClusterNodes]:
     """Three nodes that are not started yet."""
-    made = Nodes(tmp_path, broker)
+    made = ClusterNodes(tmp_path, broker)
     yield made
     for node in made.by_name.values():
         node.close()
 
 
-def start(nodes: Nodes, *names: str) -> None:
+def start(nodes: ClusterNodes, *names: str) -> None:
     """Start them at once, and wait until all see all of them ready."""
     for name in names:
         nodes[name].launch()
@@ -112,7 +112,7 @@ def start(nodes: Nodes, *names: str) -> None:
     nodes[names[0]].wait_until(lambda: _leads_alone(nodes, up))
 
 
-def _leads_alone(nodes: Nodes, up: list[str]) -> bool:
+def _leads_alone(nodes: ClusterNodes, up: list[str]) -> bool:
     """Whether just one says that it leads, and all agree."""
     alive = [name for name in up if nodes[name].process.poll() is None]
     leading = {
@@ -123,7 +123,9 @@ def _leads_alone(nodes: Nodes, up: list[str]) -> bool:
     return len(leading) == 1 and all(nodes.view(n)["leader"] in leading for n in alive)
 
 
-def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int, **more: str) -> None:
+def put(
+    nodes: ClusterNodes, through: str, connector: str, topic: str, tasks: int, **more: str
+) -> None:
     """Create or change a connector through a node; again while a leader is being chosen."""
 
     def is_done() -> bool:
@@ -134,7 +136,7 @@ def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int, **mo
     nodes[through].wait_until(is_done)
 
 
-def test_any_node_answers_any_request(nodes: Nodes, topics: Topics) -> None:
+def test_any_node_answers_any_request(nodes: ClusterNodes, topics: Topics) -> None:
     """Work is spread; a change of one connector moves no other connector."""
     start(nodes, *NAMES)
     leader = nodes.view("a")["leader"]
@@ -177,7 +179,7 @@ def test_any_node_answers_any_request(nodes: Nodes, topics: Topics) -> None:
         nodes[name].wait_until(lambda n=name: not nodes.view(n)["placements"].get("first"))
 
 
-def _metrics(nodes: Nodes, name: str) -> dict[str, Any]:
+def _metrics(nodes: ClusterNodes, name: str) -> dict[str, Any]:
     """What a node shows of the connector ``one``, and of whom it has no figures."""
     body = nodes[name].call("GET", "/icefloe/v1/overview").json()
     known = nodes.worker_ids()
@@ -189,13 +191,13 @@ def _metrics(nodes: Nodes, name: str) -> dict[str, Any]:
     return {"missing": missing, **{field: found[field] for field in fields}}
 
 
-def _view(nodes: Nodes, name: str, what: str) -> dict[str, Any]:
+def _view(nodes: ClusterNodes, name: str, what: str) -> dict[str, Any]:
     """A view of the connector ``one``."""
     found: dict[str, Any] = nodes[name].call("GET", f"/icefloe/v1/connectors/one/{what}").json()
     return found
 
 
-def test_each_node_shows_metrics_of_all_nodes(nodes: Nodes, topics: Topics) -> None:
+def test_each_node_shows_metrics_of_all_nodes(nodes: ClusterNodes, topics: Topics) -> None:
     """Sums over the nodes with tasks; if one does not answer, it is named and the sum is null."""
     for number, name in enumerate(NAMES):
         # a child also reports units that ran on it before: only gauges of present units count
@@ -239,7 +241,9 @@ def test_each_node_shows_metrics_of_all_nodes(nodes: Nodes, topics: Topics) -> N
     nodes[asked].wait_until(lambda: not _metrics(nodes, asked)["missing"])
 
 
-def test_a_killed_leader_is_replaced_and_its_units_move(nodes: Nodes, topics: Topics) -> None:
+def test_a_killed_leader_is_replaced_and_its_units_move(
+    nodes: ClusterNodes, topics: Topics
+) -> None:
     """The other nodes elect a leader and run its units, with the same layout."""
     start(nodes, *NAMES)
     leader = nodes.view("a")["leader"]
@@ -265,7 +269,7 @@ def test_a_killed_leader_is_replaced_and_its_units_move(nodes: Nodes, topics: To
 
 
 def test_a_node_that_stops_ends_its_units_before_others_start_them(
-    nodes: Nodes, topics: Topics
+    nodes: ClusterNodes, topics: Topics
 ) -> None:
     """Later it joins again."""
     start(nodes, "a", "b")
@@ -290,7 +294,7 @@ def test_a_node_that_stops_ends_its_units_before_others_start_them(
     nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
 
 
-def test_a_leader_that_was_frozen_is_fenced(nodes: Nodes, topics: Topics) -> None:
+def test_a_leader_that_was_frozen_is_fenced(nodes: ClusterNodes, topics: Topics) -> None:
     """It writes nothing, forwards requests, and runs the units that are placed on it."""
     start(nodes, "a", "b")
     frozen = nodes.view("a")["leader"]
@@ -317,7 +321,7 @@ def test_a_leader_that_was_frozen_is_fenced(nodes: Nodes, topics: Topics) -> Non
 
 
 def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
-    nodes: Nodes, topics: Topics
+    nodes: ClusterNodes, topics: Topics
 ) -> None:
     """The leader reads the topics without waiting for its next poll."""
     for node in nodes.by_name.values():
@@ -340,7 +344,7 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     assert other.layouts("one")[0].partitions == {(kept, 0)}
 
 
-def test_a_node_that_joins_gets_tasks_at_once(nodes: Nodes, topics: Topics) -> None:
+def test_a_node_that_joins_gets_tasks_at_once(nodes: ClusterNodes, topics: Topics) -> None:
     """The layout changes without waiting for the leader's next poll."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
@@ -353,7 +357,7 @@ def test_a_node_that_joins_gets_tasks_at_once(nodes: Nodes, topics: Topics) -> N
 
 
 def test_a_node_does_not_join_a_group_of_other_clients(
-    nodes: Nodes, topics: Topics, kafka_properties: Any
+    nodes: ClusterNodes, topics: Topics, kafka_properties: Any
 ) -> None:
     """Java's Kafka Connect workers or consumers in the group are named in health and log."""
     other = Consumer(

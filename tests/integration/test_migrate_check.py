@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kafka
 CONTROL_TOPIC = "iceberg.control.topic"
 
 
-class State:
+class SinkState:
     """One connector's state, as another sink may have left it.
 
     Args:
@@ -112,9 +112,9 @@ class State:
 @pytest.fixture
 def state(
     kafka_properties: dict[str, str], topics: Topics, sql_catalog_properties: dict[str, str]
-) -> State:
+) -> SinkState:
     """A connector that never ran, with its topics."""
-    return State(kafka_properties, topics, sql_catalog_properties)
+    return SinkState(kafka_properties, topics, sql_catalog_properties)
 
 
 def found(report: MigrationReport) -> dict[str, bool]:
@@ -122,7 +122,7 @@ def found(report: MigrationReport) -> dict[str, bool]:
     return {finding.code: finding.is_unsafe for finding in report.findings}
 
 
-def test_a_first_start_is_safe(state: State) -> None:
+def test_a_first_start_is_safe(state: SinkState) -> None:
     """No offsets and no tables: reading starts at the beginning."""
     state.write(state.source, b"x")
     report = state.inspect()
@@ -132,7 +132,7 @@ def test_a_first_start_is_safe(state: State) -> None:
     assert sorted(at for at, _ in ends.values()) == [0, 1]
 
 
-def test_only_announcements_above_the_floor_are_waiting(state: State) -> None:
+def test_only_announcements_above_the_floor_are_waiting(state: SinkState) -> None:
     """Not those below the group's offset or the floor, and not those of other groups."""
     group = f"connect-{state.name}"
     state.announce(group)
@@ -149,7 +149,7 @@ def test_only_announcements_above_the_floor_are_waiting(state: State) -> None:
     assert table.writer == "kafka-connect"
 
 
-def test_announced_files_of_a_missing_table_are_not_safe(state: State) -> None:
+def test_announced_files_of_a_missing_table_are_not_safe(state: SinkState) -> None:
     """They would be in no table."""
     state.announce(f"connect-{state.name}")
     state.commit(f"connect-{state.name}", source=0, control=0)
@@ -168,7 +168,7 @@ def test_announced_files_of_a_missing_table_are_not_safe(state: State) -> None:
     ],
 )
 def test_offsets_and_floors_outside_the_topics_are_not_safe(
-    state: State, spoil: Callable[[State, str], None], codes: set[str]
+    state: SinkState, spoil: Callable[[SinkState, str], None], codes: set[str]
 ) -> None:
     """Offsets and floors outside of what the topics hold."""
     group = f"connect-{state.name}"
@@ -180,7 +180,7 @@ def test_offsets_and_floors_outside_the_topics_are_not_safe(
     assert {code for code, is_unsafe in found(state.inspect()).items() if is_unsafe} == codes
 
 
-def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: State) -> None:
+def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: SinkState) -> None:
     """Its offsets have expired: a start would write all records again."""
     group = f"connect-{state.name}"
     state.create_table(**{state.floor(group): '{"0":0}'})
@@ -189,7 +189,7 @@ def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: Stat
     assert found(state.inspect()) == {"no_control_offsets": False}
 
 
-def test_old_announcements_are_not_safe(state: State) -> None:
+def test_old_announcements_are_not_safe(state: SinkState) -> None:
     """The older sink's format is recognised; its other events and other groups do not matter."""
     group = f"cg-control-{state.name}"
     tabular = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
@@ -204,7 +204,7 @@ def test_old_announcements_are_not_safe(state: State) -> None:
     assert f"{state.control}-1 offset 0" in report.findings[0].text
 
 
-def test_a_table_of_format_version_1_is_not_safe(state: State) -> None:
+def test_a_table_of_format_version_1_is_not_safe(state: SinkState) -> None:
     """It cannot be written."""
     state.create_table(format_version="1")
     assert found(state.inspect()) == {"no_offsets": False, "format_version_unsupported": True}

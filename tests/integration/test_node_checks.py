@@ -39,7 +39,7 @@ def memory(tmp_path: Path) -> Iterator[MemoryCatalogServer]:
     server.close()
 
 
-class Checked:
+class CheckCommands:
     """A connector's file, and commands about it."""
 
     def __init__(
@@ -64,13 +64,13 @@ class Checked:
 @pytest.fixture
 def checked(
     node: RunningNode, tmp_path: Path, topics: Topics, memory: MemoryCatalogServer
-) -> Checked:
+) -> CheckCommands:
     """A connector that the node does not have."""
-    return Checked(node, tmp_path, topics.create("checked"), memory.properties)
+    return CheckCommands(node, tmp_path, topics.create("checked"), memory.properties)
 
 
 def test_a_migration_is_checked_by_the_node(
-    checked: Checked, kafka_properties: dict[str, str]
+    checked: CheckCommands, kafka_properties: dict[str, str]
 ) -> None:
     """Safe at a first start; not safe with offsets behind the end; a wrong file is wrong usage."""
     safe = checked.run("migrate", "--check")
@@ -88,7 +88,9 @@ def test_a_migration_is_checked_by_the_node(
     assert (wrong.status, "tasks.max" in wrong.stderr) == (2, True)
 
 
-def test_a_catalog_is_checked_by_the_node(checked: Checked, memory: MemoryCatalogServer) -> None:
+def test_a_catalog_is_checked_by_the_node(
+    checked: CheckCommands, memory: MemoryCatalogServer
+) -> None:
     """The same result as without a node, and no scratch table is left."""
     done = checked.run("catalog", "check", "--races", "3")
     assert done.status == 0, done.output
@@ -100,7 +102,7 @@ def test_a_catalog_is_checked_by_the_node(checked: Checked, memory: MemoryCatalo
 
 
 def test_scratch_tables_need_the_operators_grant(
-    checked: Checked, memory: MemoryCatalogServer
+    checked: CheckCommands, memory: MemoryCatalogServer
 ) -> None:
     """A connector with granted tables creates no other table, also for a check."""
     refused = checked.run("catalog", "check", "--races", "1", name="narrow")
@@ -108,7 +110,7 @@ def test_scratch_tables_need_the_operators_grant(
     assert not memory.catalog.namespaces
 
 
-def test_a_catalog_that_does_not_answer_has_status_3(checked: Checked) -> None:
+def test_a_catalog_that_does_not_answer_has_status_3(checked: CheckCommands) -> None:
     """The command has no result about the catalog."""
     checked.config["iceberg.catalog.uri"] = "http://127.0.0.1:9"
     for command in (("migrate", "--check"), ("catalog", "check")):

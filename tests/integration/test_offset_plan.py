@@ -31,7 +31,7 @@ def node(
     made.close()
 
 
-class Offsets:
+class OffsetCommands:
     """``icefloe offsets set`` of one connector, and its offsets."""
 
     def __init__(self, node: RunningNode, name: str) -> None:
@@ -70,7 +70,7 @@ def test_offsets_move_to_what_the_plan_shows(
     assert producer.flush(60) == 0
     node.put(name, topic)
     node.running(name, 1)
-    offsets = Offsets(node, name)
+    offsets = OffsetCommands(node, name)
 
     assert offsets.plan("--to-latest") == [(0, None, 3, 0, 3, None), (1, None, 0, 0, 0, None)]
     status, text = offsets("--to-latest", "--yes")
@@ -103,14 +103,14 @@ def test_offsets_move_to_what_the_plan_shows(
     assert offsets.plan("--by-duration", "PT1H", *only) == [(0, 1, 3, 0, 2, None)]
     assert offsets.now() == {0: 1, 1: 0}
 
-    for arguments, said in (
+    for arguments, message in (
         (("--to-earliest", "--topic", "other"), "reads no such partition of topic other"),
         (("--to-timestamp", "yesterday"), "'yesterday' is not a timestamp"),
         (("--by-duration", "1h"), "'1h' is not a duration"),
         (("--to-earliest", "--partition", "0"), "a partition needs its topic"),
     ):
         status, text = offsets(*arguments)
-        assert (status, said in text) == (1, True), text
+        assert (status, message in text) == (1, True), text
     assert offsets()[0] == offsets("--to-earliest", "--to-latest")[0] == 2
     node.call("DELETE", f"/connectors/{name}/offsets")
     status, text = offsets("--shift-by", "1")

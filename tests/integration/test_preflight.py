@@ -44,7 +44,7 @@ PATIENT = {"icefloe.validate.remote.ms": "50000"}  # what is there may answer la
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
 
-class Checked:
+class ValidatedConnector:
     """The API of one node, and a connector nothing is wrong with."""
 
     def __init__(self, server: RestServer, herder: FakeHerder, good: Mapping[str, str]) -> None:
@@ -123,7 +123,7 @@ def sqlite(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def checked(
     kafka_properties: dict[str, str], topics: Topics, place: Path, tmp_path: Path
-) -> Iterator[Checked]:
+) -> Iterator[ValidatedConnector]:
     """The API on the broker, and a connector of a topic that exists."""
     servers = kafka_properties["bootstrap.servers"]
     herder = FakeHerder(LogLevels(SystemClock()))
@@ -137,11 +137,11 @@ def checked(
         **{CATALOG + key: value for key, value in sqlite(place).items()},
     }
     with api(node_properties(servers, tmp_path, **PATIENT), environ, herder) as server:
-        yield Checked(server, herder, good)
+        yield ValidatedConnector(server, herder, good)
 
 
 def test_validation_of_a_valid_connector_creates_nothing(
-    checked: Checked, kafka_properties: dict[str, str]
+    checked: ValidatedConnector, kafka_properties: dict[str, str]
 ) -> None:
     """No errors, no topic and no group."""
     letters = unique_name("letters")
@@ -158,7 +158,7 @@ def test_validation_of_a_valid_connector_creates_nothing(
 
 
 def test_topic_errors_are_reported(
-    checked: Checked, topics: Topics, kafka_properties: dict[str, str]
+    checked: ValidatedConnector, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Missing sources, topics that cannot be created, and a control topic that deletes events."""
     servers = kafka_properties["bootstrap.servers"]
@@ -181,7 +181,7 @@ def test_topic_errors_are_reported(
     assert "cleanup.policy is compact" in messages
 
 
-def test_table_errors_are_reported(checked: Checked) -> None:
+def test_table_errors_are_reported(checked: ValidatedConnector) -> None:
     """Missing tables, unsupported formats, unsuitable columns and missing keys."""
     messages = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
     assert messages.startswith("Asked the sql catalog at sqlite:///")
@@ -213,7 +213,7 @@ def test_table_errors_are_reported(checked: Checked) -> None:
     assert "format version 1" in messages
 
 
-def test_validation_creates_no_database(checked: Checked, tmp_path: Path) -> None:
+def test_validation_creates_no_database(checked: ValidatedConnector, tmp_path: Path) -> None:
     """Neither a database nor a catalog's tables in one."""
     file = tmp_path / "new.db"
     change = {f"{CATALOG}uri": f"sqlite:///{file}"}
@@ -228,7 +228,7 @@ def test_validation_creates_no_database(checked: Checked, tmp_path: Path) -> Non
 
 
 @pytest.mark.java
-def test_a_rest_catalog_is_checked(checked: Checked, rest_catalog: RestCatalog) -> None:
+def test_a_rest_catalog_is_checked(checked: ValidatedConnector, rest_catalog: RestCatalog) -> None:
     """Tables, and its transaction over several tables."""
     catalog = open_catalog("iceberg", rest_catalog.properties)
     table = f"{unique_name('rest').replace('-', '_')}.t"
@@ -243,7 +243,7 @@ def test_a_rest_catalog_is_checked(checked: Checked, rest_catalog: RestCatalog) 
 
 
 @pytest.mark.java
-def test_an_object_store_is_checked(checked: Checked, tmp_path: Path) -> None:
+def test_an_object_store_is_checked(checked: ValidatedConnector, tmp_path: Path) -> None:
     """A probe is written and deleted; refused keys and a missing bucket are errors."""
     with started(S3Proxy(tmp_path)) as store:
         given = {
@@ -260,11 +260,11 @@ def test_an_object_store_is_checked(checked: Checked, tmp_path: Path) -> None:
             assert checked.errors({**own, **tables}) == {}
         assert not list(tmp_path.rglob("icefloe-probe*"))
         wrong = {**own, f"{CATALOG}s3.secret-access-key": CANARY}
-        said = checked.error({**wrong, **new}, f"{CATALOG}s3.endpoint")
-        assert said.startswith("Wrote a probe object to the store of the tables (each request")
-        assert "the store refuses the credentials" in said
-        said = checked.error(wrong, f"{CATALOG}uri")  # the catalog's own file cannot be read
-        assert "the object store of the catalog's files: the store refuses the credentials" in said
+        text = checked.error({**wrong, **new}, f"{CATALOG}s3.endpoint")
+        assert text.startswith("Wrote a probe object to the store of the tables (each request")
+        assert "the store refuses the credentials" in text
+        text = checked.error(wrong, f"{CATALOG}uri")  # the catalog's own file cannot be read
+        assert "the object store of the catalog's files: the store refuses the credentials" in text
         nowhere = {**own, **new, f"{CATALOG}warehouse": "s3://nothing/w"}
         assert "bucket" in checked.error(nowhere, f"{CATALOG}s3.endpoint")
 
@@ -273,7 +273,7 @@ AVRO = "io.confluent.connect.avro.AvroConverter"
 REGISTRY = "value.converter.schema.registry.url"
 
 
-def test_a_schema_registry_is_checked(checked: Checked) -> None:
+def test_a_schema_registry_is_checked(checked: ValidatedConnector) -> None:
     """With the connector's login; a refused login is an error of the registry's key."""
     with SchemaRegistryServer() as registry:
         avro = {"value.converter": AVRO, REGISTRY: registry.url}
@@ -294,15 +294,17 @@ def test_a_schema_registry_is_checked(checked: Checked) -> None:
 
 
 @pytest.fixture
-def hasty(kafka_properties: dict[str, str], tmp_path: Path, checked: Checked) -> Iterator[Checked]:
+def hasty(
+    kafka_properties: dict[str, str], tmp_path: Path, checked: ValidatedConnector
+) -> Iterator[ValidatedConnector]:
     """The same by an API that waits no longer than it does by default."""
     properties = node_properties(kafka_properties["bootstrap.servers"], tmp_path)
     with api(properties, {"CATALOG_PASSWORD": CANARY}, checked.herder) as server:
-        yield Checked(server, checked.herder, checked.good)
+        yield ValidatedConnector(server, checked.herder, checked.good)
 
 
 def test_a_service_that_does_not_answer_is_named(
-    hasty: Checked, caplog: pytest.LogCaptureFixture
+    hasty: ValidatedConnector, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error has the service, the request and the time, without any secret."""
     caplog.set_level(logging.DEBUG)
@@ -340,7 +342,7 @@ def test_a_service_that_does_not_answer_is_named(
     assert CANARY not in caplog.text
 
 
-def test_creating_runs_no_remote_checks(checked: Checked) -> None:
+def test_creating_runs_no_remote_checks(checked: ValidatedConnector) -> None:
     """An outage does not prevent a create; a query parameter skips remote checks."""
     away = {f"{CATALOG}uri": f"sqlite:////nowhere/{unique_name('db')}"}
     assert checked.errors(away)
@@ -354,23 +356,23 @@ def test_creating_runs_no_remote_checks(checked: Checked) -> None:
 
 
 def test_a_node_property_disables_remote_checks(
-    kafka_properties: dict[str, str], tmp_path: Path, checked: Checked
+    kafka_properties: dict[str, str], tmp_path: Path, checked: ValidatedConnector
 ) -> None:
     """`icefloe.validate.remote.ms=0`, also with the query parameter."""
     more = {"icefloe.validate.remote.ms": "0"}
     properties = node_properties(kafka_properties["bootstrap.servers"], tmp_path, **more)
     with api(properties, {}, checked.herder) as server:
-        quick = Checked(server, checked.herder, checked.good)
+        quick = ValidatedConnector(server, checked.herder, checked.good)
         assert quick.errors({"topics": "nowhere"}, "?icefloe.remote=true") == {}
 
 
-def test_an_invalid_configuration_starts_no_remote_checks(checked: Checked) -> None:
+def test_an_invalid_configuration_starts_no_remote_checks(checked: ValidatedConnector) -> None:
     """Nothing is asked while the configuration itself is wrong."""
     found = checked.errors({"topics": "nowhere-at-all", "tasks.max": "0"})
     assert list(found) == ["tasks.max"]
 
 
-def test_a_consumer_group_of_another_connector_is_refused(checked: Checked) -> None:
+def test_a_consumer_group_of_another_connector_is_refused(checked: ValidatedConnector) -> None:
     """Also by a create."""
     config: dict[str, Any] = {**checked.good, "name": "first"}
     checked.herder.create_connector("first", config)

@@ -52,7 +52,7 @@ def kept() -> float:
     return sum(value for name, _, value in samples if name == "offsets_kept")
 
 
-class Frozen:
+class FrozenMethod:
     """Stops the thread that calls a method first, as SIGSTOP does, until it is thawed."""
 
     def __init__(self, owner: object, name: str) -> None:
@@ -86,7 +86,7 @@ def test_a_frozen_leader_changes_no_offset_of_its_successor(
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
-    frozen = Frozen(getattr(first, owner), name)
+    frozen = FrozenMethod(getattr(first, owner), name)
     errors: list[BaseException] = []
 
     def change() -> None:
@@ -117,7 +117,7 @@ def test_a_frozen_leader_sets_no_start_offset_for_its_successor(
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
     first.store.put_offsets(NAME, {TopicPartition(first.topic, p): 5 for p in range(2)})
-    frozen = Frozen(first.store, "put_offsets")
+    frozen = FrozenMethod(first.store, "put_offsets")
     errors: list[BaseException] = []
 
     def start() -> None:
@@ -194,7 +194,7 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
-    frozen = Frozen(first.admin, "delete_group")
+    frozen = FrozenMethod(first.admin, "delete_group")
 
     def change() -> None:
         with pytest.raises(UnavailableError):

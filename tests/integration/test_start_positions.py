@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 T0_MS = 1_767_323_045_000
 
 
-class Source:
+class TimedTopic:
     """A topic with two partitions, and its records' timestamps."""
 
     def __init__(self, kafka: dict[str, str], topics: Topics) -> None:
@@ -53,16 +53,16 @@ class Source:
 
 
 @pytest.fixture
-def source(kafka_properties: dict[str, str], topics: Topics) -> Source:
+def source(kafka_properties: dict[str, str], topics: Topics) -> TimedTopic:
     """Its first partition has records of three hours, its second none."""
-    made = Source(kafka_properties, topics)
+    made = TimedTopic(kafka_properties, topics)
     made.feed(0, *(T0_MS + hour * HOUR_MS for hour in range(3)))
     return made
 
 
 @pytest.fixture
 def made(
-    kafka_properties: dict[str, str], topics: Topics, source: Source
+    kafka_properties: dict[str, str], topics: Topics, source: TimedTopic
 ) -> Iterator[Callable[..., LeaderNode]]:
     """Leaders of one cluster, each taking over from the one before."""
     storage, control = unique_name("config"), topics.create("control")
@@ -90,7 +90,7 @@ def _starts(leader: LeaderNode) -> dict[TopicPartition, int]:
 
 
 def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
-    made: Callable[..., LeaderNode], source: Source
+    made: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Later records and partitions do not change it; without a record it is the end.
 
@@ -112,7 +112,7 @@ def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
 
 
 def test_a_future_timestamp_is_the_end_at_the_first_start(
-    made: Callable[..., LeaderNode], source: Source
+    made: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Records that come before the first task starts are read: the end was fixed before them."""
     leader = made(timestamp="2100-01-01T00:00:00Z")
@@ -124,7 +124,7 @@ def test_a_future_timestamp_is_the_end_at_the_first_start(
 
 
 def test_nothing_is_fixed_for_a_connector_with_offsets(
-    made: Callable[..., LeaderNode], source: Source
+    made: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Committed offsets win, also over a key that is added later; a reset makes it new."""
     leader = made()
@@ -144,7 +144,7 @@ def test_nothing_is_fixed_for_a_connector_with_offsets(
 
 
 def test_a_timestamp_may_change_until_the_first_record_is_read(
-    made: Callable[..., LeaderNode], source: Source
+    made: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """An operator who corrects the key before the first start gets the new position."""
     made(timestamp=str(T0_MS + 1)).create()
@@ -157,7 +157,7 @@ def test_a_timestamp_may_change_until_the_first_record_is_read(
 
 
 def test_the_precedence_of_the_start_settings(
-    kafka_properties: dict[str, str], source: Source
+    kafka_properties: dict[str, str], source: TimedTopic
 ) -> None:
     """A named offset, then a fixed one, then the policy; a named offset ends with the log."""
     admin = KafkaAdmin(kafka_properties)

@@ -16,7 +16,7 @@ from connect.clock import SystemClock
 from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
-from tests.support.browsing import Visit
+from tests.support.browsing import BrowserVisit
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import RestServer
 from tests.support.running_node import RunningNode
@@ -96,13 +96,13 @@ def node(
     made.close()
 
 
-def _row(visit: Visit, name: str) -> Any:
+def _row(visit: BrowserVisit, name: str) -> Any:
     link = visit.page.get_by_role("link", name=name, exact=True)
     return visit.page.locator("#connectors tr").filter(has=link)
 
 
 def test_the_list_shows_failed_connectors_first(
-    node: RunningNode, visit: Callable[..., Visit]
+    node: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """States, tasks, both lags, age of the valid-through time, dead letters, and the cause."""
     seen = visit(f"{node.url}/ui")
@@ -123,7 +123,9 @@ def test_the_list_shows_failed_connectors_first(
     assert not seen.complaints
 
 
-def test_a_connector_is_shown_in_detail(node: RunningNode, visit: Callable[..., Visit]) -> None:
+def test_a_connector_is_shown_in_detail(
+    node: RunningNode, visit: Callable[..., BrowserVisit]
+) -> None:
     """Tasks with traces, tables with their last commit, rounds as a chart and as a table."""
     seen = visit(f"{node.url}/ui")
     seen.page.get_by_role("link", name="orders", exact=True).click()
@@ -153,7 +155,7 @@ def test_a_connector_is_shown_in_detail(node: RunningNode, visit: Callable[..., 
 
 
 def test_foreign_text_is_not_interpreted_as_html(
-    node: RunningNode, visit: Callable[..., Visit]
+    node: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """Markup in names, traces and messages is shown as text; the policy would stop it."""
     seen = visit(f"{node.url}/ui")
@@ -170,7 +172,7 @@ def test_foreign_text_is_not_interpreted_as_html(
 
 
 def test_buttons_send_requests_and_show_the_answer(
-    node: RunningNode, visit: Callable[..., Visit]
+    node: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """Pause asks for confirmation; resume and restart reach the node."""
     name = "more-03"
@@ -211,7 +213,7 @@ def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Brows
         herder.create_connector(f"c{number:03}", {"topics": "t"})
     app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
     with RestServer(app) as server:
-        seen = Visit(browser)
+        seen = BrowserVisit(browser)
         seen.page.clock.install()
         seen.page.goto(f"http://127.0.0.1:{server.port}/ui#/connectors/c007")
         seconds = 0
@@ -229,7 +231,7 @@ def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Brows
         assert 1 <= seen.asked.count(request) <= 1 + seconds / every_s, request
 
 
-class Partly(FakeHerder):
+class PartlyAnsweringHerder(FakeHerder):
     """Half of the connectors run on a node that does not answer."""
 
     def nodes(self) -> Mapping[str, str | None]:
@@ -248,12 +250,12 @@ class Partly(FakeHerder):
 def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
     """Its values are dashes, and sums are marked as partial."""
     levels = LogLevels(SystemClock())
-    herder = Partly(levels)
+    herder = PartlyAnsweringHerder(levels)
     for name in ("far-one", "near-one"):
         herder.create_connector(name, {"topics": "t"})
     app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
     with RestServer(app) as server:
-        seen = Visit(browser)
+        seen = BrowserVisit(browser)
         seen.page.goto(f"http://127.0.0.1:{server.port}/ui")
         expect(seen.page.get_by_role("alert")).to_contain_text("No figures from gone:1 (")
         expect(seen.page.locator("#summary")).to_contain_text("\N{GREATER-THAN OR EQUAL TO} 60")
@@ -265,7 +267,7 @@ def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_readable_in_light_dark_and_narrow(
-    node: RunningNode, visit: Callable[..., Visit], scheme: str
+    node: RunningNode, visit: Callable[..., BrowserVisit], scheme: str
 ) -> None:
     """The contrast of every text is at least 4.5; a phone needs no horizontal scrolling."""
     size = {"width": 380, "height": 800}

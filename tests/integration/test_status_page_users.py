@@ -12,7 +12,7 @@ import yaml
 from playwright.sync_api import Browser, expect
 
 from connect.node.rest.auth import hashed_password, new_token
-from tests.support.browsing import Visit
+from tests.support.browsing import BrowserVisit
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics
 
@@ -55,7 +55,7 @@ def guarded(
 
 
 def test_without_a_token_or_password_nothing_is_shown(
-    guarded: RunningNode, visit: Callable[..., Visit]
+    guarded: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """The page asks for a token, stores it in the tab only, and shows what its role allows."""
     seen = visit("about:blank")
@@ -88,7 +88,7 @@ def test_without_a_token_or_password_nothing_is_shown(
 
 
 def test_with_a_password_the_buttons_follow_the_role(
-    guarded: RunningNode, visit: Callable[..., Visit]
+    guarded: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """The browser answers the challenge; operate shows buttons, read does not."""
     known = {"username": "op", "password": PASSWORD}
@@ -108,7 +108,7 @@ def test_with_a_password_the_buttons_follow_the_role(
     assert detail.get_by_role("button").count() == 0
 
 
-class _Evil(BaseHTTPRequestHandler):
+class _ForeignSite(BaseHTTPRequestHandler):
     """Another site, whose page makes its visitor's browser post to a node."""
 
     target = ""
@@ -135,17 +135,17 @@ class _Evil(BaseHTTPRequestHandler):
 
 
 def test_another_sites_page_cannot_restart_a_connector(
-    guarded: RunningNode, visit: Callable[..., Visit]
+    guarded: RunningNode, visit: Callable[..., BrowserVisit]
 ) -> None:
     """The browser sends the visitor's password, but each request is refused."""
     known = {"username": "root", "password": "root"}
     seen = visit(f"{guarded.url}/ui", http_credentials=known)
     expect(seen.page.locator("#connectors tr")).to_have_count(3)
-    _Evil.target = f"{guarded.url}/connectors/green-1/restart"
+    _ForeignSite.target = f"{guarded.url}/connectors/green-1/restart"
     answers: list[int] = []
     seen.page.on("response", lambda r: "green-1" in r.url and answers.append(r.status))
     reported = len(guarded.commands("coordinator", "green-1"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Evil)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _ForeignSite)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         with seen.page.expect_navigation(url="**/green-1/restart"):

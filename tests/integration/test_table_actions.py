@@ -65,7 +65,7 @@ MAINTAINED = {
 Row = tuple[int, str]
 
 
-class Maintained:
+class MaintainedTable:
     """A table that a coordinator commits to, and that Spark maintains.
 
     Args:
@@ -163,16 +163,18 @@ class Maintained:
 
 
 @pytest.fixture
-def make(rest_catalog: RestCatalog, spark_session: Session) -> Iterator[Callable[..., Maintained]]:
+def make(
+    rest_catalog: RestCatalog, spark_session: Session
+) -> Iterator[Callable[..., MaintainedTable]]:
     """Makes a table in the Java REST catalog."""
     catalog = open_catalog("iceberg", rest_catalog.properties)
     java = JavaCatalog.of("iceberg", rest_catalog.properties)
 
-    def made(*fields: SpecField) -> Maintained:
+    def made(*fields: SpecField) -> MaintainedTable:
         name = ("db", f"m_{uuid4().hex[:8]}")
         properties = {"write.delete.mode": "merge-on-read"}
         table = catalog.create(name, SCHEMA, PartitionSpec(*fields), properties)
-        return Maintained(spark_session, catalog, java, table)
+        return MaintainedTable(spark_session, catalog, java, table)
 
     yield made
     catalog.close()
@@ -183,7 +185,7 @@ BUCKETS = SpecField(1, 1000, BucketTransform(3), "id_bucket")
 
 @pytest.mark.parametrize("fields", [(), (BUCKETS,)], ids=["unpartitioned", "buckets"])
 def test_an_upsert_table_is_readable_without_deletes(
-    make: Callable[..., Maintained], fields: tuple[SpecField, ...]
+    make: Callable[..., MaintainedTable], fields: tuple[SpecField, ...]
 ) -> None:
     """No delete file is left, readers agree row by row, and the floor is found by a successor."""
     table = make(*fields)
@@ -206,7 +208,7 @@ def test_an_upsert_table_is_readable_without_deletes(
     assert table.rows() == [*wanted[:3], (3, "after")]
 
 
-def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., Maintained]) -> None:
+def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., MaintainedTable]) -> None:
     """A delete file that applies to no file is removed."""
     table = make()
     files = table.commit(*((key, "first") for key in range(6)))
@@ -219,7 +221,7 @@ def test_files_without_deleted_rows_are_not_rewritten(make: Callable[..., Mainta
 
 
 def test_a_delete_committed_during_a_rewrite_applies_to_rewritten_rows(
-    make: Callable[..., Maintained],
+    make: Callable[..., MaintainedTable],
 ) -> None:
     """The coordinator commits between the start of the rewrite and its commit."""
     table = make()
@@ -235,7 +237,7 @@ def test_a_delete_committed_during_a_rewrite_applies_to_rewritten_rows(
     assert table.summary()["total-delete-files"] == "0"
 
 
-def test_compacted_files_are_not_committed_again(make: Callable[..., Maintained]) -> None:
+def test_compacted_files_are_not_committed_again(make: Callable[..., MaintainedTable]) -> None:
     """A repeated announcement of a file that a compaction replaced adds no row twice."""
     table = make()
     files = [table.commit((key, "once"))[0] for key in range(6)]
@@ -249,7 +251,7 @@ def test_compacted_files_are_not_committed_again(make: Callable[..., Maintained]
     assert table.rows() == wanted == [(key, "once") for key in range(6)]
 
 
-def test_a_rewrite_is_limited_in_bytes(make: Callable[..., Maintained]) -> None:
+def test_a_rewrite_is_limited_in_bytes(make: Callable[..., MaintainedTable]) -> None:
     """Some files are rewritten; the next run takes the others."""
     table = make()
     for key in range(8):
@@ -260,7 +262,9 @@ def test_a_rewrite_is_limited_in_bytes(make: Callable[..., Maintained]) -> None:
     assert table.rows() == [(key, "x") for key in range(8)]
 
 
-def test_maintenance_bounds_the_files_of_an_upsert_stream(make: Callable[..., Maintained]) -> None:
+def test_maintenance_bounds_the_files_of_an_upsert_stream(
+    make: Callable[..., MaintainedTable],
+) -> None:
     """The coordinator commits meanwhile: few snapshots and files, and every row."""
     table = make(BUCKETS)
     due = threading.Event()
@@ -306,7 +310,7 @@ def test_maintenance_bounds_the_files_of_an_upsert_stream(make: Callable[..., Ma
     table.committer.close()
 
 
-def test_manifests_are_rewritten_into_one(make: Callable[..., Maintained]) -> None:
+def test_manifests_are_rewritten_into_one(make: Callable[..., MaintainedTable]) -> None:
     """The rows are unchanged."""
     table = make()
     for key in range(5):
@@ -319,7 +323,7 @@ def test_manifests_are_rewritten_into_one(make: Callable[..., Maintained]) -> No
     assert table.rows() == wanted
 
 
-def test_orphan_files_are_deleted_by_age(make: Callable[..., Maintained]) -> None:
+def test_orphan_files_are_deleted_by_age(make: Callable[..., MaintainedTable]) -> None:
     """A file in no snapshot is deleted when it is old enough; files of the table stay."""
     table = make()
     table.commit((1, "x"))

@@ -30,7 +30,7 @@ U = ("db", "u")
 
 @pytest.fixture
 def other(harness: CoordinatorHarness) -> Table:
-    """A second table of the connector, which comes to harm."""
+    """A second table of the connector, which the test damages."""
     harness.config = dataclasses.replace(harness.config, tables=(*harness.config.tables, "db.u"))
     return harness.catalog.create(U, SCHEMA)
 

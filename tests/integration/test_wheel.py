@@ -201,7 +201,7 @@ def test_a_command_names_the_package_that_is_missing(light: Environment, tmp_pat
     """Wrong usage with the remedy, not a stack trace."""
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"name": "c", "connector.class": "IcebergSink", "topics": "t"}))
-    said = run(light.program, "validate", "-f", file, status=2)
-    assert "is not installed" in said
-    assert "pip install icefloe" in said
-    assert "Traceback" not in said
+    output = run(light.program, "validate", "-f", file, status=2)
+    assert "is not installed" in output
+    assert "pip install icefloe" in output
+    assert "Traceback" not in output

@@ -47,7 +47,7 @@ ORDERS = Schema(
 
 
 @dataclass
-class Sink:
+class RunningSink:
     """A whole connector: coordinator and task in threads, over a SQL catalog."""
 
     session: Session
@@ -145,9 +145,9 @@ def sink(
     kafka_properties: dict[str, str],
     topics: Topics,
     sql_catalog_properties: dict[str, str],
-) -> Iterator[Sink]:
+) -> Iterator[RunningSink]:
     """A connector over one topic with one partition."""
-    made = Sink(
+    made = RunningSink(
         spark_session,
         kafka_properties,
         sql_catalog_properties,
@@ -158,7 +158,7 @@ def sink(
     made.catalog.close()
 
 
-def test_records_become_rows_once(sink: Sink, tmp_path: Path) -> None:
+def test_records_become_rows_once(sink: RunningSink, tmp_path: Path) -> None:
     """Produced records are in the table after a round, and once after restarts."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed(*({"id": i, "name": f"n{i}", "at": "2026-01-02T03:04:05Z"} for i in range(100)))
@@ -181,7 +181,7 @@ def test_records_become_rows_once(sink: Sink, tmp_path: Path) -> None:
     assert files == {p.rpartition("/")[2] for p in live}
 
 
-def test_a_missing_table_is_created_from_the_first_record(sink: Sink) -> None:
+def test_a_missing_table_is_created_from_the_first_record(sink: RunningSink) -> None:
     """With auto-create; it contains the records that created it."""
     sink.keys["iceberg.tables.auto-create-enabled"] = "true"
     sink.feed({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
@@ -191,7 +191,7 @@ def test_a_missing_table_is_created_from_the_first_record(sink: Sink) -> None:
     assert sorted((r["id"], r["name"]) for r in sink.rows()) == [(1, "a"), (2, "b")]
 
 
-def test_new_fields_become_columns(sink: Sink) -> None:
+def test_new_fields_become_columns(sink: RunningSink) -> None:
     """A batch with a new field widens the table before it is announced."""
     sink.keys["iceberg.tables.evolve-schema-enabled"] = "true"
     sink.catalog.create(("db", "orders"), ORDERS)
@@ -204,7 +204,7 @@ def test_new_fields_become_columns(sink: Sink) -> None:
     assert sorted((r["id"], r["city"]) for r in sink.rows()) == [(1, None), (2, "Basel")]
 
 
-def test_a_refused_record_fails_the_task(sink: Sink) -> None:
+def test_a_refused_record_fails_the_task(sink: RunningSink) -> None:
     """Without tolerance: the error has the record's coordinates, nothing is committed."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, b"{nonsense", {"id": 3})
@@ -217,7 +217,7 @@ def test_a_refused_record_fails_the_task(sink: Sink) -> None:
 
 
 def test_a_refused_record_becomes_a_dead_letter(
-    sink: Sink, topics: Topics, kafka_properties: dict[str, str]
+    sink: RunningSink, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """With tolerance: it is in the dead letter topic, other records are in the table."""
     dead = topics.create("dead")
@@ -246,7 +246,7 @@ def test_a_refused_record_becomes_a_dead_letter(
     ) == (3, 2, 1)
 
 
-def test_a_missing_table_fails_the_task(sink: Sink) -> None:
+def test_a_missing_table_fails_the_task(sink: RunningSink) -> None:
     """Without auto-create; the error names the table."""
     with sink.running():
         wait_until(lambda: bool(sink.failures))
@@ -256,7 +256,7 @@ def test_a_missing_table_fails_the_task(sink: Sink) -> None:
     assert "db.orders" in str(error)
 
 
-def test_group_offsets_are_those_of_the_java_sink(sink: Sink) -> None:
+def test_group_offsets_are_those_of_the_java_sink(sink: RunningSink) -> None:
     """The source offsets are in the group from which the Java sink would continue."""
     sink.catalog.create(("db", "orders"), ORDERS)
     sink.feed({"id": 1}, {"id": 2})

@@ -46,7 +46,7 @@ def running_browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Visit:
+class BrowserVisit:
     """One visitor's page, and what the browser has to say about it.
 
     Args:

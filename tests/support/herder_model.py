@@ -42,7 +42,7 @@ TARGET = TargetUnits(spread("x", 1, [TopicPartition("t", 0)], tasks=1), {}, has_
 
 
 @dataclass(slots=True)
-class Time:
+class ModelClock:
     """The model's clock."""
 
     ms: int = 0
@@ -52,10 +52,10 @@ class Time:
         return self.ms
 
 
-class Session:
+class UnitSession:
     """One unit's thread: waits for its predecessors, takes over, ends rounds."""
 
-    def __init__(self, world: World, unit: HostedUnit) -> None:
+    def __init__(self, world: HerderModel, unit: HostedUnit) -> None:
         self._world = world
         self.unit = unit
         self._wait_until_ms = world.time.ms + world.predecessor_wait_ms
@@ -148,7 +148,7 @@ class Session:
             self._world.units.report(self.unit, "FAILED", error)
 
 
-class World:
+class HerderModel:
     """Herder, child and what is between them.
 
     Args:
@@ -167,11 +167,11 @@ class World:
         predecessor_wait_ms: int = PREDECESSOR_WAIT_MS,
     ) -> None:
         self.chance = random.Random(seed)
-        self.time = Time()
+        self.time = ModelClock()
         self._thaw_at_ms = 0
         self._is_pipe_bad = True
         self.predecessor_wait_ms = predecessor_wait_ms
-        self.owner: dict[str, Session] = {}
+        self.owner: dict[str, UnitSession] = {}
         self.rounds: dict[str, int] = dict.fromkeys(CONNECTORS, 0)
         self.trace: list[str] = []
         self._has_inventory = has_inventory
@@ -179,7 +179,7 @@ class World:
         self._numbers = itertools.count()
         self._ready_at_ms: int | None = 0
         self._stopping: dict[str, tuple[list[Unit], int, bool]] = {}
-        self._sessions: list[Session] = []
+        self._sessions: list[UnitSession] = []
         self._incarnation = 0
         policy = BackoffPolicy(first_ms=1_000, longest_ms=30_000)
         self.runs = {name: ConnectorRun.of(name, policy) for name in CONNECTORS}
@@ -260,8 +260,8 @@ class World:
             case "layout" if (unit := self.units.current(message["connector"])) is not None:
                 unit.layout = message["layout"]["layout"]
 
-    def _session(self, unit: HostedUnit) -> Session:
-        unit.progress = made = Session(self, unit)
+    def _session(self, unit: HostedUnit) -> UnitSession:
+        unit.progress = made = UnitSession(self, unit)
         self._sessions.append(made)
         return made
 
@@ -395,4 +395,4 @@ class World:
         return found
 
     def _is_hung(self, unit: HostedUnit) -> bool:
-        return isinstance(unit.work, Session) and unit.work.is_hung
+        return isinstance(unit.work, UnitSession) and unit.work.is_hung

@@ -10,7 +10,7 @@ from connect.state.compacted_topic import OnRecord
 CONFIG = {"name": "c", "topics": "t"}
 
 
-class Log:
+class MemoryConfigTopic:
     """In place of the topic: what is written is read back, unless the broker is said to be away.
 
     Attributes:

@@ -65,7 +65,7 @@ class RunningStack:
         self._producer = Producer(self._kafka)
 
     def close(self) -> None:
-        """Let go of the clients; the stack is its owner's."""
+        """Close the clients; the owner of the stack stops it."""
         self._producer.flush(10)
         self.api.close()
 
@@ -194,7 +194,7 @@ class RunningStack:
         return done.status, done.stdout + done.stderr
 
     def status(self, name: str) -> Json:
-        """The connector's status, as the API tells it."""
+        """Return the status of the connector from the API."""
         body: Json = self.api.get(f"/connectors/{name}/status").json()
         return body
 
@@ -274,7 +274,7 @@ class RunningStack:
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
     def wait_until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
-        """Ask until the answer is true; it."""
+        """Poll until the value is true; return it."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:

@@ -42,7 +42,7 @@ TOLERANT = {"errors.tolerance": "all"}
 LETTERS = {**TOLERANT, "iceberg.tables.refused": "dead-letter"}
 
 
-class Grants(CatalogGateway):
+class OneTableRefused(CatalogGateway):
     """A catalog that answers 403 for one table."""
 
     refused: str | None = None
@@ -54,7 +54,7 @@ class Grants(CatalogGateway):
         return super().load(identifier)
 
 
-class Skipping(SystemClock):
+class ShiftedClock(SystemClock):
     """A clock that a test moves."""
 
     skipped_ms = 0
@@ -86,9 +86,9 @@ class Rows:
 class Task:
     """A runner over a catalog."""
 
-    catalog: Grants
+    catalog: OneTableRefused
     config: ConnectorConfig
-    clock: Skipping = field(default_factory=Skipping)
+    clock: ShiftedClock = field(default_factory=ShiftedClock)
 
     def __post_init__(self) -> None:
         self.tables = TaskTables(self.config, self.catalog, self.clock)

@@ -14,7 +14,7 @@ from coordinator.inbox import Inbox
 from coordinator.kernel.effects import Envelope
 
 
-class OneRecord:
+class OneRecordReader:
     """A reader that has one record."""
 
     def __init__(self, record: KafkaRecord) -> None:
@@ -39,7 +39,7 @@ def test_an_announcement_has_its_records_and_its_size() -> None:
     written = DataWritten(UUID(int=2), table, (file, file), ())
     value = encode(Event(UUID(int=1), 0, "connect-c", written))
     record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
-    reader = cast("LogReader", OneRecord(record))
+    reader = cast("LogReader", OneRecordReader(record))
     read, _ = Inbox(reader, {}, "connect-c", lambda *_: None).poll(0)
     assert isinstance(read, Envelope)
     assert (read.records, read.size_bytes) == (14, len(value))

@@ -109,7 +109,7 @@ COMMANDS = commands()
 ASKING = sorted(set(COMMANDS) - ASKS_NO_NODE)
 
 
-class Answers(ThreadingHTTPServer):
+class FixedAnswerServer(ThreadingHTTPServer):
     """A server that gives every request the same answer."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Answers(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Answers
+    server: FixedAnswerServer
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", "0")))
@@ -139,9 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[Answers]:
+def answers() -> Iterator[FixedAnswerServer]:
     """The server, running."""
-    server = Answers()
+    server = FixedAnswerServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -198,7 +198,7 @@ def test_no_node_is_status_3(name: str) -> None:
     ],
 )
 def test_a_refusal_is_status_1_and_a_failure_is_status_3(
-    answers: Answers, status: int, expected: ExitStatus
+    answers: FixedAnswerServer, status: int, expected: ExitStatus
 ) -> None:
     """Each command, for each HTTP error status; the message of the node is printed."""
     message = f"because of {status}"
@@ -213,7 +213,7 @@ def test_a_refusal_is_status_1_and_a_failure_is_status_3(
         assert (name, done.status, message in done.stderr) == (name, wanted, True)
 
 
-def test_an_answer_of_another_server_is_status_3(answers: Answers) -> None:
+def test_an_answer_of_another_server_is_status_3(answers: FixedAnswerServer) -> None:
     """For example an HTML page at the address."""
     answers.status, answers.content = 200, b"<html>"
     done = icefloe("get", "--server", answers.url)
@@ -257,7 +257,7 @@ def test_every_command_that_prints_data_has_the_same_output_option() -> None:
         assert found.metavar == f"[{'|'.join(FORMS)}]", name
 
 
-def test_old_names_of_forms_are_accepted_with_a_warning(answers: Answers) -> None:
+def test_old_names_of_forms_are_accepted_with_a_warning(answers: FixedAnswerServer) -> None:
     """``-o text`` is ``-o table``; other names are wrong usage."""
     answers.status, answers.content = 200, b"{}"
     done = icefloe("get", "-o", "text", "--server", answers.url)

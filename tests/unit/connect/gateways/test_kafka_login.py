@@ -37,7 +37,7 @@ def test_jaas_is_parsed_as_in_java(text: str, options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('x.Y required password="canary"', "semicolon"),
         ("x.Y password='canary';", "required"),
@@ -47,9 +47,9 @@ def test_jaas_is_parsed_as_in_java(text: str, options: dict[str, str]) -> None:
         ("", "class name"),
     ],
 )
-def test_invalid_jaas_is_refused(text: str, said: str) -> None:
+def test_invalid_jaas_is_refused(text: str, message: str) -> None:
     """The error has the reason and no value."""
-    with pytest.raises(ConfigError, match=said) as raised:
+    with pytest.raises(ConfigError, match=message) as raised:
         parse_jaas(text)
     assert "canary" not in str(raised.value)
 
@@ -91,7 +91,7 @@ def test_a_scope_in_one_form_reaches_both_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"),
+    ("given", "code", "message"),
     [
         (bearer("clientId='i' clientSecret='canary'"), "kafka_jaas", "token.endpoint.url"),
         ({**bearer("clientId='i'"), **ENDPOINT}, "kafka_jaas", "clientSecret"),
@@ -115,10 +115,10 @@ def test_a_scope_in_one_form_reaches_both_clients() -> None:
         ),
     ],
 )
-def test_invalid_logins_are_refused(given: dict[str, str], code: str, said: str) -> None:
+def test_invalid_logins_are_refused(given: dict[str, str], code: str, message: str) -> None:
     """The error says what to use, without the values."""
     for translate in (to_java, lambda p: to_librdkafka(p, role="admin")):
-        with pytest.raises(ConfigError, match=said) as raised:
+        with pytest.raises(ConfigError, match=message) as raised:
             translate(given)
         assert raised.value.code == code
         assert "canary" not in str(raised.value)

@@ -13,8 +13,8 @@ from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
 
 
-class Hanging:
-    """A client whose group coordinator is gone for good."""
+class HangingClient:
+    """A client whose group coordinator never answers."""
 
     def __init__(self) -> None:
         self.release = threading.Event()
@@ -37,7 +37,7 @@ def test_a_transaction_without_a_group_coordinator_ends(monkeypatch: pytest.Monk
     """As unknown, in time, and the producer can be closed."""
     monkeypatch.setattr(kafka_clients, "OFFSETS_TIMEOUT_S", 0.05)
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")
-    client = Hanging()
+    client = HangingClient()
     producer._client = client
     with pytest.raises(RetriableError) as raised:
         producer.transact([], group_id="g", offsets={TopicPartition("t", 0): 1})

@@ -17,7 +17,7 @@ GRACE_MS = 600_000  # a test that waits for it fails by its own limit
 LAYOUT = spread("c", 1, [TopicPartition("t", 0)], tasks=1)
 
 
-class Silent:
+class SilentChild:
     """A child that takes commands and never reports that a unit has stopped."""
 
     def send(self, message: Mapping[str, Any]) -> bool:
@@ -26,7 +26,7 @@ class Silent:
         return True
 
 
-class Interrupted(threading.Event):
+class InterruptedEvent(threading.Event):
     """Calls a function when it is cleared, or just before it is waited for."""
 
     def __init__(self, on: str, act: Callable[[], None]) -> None:
@@ -58,8 +58,8 @@ def stopping(on: str) -> Unit:
     unit = run.tasks[0]
     unit.to("RUNNING")
     unit.start.is_sent = True
-    unit.stopped = Interrupted(on, lambda: fail(unit))
-    ChildAssignments({unit.child: Silent()}, SystemClock(), GRACE_MS).stop(run, [unit])
+    unit.stopped = InterruptedEvent(on, lambda: fail(unit))
+    ChildAssignments({unit.child: SilentChild()}, SystemClock(), GRACE_MS).stop(run, [unit])
     return unit
 
 

@@ -23,7 +23,7 @@ from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.connector_state import StoredConnector
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
-from tests.support.memory_topics import CONFIG, Log
+from tests.support.memory_topics import CONFIG, MemoryConfigTopic
 
 WAIT_S = 60
 
@@ -117,7 +117,7 @@ class Node:
         admin, clock = KafkaAdmin(nowhere), SystemClock()
         self.is_deaf = False
         self.store = ConfigStore(settings, admin, clock, self._changed)
-        self.store._topic = Log(self.store._apply)  # type: ignore[assignment]  # below what is tested
+        self.store._topic = MemoryConfigTopic(self.store._apply)  # type: ignore[assignment]  # below what is tested
         statuses = StatusStore(settings, admin, clock)
         members = ClusterMembers(
             statuses,

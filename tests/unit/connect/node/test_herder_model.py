@@ -9,7 +9,7 @@ import pytest
 
 from connect.node.herder.reconciliation import Reconciliation
 from connect.node.herder.units import ConnectorRun, Unit
-from tests.support.herder_model import World
+from tests.support.herder_model import HerderModel
 
 SEEDS = range(40)
 PLANTED_SEEDS = range(20)
@@ -18,7 +18,7 @@ PLANTED_SEEDS = range(20)
 def test_every_connector_works_again_after_any_fault() -> None:
     """Kills, freezes, hung threads; reports late, lost, repeated and out of order."""
     for seed in SEEDS:
-        world = World(seed)
+        world = HerderModel(seed)
         wrong = world.run()
         assert not wrong, f"seed {seed}: {wrong}\n" + "\n".join(world.trace[-60:])
 
@@ -67,7 +67,7 @@ def test_the_model_finds_the_defect_of_the_former_herder() -> None:
 
     def wrong(of: type[Reconciliation]) -> list[str]:
         worlds = (
-            World(seed, of, has_inventory=False, predecessor_wait_ms=10_000)
+            HerderModel(seed, of, has_inventory=False, predecessor_wait_ms=10_000)
             for seed in PLANTED_SEEDS
         )
         return [text for world in worlds for text in world.run_frozen(50_000)]
@@ -85,5 +85,5 @@ def test_the_model_finds_the_removal_of_each_rule(
     planted: type[Reconciliation], *, has_inventory: bool
 ) -> None:
     """A connector is RUNNING and does nothing, or runs twice."""
-    worlds = (World(seed, planted, has_inventory=has_inventory) for seed in range(200))
+    worlds = (HerderModel(seed, planted, has_inventory=has_inventory) for seed in range(200))
     assert any(world.run() for world in worlds)

@@ -16,7 +16,7 @@ from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.placement import Places
 from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
-from tests.support.memory_topics import CONFIG, Log
+from tests.support.memory_topics import CONFIG, MemoryConfigTopic
 
 
 class Cluster:
@@ -39,7 +39,7 @@ class Cluster:
         )
         admin, clock = KafkaAdmin(nowhere), SystemClock()
         self.store = ConfigStore(settings, admin, clock)
-        self.log = Log(self.store._apply)
+        self.log = MemoryConfigTopic(self.store._apply)
         self.store._topic = self.log  # type: ignore[assignment]  # the part below the rules under test
         self.statuses = StatusStore(settings, admin, clock)
         self.members = set(names)

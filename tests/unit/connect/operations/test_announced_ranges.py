@@ -1,4 +1,4 @@
-"""Sums over a control topic: what hand-made histories say, sound ones and bad ones."""
+"""Sums over a control topic: the results for constructed histories, correct and wrong ones."""
 
 from __future__ import annotations
 

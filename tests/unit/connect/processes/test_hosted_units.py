@@ -16,7 +16,7 @@ from connect.processes.hosted_units import HostedUnit, HostedUnits
 WAIT_S = 60
 
 
-class Pipe:
+class RecordingPipe:
     """Keeps the reports."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class SteppedClock(SystemClock):
         return self.now
 
 
-class Work:
+class BlockingWork:
     """Runs until it may end; a stop alone does not end it."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -73,7 +73,7 @@ def units(pipe: Any, wait_ms: int = WAIT_S * 1000) -> HostedUnits:
     return HostedUnits(Child(pipe), SystemClock(), predecessor_wait_ms=wait_ms)
 
 
-def start(of: HostedUnits, generation: int, work: Work) -> HostedUnit | None:
+def start(of: HostedUnits, generation: int, work: BlockingWork) -> HostedUnit | None:
     layout = {"layout": 1}
     command = {"connector": "c", "generation": generation, "layout": layout}
     return of.start(command, lambda _: work)
@@ -81,7 +81,7 @@ def start(of: HostedUnits, generation: int, work: Work) -> HostedUnit | None:
 
 def test_a_unit_starts_after_its_predecessor_has_ended() -> None:
     """They share a transactional id and would fence each other."""
-    pipe, first, second = Pipe(), Work(), Work()
+    pipe, first, second = RecordingPipe(), BlockingWork(), BlockingWork()
     hosted = units(pipe)
     start(hosted, 1, first)
     assert first.begun.wait(WAIT_S)
@@ -98,7 +98,7 @@ def test_a_unit_starts_after_its_predecessor_has_ended() -> None:
 
 def test_the_wait_for_a_hanging_predecessor_is_bounded() -> None:
     """Then the new unit starts, and the old one is still in the inventory."""
-    pipe, first, second = Pipe(), Work(), Work()
+    pipe, first, second = RecordingPipe(), BlockingWork(), BlockingWork()
     hosted = units(pipe, wait_ms=50)
     start(hosted, 1, first)
     start(hosted, 2, second)
@@ -110,11 +110,11 @@ def test_the_wait_for_a_hanging_predecessor_is_bounded() -> None:
 
 def test_a_start_of_an_older_generation_changes_nothing() -> None:
     """Nor does a repeated start."""
-    pipe, work = Pipe(), Work()
+    pipe, work = RecordingPipe(), BlockingWork()
     hosted = units(pipe)
     start(hosted, 2, work)
-    assert start(hosted, 2, Work()) is None
-    assert start(hosted, 1, Work()) is None
+    assert start(hosted, 2, BlockingWork()) is None
+    assert start(hosted, 1, BlockingWork()) is None
     assert not work.is_stopping
     assert hosted.inventory()["last_generation"] == 2
     work.may_end.set()
@@ -122,7 +122,7 @@ def test_a_start_of_an_older_generation_changes_nothing() -> None:
 
 def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
     """Logged when it lasts, and again later; removed when the unit works."""
-    clock, pipe, work = SteppedClock(), Pipe(), Work()
+    clock, pipe, work = SteppedClock(), RecordingPipe(), BlockingWork()
     hosted = HostedUnits(Child(pipe), clock, predecessor_wait_ms=WAIT_S * 1000)
     unit = start(hosted, 1, work)
     assert unit is not None
@@ -144,7 +144,7 @@ def test_a_wait_is_in_the_inventory_and_in_the_log() -> None:
 
 def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
     """Its report may be lost; a stop of that generation clears it."""
-    pipe, work = Pipe(), Work(Fenced("fenced by a newer instance"))
+    pipe, work = RecordingPipe(), BlockingWork(Fenced("fenced by a newer instance"))
     hosted = units(pipe)
     work.may_end.set()
     unit = start(hosted, 1, work)
@@ -160,10 +160,10 @@ def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
 
 def test_a_unit_that_cannot_be_created_has_failed() -> None:
     """Its configuration is invalid: no thread starts."""
-    pipe = Pipe()
+    pipe = RecordingPipe()
     hosted = units(pipe)
 
-    def make(_: HostedUnit) -> Work:
+    def make(_: HostedUnit) -> BlockingWork:
         raise ConfigError("no", code="config")
 
     hosted.start({"connector": "c", "task": 3, "generation": 1, "layout": {"layout": 1}}, make)

@@ -34,7 +34,7 @@ class ManualClock(SystemClock):
         return self.now
 
 
-class Case:
+class RenewalCase:
     """A renewal over files of secrets."""
 
     def __init__(self, folder: Path) -> None:
@@ -61,12 +61,12 @@ class Case:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Case:
+def case(tmp_path: Path) -> RenewalCase:
     """Secrets in files."""
-    return Case(tmp_path)
+    return RenewalCase(tmp_path)
 
 
-def test_each_kind_of_secret_is_renewed(case: Case) -> None:
+def test_each_kind_of_secret_is_renewed(case: RenewalCase) -> None:
     """A connector's token, the node's password and a replaced key file."""
     first = case.renewal.latest()
     assert not case.is_outdated()
@@ -87,7 +87,7 @@ def test_each_kind_of_secret_is_renewed(case: Case) -> None:
     assert not case.is_outdated()
 
 
-def test_a_missing_secret_file_keeps_the_last_secrets(case: Case) -> None:
+def test_a_missing_secret_file_keeps_the_last_secrets(case: RenewalCase) -> None:
     """While the file is missing the last secrets are kept."""
     first = case.renewal.latest()
     (case.folder / "password").unlink()
@@ -95,7 +95,7 @@ def test_a_missing_secret_file_keeps_the_last_secrets(case: Case) -> None:
     assert case.renewal.latest() is first
 
 
-def test_new_clients_get_the_present_secrets(case: Case) -> None:
+def test_new_clients_get_the_present_secrets(case: RenewalCase) -> None:
     """If the file is missing, the last ones."""
     live = LiveProperties(lambda: case.providers.resolve_all(case.node))
     assert dict(live)["sasl.password"] == "p1"

@@ -26,7 +26,7 @@ class AskedError(RetriableError):
     default_code = "asked"
 
 
-class AskedCatalog:
+class RecordingCatalog:
     """A catalog that only notes that it is asked."""
 
     def load(self, name: list[str]) -> Any:
@@ -52,7 +52,7 @@ def test_only_tables_of_the_connector_are_read(
         del raw["iceberg.tables"]
     config = parse(raw, node=node)
     found = restore_floors(
-        AskedCatalog(),  # type: ignore[arg-type] # it has what is asked of it
+        RecordingCatalog(),  # type: ignore[arg-type] # it has what is asked of it
         config,
         ["alice.orders", "bob.orders"],
         {0: 1},

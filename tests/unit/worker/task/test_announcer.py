@@ -34,7 +34,7 @@ TP = TopicPartition("t", 0)
 
 
 @dataclass
-class Limit:
+class LimitedProducer:
     """The attributes of a producer that the announcer uses for events."""
 
     request_bytes_max: int
@@ -43,7 +43,7 @@ class Limit:
 def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
     """An announcer that only makes events."""
     return Announcer(
-        cast("TransactionalProducer", Limit(request_bytes_max)),
+        cast("TransactionalProducer", LimitedProducer(request_bytes_max)),
         control_topic="control",
         connect_group_id="connect-c",
         layout=4,

@@ -184,8 +184,8 @@ def test_lost_records_are_part_of_the_next_announcement() -> None:
     assert book.skip({A: 40}) == ()
     book.add(batch({A: (40, 42)}, written=2))
     answer = book.answer()
-    (said,) = answer.ranges
-    assert (said.start_offset, said.end_offset, said.records_read) == (10, 42, 7)
+    (announced,) = answer.ranges
+    assert (announced.start_offset, announced.end_offset, announced.records_read) == (10, 42, 7)
     assert (answer.lost, answer.lost_to_report) == (lost, lost)
     assert answer.offsets == {A: 42, B: 0}
     book.announced(answer)

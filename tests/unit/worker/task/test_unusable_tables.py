@@ -22,7 +22,7 @@ from tests.support.unusable_tables import (
     NAMES,
     SCHEMA,
     TOLERANT,
-    Grants,
+    OneTableRefused,
     Rows,
     Task,
     named,
@@ -35,11 +35,11 @@ from worker.task.task_tables import REFRESH_MS
 @pytest.fixture
 def catalog(
     sql_catalog_properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Grants]:
+) -> Iterator[OneTableRefused]:
     """Three tables on SQLite and a local folder, with all relative locations inside."""
     monkeypatch.chdir(tmp_path)
     opened = open_catalog("iceberg", sql_catalog_properties)
-    gateway = Grants("iceberg", opened.config)
+    gateway = OneTableRefused("iceberg", opened.config)
     opened.close()
     for name in NAMES:
         gateway.create(name.split("."), SCHEMA)
@@ -61,7 +61,7 @@ def set_properties(catalog: CatalogGateway, name: str, values: dict[str, str]) -
     path.write_text(json.dumps(metadata))
 
 
-def test_a_table_that_may_no_longer_be_read_is_written_as_known(catalog: Grants) -> None:
+def test_a_table_that_may_no_longer_be_read_is_written_as_known(catalog: OneTableRefused) -> None:
     """The coordinator keeps its files and reports the error; the task continues."""
     task = Task(catalog, named())
     assert rows_of(task.run("bad", "good1", "good2")) == {"bad": 1, "good1": 1, "good2": 1}
@@ -72,7 +72,7 @@ def test_a_table_that_may_no_longer_be_read_is_written_as_known(catalog: Grants)
 
 @pytest.mark.parametrize("make", [named, connector])
 def test_a_table_that_was_never_read_refuses_its_records_only(
-    catalog: Grants, make: Callable[..., ConnectorConfig]
+    catalog: OneTableRefused, make: Callable[..., ConnectorConfig]
 ) -> None:
     """Other tables are written; its records wait, or become dead letters if configured.
 
@@ -90,7 +90,7 @@ def test_a_table_that_was_never_read_refuses_its_records_only(
     assert [(d.record.offset, d.error.code) for d in batch.dead_letters] == [(1, "forbidden")]
 
 
-def test_a_table_is_written_after_it_becomes_usable(catalog: Grants) -> None:
+def test_a_table_is_written_after_it_becomes_usable(catalog: OneTableRefused) -> None:
     """A minute after the grant its rows are written."""
     catalog.refused = "db.bad"
     task = Task(catalog, named(**TOLERANT))
@@ -101,7 +101,7 @@ def test_a_table_is_written_after_it_becomes_usable(catalog: Grants) -> None:
     assert rows_of(task.run("bad")) == {"bad": 1}
 
 
-def test_a_connector_without_any_usable_table_fails_at_once(catalog: Grants) -> None:
+def test_a_connector_without_any_usable_table_fails_at_once(catalog: OneTableRefused) -> None:
     """The task fails before its first record."""
     catalog.refused = "db.bad"
     with pytest.raises(IcefloeError) as refused:
@@ -110,7 +110,7 @@ def test_a_connector_without_any_usable_table_fails_at_once(catalog: Grants) -> 
     assert refused.value.coordinates["table"] == "db.bad"
 
 
-def test_an_invalid_name_mapping_makes_a_table_unusable(catalog: Grants) -> None:
+def test_an_invalid_name_mapping_makes_a_table_unusable(catalog: OneTableRefused) -> None:
     """It decides which field a value belongs to, so there is no default."""
     set_properties(catalog, "db.bad", {"schema.name-mapping.default": "[{"})
     with pytest.raises(RecordError) as refused:
@@ -122,7 +122,7 @@ def test_an_invalid_name_mapping_makes_a_table_unusable(catalog: Grants) -> None
 
 @pytest.mark.filterwarnings("ignore:No preferred file implementation")
 @pytest.mark.parametrize("path", ["nosuch://bucket/data", 5_000 * "9"], ids=["scheme", "long"])
-def test_a_store_that_accepts_no_files_of_a_table(catalog: Grants, path: str) -> None:
+def test_a_store_that_accepts_no_files_of_a_table(catalog: OneTableRefused, path: str) -> None:
     """The batch is retried; where configured, the second refusal makes dead letters."""
     set_properties(catalog, "db.bad", {"write.data.path": path})
     for tolerance in ({}, TOLERANT):
@@ -135,7 +135,7 @@ def test_a_store_that_accepts_no_files_of_a_table(catalog: Grants, path: str) ->
     assert [d.error.code for d in batch.dead_letters] == ["table_not_writable"]
 
 
-def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: Grants) -> None:
+def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: OneTableRefused) -> None:
     """A tombstone is dropped only if its table does not exist."""
     catalog.refused = "db.bad"
     upserts = {
@@ -152,7 +152,9 @@ def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: Grants) -> None:
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_properties_that_tune_files_are_never_an_error(catalog: Grants, value: str) -> None:
+def test_properties_that_tune_files_are_never_an_error(
+    catalog: OneTableRefused, value: str
+) -> None:
     """With an invalid value in all of them, all rows are written."""
     set_properties(catalog, "db.bad", dict.fromkeys(TUNING, value))
     assert rows_of(Task(catalog, named()).run("bad", "good1")) == {"bad": 1, "good1": 1}
@@ -163,7 +165,9 @@ def test_properties_that_tune_files_are_never_an_error(catalog: Grants, value: s
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(values=st.dictionaries(st.sampled_from(DECIDING), VALUES, min_size=1))
-def test_no_property_of_one_table_holds_up_another(catalog: Grants, values: dict[str, str]) -> None:
+def test_no_property_of_one_table_holds_up_another(
+    catalog: OneTableRefused, values: dict[str, str]
+) -> None:
     """With dead letters every record has an outcome; without, an error names the bad table."""
     name = f"db.bad{uuid4().hex}"
     catalog.create(name.split("."), SCHEMA)

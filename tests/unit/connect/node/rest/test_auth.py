@@ -45,7 +45,7 @@ PASSWORD = "correct horse: battery"
 HASHED = hashed_password(PASSWORD)  # slow on purpose: once
 
 
-class TimeFlies(SystemClock):
+class AdvancingClock(SystemClock):
     """A clock that advances by a second with every call."""
 
     seconds = 0
@@ -230,7 +230,7 @@ def test_certificates_identify_users(tmp_path: Path) -> None:
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     """New users are accepted and removed ones refused; an invalid file changes nothing."""
     file = users_file(tmp_path)
-    users = Users(file, TimeFlies())
+    users = Users(file, AdvancingClock())
     bearer, other = (f"Bearer {TOKENS[name][0]}" for name in ("red", "stranger"))
 
     def is_known(authorization: str) -> bool:
@@ -255,7 +255,7 @@ def basic(user: str, password: str) -> str:
 
 def test_a_right_password_is_cached_for_some_minutes(tmp_path: Path) -> None:
     """A wrong one is hashed each time."""
-    clock = TimeFlies()
+    clock = AdvancingClock()
     users = Users(users_file(tmp_path), clock)
     right, wrong = basic("root", PASSWORD), basic("root", "guess")
     login = users.caller(right, None)
@@ -280,7 +280,7 @@ def test_users_that_change_during_a_password_check(
 ) -> None:
     """The answer is that of the new users, and no old one is cached."""
     file = users_file(tmp_path)
-    users = Users(file, TimeFlies())
+    users = Users(file, AdvancingClock())
     login = users.caller(basic("root", PASSWORD), None)
     assert isinstance(login, Login)
     content = yaml.safe_load(file.read_text())

@@ -34,7 +34,7 @@ OVERVIEW = "/icefloe/v1/overview"
 TASKS = ("lag_records", "records_dead_lettered")
 
 
-class Placed(FakeHerder):
+class ClusterHerder(FakeHerder):
     """One of several nodes: knows the others, and has figures of what runs on it.
 
     Args:
@@ -72,7 +72,7 @@ class Placed(FakeHerder):
         return {name: dict.fromkeys(displayed, self.number) for name in ("orders", "secret")}
 
 
-class Other:
+class OtherNode:
     """Another node, whose answers the test chooses.
 
     Attributes:
@@ -93,7 +93,7 @@ class Other:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def _server(herder: Placed, users: Users | None = None) -> RestServer:
+def _server(herder: ClusterHerder, users: Users | None = None) -> RestServer:
     levels = LogLevels(SystemClock())
     return RestServer(create_app(herder, NodeInfo("http://n:1", "c"), levels, users=users))
 
@@ -103,7 +103,7 @@ def _two(users: Users | None = None) -> Iterator[dict[str, RestServer]]:
     urls: dict[str, dict[str, str]] = {"a": {}, "b": {}}
     with ExitStack() as stack:
         servers = {
-            me: stack.enter_context(_server(Placed(me, number, urls[me]), users))
+            me: stack.enter_context(_server(ClusterHerder(me, number, urls[me]), users))
             for me, number in (("a", 10.0), ("b", 1.0))
         }
         for me, other in (("a", "b"), ("b", "a")):
@@ -156,10 +156,10 @@ def test_other_nodes_are_asked_with_the_callers_identity(tmp_path: Path) -> None
 )
 def test_a_node_with_an_invalid_answer_is_named(answer: Response) -> None:
     """The sum is null, other values are returned, and it is asked again."""
-    other = Other()
+    other = OtherNode()
     other.answers.append(answer)
     with RestServer(other.app()) as running:
-        herder = Placed("a", 10, {"b": f"http://127.0.0.1:{running.port}"})
+        herder = ClusterHerder("a", 10, {"b": f"http://127.0.0.1:{running.port}"})
         with _server(herder) as server:
             measurements, missing = _displayed(server)
             assert (measurements["orders"], missing) == ((None, 10), ["b"])
@@ -169,10 +169,10 @@ def test_a_node_with_an_invalid_answer_is_named(answer: Response) -> None:
 
 def test_an_unavailable_node_is_not_asked_for_a_while() -> None:
     """It is named, and the values of the others are returned."""
-    other = Other()
+    other = OtherNode()
     other.answers.append(JSONResponse({"connectors": []}))
     urls: dict[str, str] = {}
-    with RestServer(other.app()) as running, _server(Placed("a", 10, urls)) as server:
+    with RestServer(other.app()) as running, _server(ClusterHerder("a", 10, urls)) as server:
         assert _displayed(server)[1] == ["b"]
         urls["b"] = "http://127.0.0.1:1"  # no process listens
         assert _displayed(server)[1] == ["b"]
@@ -204,7 +204,7 @@ class Secured:
         ]
         (folder / "users.yaml").write_text(yaml.safe_dump({"users": users}))
         urls: dict[str, dict[str, str]] = {"a": {}, "b": {}}
-        self.herders = {me: Placed(me, n, urls[me]) for me, n in (("a", 10.0), ("b", 1.0))}
+        self.herders = {me: ClusterHerder(me, n, urls[me]) for me, n in (("a", 10.0), ("b", 1.0))}
         self.servers = {}
         for me, days in (("a", node_days), ("b", 1)):
             certificate(folder, f"{me}.example", self.authority, days=days)
@@ -316,7 +316,7 @@ def test_a_forged_identity_header_is_not_forwarded(tmp_path: Path) -> None:
 
 def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path) -> None:
     """An address without TLS is not asked, neither for a change nor for values."""
-    other = Other()
+    other = OtherNode()
     other.answers.append(JSONResponse({"connectors": []}))
     with Secured(tmp_path, "a.example, b.example") as nodes, RestServer(other.app()) as plain:
         nodes.herders["a"].urls["b"] = f"http://127.0.0.1:{plain.port}"

@@ -93,7 +93,7 @@ class Operation(NamedTuple):
     statuses: Mapping[int, Mapping[str, Any]]
 
 
-class Busy(FakeHerder):
+class StoppingHerder(FakeHerder):
     """A herder whose connectors are still being stopped, after a rewind that was begun."""
 
     def _must_be_stopped(self, name: str) -> None:
@@ -113,8 +113,10 @@ def _app(herder: Any, users: Users | None = None, **settings: bool) -> Api:
         levels,
         settings=ApiSettings(**settings),
         users=users,
-        probe=lambda: ProbeState("down" if isinstance(herder, Down) else None, ()),
-        connector_operations=FencedOperations() if isinstance(herder, Busy) else FakeOperations(),
+        probe=lambda: ProbeState("down" if isinstance(herder, StartingHerder) else None, ()),
+        connector_operations=FencedOperations()
+        if isinstance(herder, StoppingHerder)
+        else FakeOperations(),
     )
 
 
@@ -139,7 +141,7 @@ def _validator(answer: Mapping[str, Any]) -> Draft202012Validator | None:
     return Draft202012Validator({**content["schema"], "components": DOCUMENT["components"]})
 
 
-class Down:
+class StartingHerder:
     """A herder of a node that is starting."""
 
     def health(self) -> Health:
@@ -157,7 +159,7 @@ class Down:
         return refuse
 
 
-class Leaderless(FakeHerder):
+class LeaderlessHerder(FakeHerder):
     """A herder whose cluster is choosing a leader."""
 
     def where(self, what: str, name: str | None) -> str | None:
@@ -168,7 +170,7 @@ class Leaderless(FakeHerder):
         return None
 
 
-class Deciding(FakeHerder):
+class FailedTableHerder(FakeHerder):
     """A herder with a failed table, and with tables that are maintained."""
 
     def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
@@ -206,12 +208,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, R
     grants = [{"role": "read", "connectors": "other-*"}]
     file = tmp_path_factory.mktemp("users") / "users.yaml"
     file.write_text(yaml.safe_dump({"users": [{"name": "u", "token": ENTRY, "grants": grants}]}))
-    herders = {name: Deciding(LogLevels(SystemClock())) for name in ("up", "untracked")}
-    herders["busy"] = Busy(LogLevels(SystemClock()))  # type: ignore[assignment]
-    herders["leaderless"] = Leaderless(LogLevels(SystemClock()))  # type: ignore[assignment]
+    herders = {name: FailedTableHerder(LogLevels(SystemClock())) for name in ("up", "untracked")}
+    herders["busy"] = StoppingHerder(LogLevels(SystemClock()))  # type: ignore[assignment]
+    herders["leaderless"] = LeaderlessHerder(LogLevels(SystemClock()))  # type: ignore[assignment]
     for herder in herders.values():
         herder.create_connector("one", CONFIG)
-    up, busy, down = (_server(h) for h in (herders["up"], herders["busy"], Down()))
+    up, busy, down = (_server(h) for h in (herders["up"], herders["busy"], StartingHerder()))
     untracked = _server(herders["untracked"], is_tracking_topics=False)
     guarded = _server(herders["untracked"], Users(file, SystemClock()))
     leaderless = _server(herders["leaderless"])
