@@ -145,7 +145,7 @@ class Table:
 
     @property
     def added(self) -> int:
-        """Records that ever came into the branch."""
+        """All records that were ever added to the branch."""
         ref = self.refs.get(self.branch)
         return 0 if ref is None else self.by_id[ref.snapshot_id].added
 
@@ -191,7 +191,7 @@ class Table:
         self.put(Snapshot(snapshot_id, self.head, Summary({})))
 
     def expire(self, *, with_tag: bool, with_mirror: bool) -> None:
-        """Forget every snapshot that no ref holds."""
+        """Expire every snapshot without a reference."""
         if with_tag:
             self.refs.pop(TAG, None)
         if with_mirror:
@@ -217,7 +217,7 @@ class Table:
         self.refs[self.branch] = Ref(snapshot.snapshot_id, _BRANCH)
 
     def replace(self, uuid: int) -> None:
-        """Dropped, and made again under the same name."""
+        """Drop the table and create another one with the same name."""
         self.uuid = uuid
         self.refs, self.by_id, self.properties = {}, {}, {}
         self.last_sequence_number = self.claimed_us = 0

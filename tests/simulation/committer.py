@@ -1,4 +1,4 @@
-"""The committer in small: what ``coordinator.commit.committer`` and ``landing`` do, step by step.
+"""The committer in small: the steps of ``coordinator.commit.committer`` and ``commit_attempt``.
 
 Rules of this file:
 - The floor, its refusals and the order of files are judged by the production code
@@ -42,7 +42,7 @@ RESTARTS_MAX = 3
 
 
 class _FloorMovedError(Exception):
-    """An earlier attempt of ours landed meanwhile."""
+    """An earlier attempt of this coordinator was applied meanwhile."""
 
 
 class _AwayError(Exception):
@@ -73,7 +73,7 @@ class Committer:
         self.memories = {name: _Memory() for name in world.tables}
 
     def commit(self, commit: TableCommit, partitions: frozenset[int]) -> Iterator[Any]:
-        """None at each step, the outcome at last."""
+        """Yield None at each step, and the outcome at the end."""
         bugs = self.world.bugs
         outcome: CommitOutcome
         try:
@@ -252,7 +252,7 @@ def _failed(commit: TableCommit, code: str, *, is_retriable: bool) -> TableFaile
 
 
 class Content:
-    """What one commit adds, on any parent."""
+    """The content of a commit, for any parent."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class Content:
         return made
 
     def put(self, table: Table, snapshot: Snapshot) -> None:
-        """Make a snapshot of it the head of the branch."""
+        """Make its snapshot the head of the branch."""
         table.put_own(snapshot, self.offsets_text, self.topic_id)
 
     @property

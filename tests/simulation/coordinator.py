@@ -85,7 +85,9 @@ class Coordinator(Actor):
         self.end_seen: dict[int, int] | None = None
         self.turns_left = 0
         self.closed: tuple[Any, frozenset[int]] = (None, frozenset())
-        accepts_future = world.is_vtts_wrong or "tasks are believed beyond the clock" in world.bugs
+        accepts_future = (
+            world.is_vtts_wrong or "timestamps ahead of the clock are accepted" in world.bugs
+        )
         self.kernel = world.kernel_class(
             _settings(world.timeout_ms, None if accepts_future else FUTURE_MAX_MS)
         )
@@ -95,7 +97,7 @@ class Coordinator(Actor):
         world, log = self.world, self.world.log
         if "start at latest" in world.bugs:
             return {p: log.stable_end(p) for p in range(len(log.entries))}, True
-        if "lost control events are passed over" in world.bugs:
+        if "lost control events are skipped" in world.bugs:
             for partition, offset in log.groups[CONTROL_GROUP].items():
                 log.groups[CONTROL_GROUP][partition] = max(offset, log.starts[partition])
         if "control topic re-created unnoticed" in world.bugs:

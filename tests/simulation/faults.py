@@ -1,7 +1,7 @@
-"""Everything that happens to the actors, the log and the tables, one function per move.
+"""Faults of the actors, the log and the tables, one function per move.
 
 Rules of this file:
-- A function does nothing when there is nothing to do it to, and counts what really happened.
+- A function does nothing without a target, and counts the faults that happened.
 - What makes a stop or a failed table legitimate is noted in ``world.happened`` by these
   functions only; they also give up what an operator takes out of a table.
 """
@@ -30,7 +30,7 @@ _COMMITTING = (Phase.COMMITTING, Phase.COMPLETING)
 
 
 def set_up(world: World) -> None:
-    """What is there before the first actor: tables with a past, what a Java sink left behind."""
+    """Create the state before the first actor: tables with a history, events of a Java sink."""
     for name, table in world.tables.items():
         if name == "b" or world.pick(2):
             table.put_foreign(world.new_id())
@@ -195,7 +195,7 @@ def lose_config_topic(world: World) -> None:
         if actor is not None:
             actor.end()
     world.count("config topic lost")
-    is_blind = "layout numbers of the config topic alone" in world.bugs
+    is_blind = "layout numbers from the config topic only" in world.bugs
     layout = world.new_layout(1 if is_blind else world.log.newest_layout() + 1)
     for number in range(4):  # partitions at most, so tasks of any layout
         world.log.init(f"g-c-{number}")
@@ -247,7 +247,7 @@ def retain(world: World) -> None:
     offset = world.log.groups[CONTROL_GROUP].get(partition, 0)
     # a partition may be known by its announcements alone
     if offset > world.log.starts[partition] and "offsets_lost" not in world.happened:
-        world.count("control events deleted, done with")
+        world.count("committed control events deleted")
         world.log.truncate(partition, offset)
 
 

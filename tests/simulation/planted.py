@@ -1,6 +1,6 @@
-"""The known defects of such sinks, each behind a switch that only tests know.
+"""Known defects of such sinks, each behind a switch that only tests use.
 
-Some are kernels with one rule broken, the others are switches that the simulated actors ask for.
+Some are kernels with one rule broken, others are switches that the simulated actors read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.simulation.world import ViolationError, World
 
 
 class ReadyByCount(Kernel):
-    """Ready when as many answers came as there are tasks; VTTS over what they happen to cover."""
+    """Covered when there are as many answers as tasks; VTTS over the partitions that they cover."""
 
     def _is_covered(self, current: Any) -> bool:
         return self._layout is not None and len(current.answers.completions) >= len(
@@ -40,7 +40,7 @@ class ReadyByCount(Kernel):
             self._expected = right
 
 
-class OtherRoundsCompletions(Kernel):
+class VttsFromOtherRounds(Kernel):
     """Answers of any round give this one its VTTS, but only its own announcements are committed."""
 
     def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
@@ -61,7 +61,7 @@ class OtherRoundsCompletions(Kernel):
         return out
 
 
-class _ClearedInFlight(Announcements):
+class _ForgetsInFlight(Announcements):
     def forget(
         self,
         identifier: tuple[str, ...],
@@ -72,15 +72,15 @@ class _ClearedInFlight(Announcements):
         super().forget(identifier, self.by_table.get(identifier, ()), has_landed=has_landed)
 
 
-class BufferClearedInFlight(Kernel):
-    """Forgets what was read while the commit ran."""
+class ForgetsEventsReadInFlight(Kernel):
+    """Forgets announcements that were read during the commit."""
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self.announcements = _ClearedInFlight()
+        self.announcements = _ForgetsInFlight()
 
 
-class _NoAnswers(Announcements):
+class _NoAnswerBoundaries(Announcements):
     def add(self, envelope: Envelope, identifier: tuple[str, ...]) -> None:
         super().add(envelope, identifier)
         self.open.clear()
@@ -89,15 +89,15 @@ class _NoAnswers(Announcements):
         return dict(positions)
 
 
-class AnswersSplit(Kernel):
-    """Commits what was read of an answer."""
+class SplitsAnswers(Kernel):
+    """Commits the part of an answer that was read."""
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self.announcements = _NoAnswers()
+        self.announcements = _NoAnswerBoundaries()
 
 
-class _OpenPassed(Announcements):
+class _PassesOpenAnswers(Announcements):
     def close_at(self, positions: Mapping[int, int]) -> dict[int, int]:
         return dict(positions)
 
@@ -107,29 +107,29 @@ class _OpenPassed(Announcements):
 
 
 class OffsetsPassOpenAnswers(Kernel):
-    """Leaves an answer that is read in part to the next round, but stores offsets behind it."""
+    """Leaves a partly read answer to the next round, but stores offsets after it."""
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self.announcements = _OpenPassed()
+        self.announcements = _PassesOpenAnswers()
 
 
-class _OpenAlone(Announcements):
+class _LeavesOutOnlyOpenAnswers(Announcements):
     def below(self, closed_at: Mapping[int, int]) -> dict[tuple[str, ...], tuple[Envelope, ...]]:  # noqa: ARG002 - the bug is to ignore them
         found = {table: self.whole(table) for table in self.by_table}
         return {table: kept for table, kept in found.items() if kept}
 
 
 class CommitsPastItsOffsets(Kernel):
-    """Leaves only the open answer out: commits others that lie above the offsets it stores."""
+    """Leaves out only the open answer: commits others above the offsets that it stores."""
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self.announcements = _OpenAlone()
+        self.announcements = _LeavesOutOnlyOpenAnswers()
 
 
-class ExpectedFixedAtStart(Kernel):
-    """Goes on with the layout it was started with."""
+class FixedExpectedPartitions(Kernel):
+    """Continues with the layout it was started with."""
 
     def _on_layout(self, layout: Any, now_ms: int) -> list[Effect]:
         return super()._on_layout(layout, now_ms) if self._layout is None else []
@@ -154,7 +154,7 @@ class OffsetsPassFailedTables(Kernel):
 
 
 class RetryHidesFailure(Kernel):
-    """An operator's retry in the middle of a round makes the round forget whom it left out."""
+    """A retry of an operator makes the open round forget the table that it left out."""
 
     def _complete(self, current: Any) -> list[Effect]:
         current.leaves_tables_out = False
@@ -169,7 +169,7 @@ class AlwaysRepeatsClaim(Kernel):
         return super()._close(current, is_partial=is_partial)
 
 
-class NoLedger(Kernel):
+class NoRangeLedger(Kernel):
     """Does not check whether announced source ranges follow each other."""
 
     def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
@@ -177,8 +177,8 @@ class NoLedger(Kernel):
         return super()._on_data_complete(completion, envelope)
 
 
-class ForgetsClaims(Kernel):
-    """Does not read what the rounds before its start have claimed."""
+class ForgetsEarlierClaims(Kernel):
+    """Does not read the claims of rounds before its start."""
 
     def _on_envelope(self, envelope: Envelope) -> list[Effect]:
         if isinstance(envelope.event.payload, CommitComplete):
@@ -187,7 +187,7 @@ class ForgetsClaims(Kernel):
 
 
 class LastOffsetsPassKept(Kernel):
-    """At its end stores how far it read, past announcements that wait for their table."""
+    """At its end stores the read position, past announcements that wait for their table."""
 
     @property
     def resumes_at(self) -> dict[int, int]:
@@ -197,20 +197,20 @@ class LastOffsetsPassKept(Kernel):
 KERNELS: dict[str, type[Kernel]] = {
     "last offsets pass kept announcements": LastOffsetsPassKept,
     "readiness by count": ReadyByCount,
-    "VTTS over other rounds' completions": OtherRoundsCompletions,
-    "buffer cleared for events read in flight": BufferClearedInFlight,
-    "answers split": AnswersSplit,
+    "VTTS over other rounds' completions": VttsFromOtherRounds,
+    "buffer cleared for events read in flight": ForgetsEventsReadInFlight,
+    "answers are split": SplitsAnswers,
     "offsets pass open answers": OffsetsPassOpenAnswers,
     "round commits past its offsets": CommitsPastItsOffsets,
-    "expected partitions fixed at start": ExpectedFixedAtStart,
+    "expected partitions fixed at start": FixedExpectedPartitions,
     "group offsets pass failed tables": OffsetsPassFailedTables,
     "retry hides a failed table": RetryHidesFailure,
     "VTTS repeated for new partitions": AlwaysRepeatsClaim,
-    "no source ledger": NoLedger,
-    "claims of before the restart forgotten": ForgetsClaims,
+    "no source ledger": NoRangeLedger,
+    "earlier claims are not read after a restart": ForgetsEarlierClaims,
 }
 
-# Names of the reliability page first, then those that the simulation itself found or needs.
+# Names of the reliability page first, then those that the simulation found.
 PLANTED: dict[str, tuple[str, ...]] = {
     name: (name,)
     for name in (
@@ -236,23 +236,23 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "old announcements need not be read",
         "stable offset taken for the log's end",
         "stable offset taken for an answer's end",
-        "answers split",
+        "answers are split",
         "every completion counts as a commit",
         "offsets pass open answers",
         "round commits past its offsets",
         "VTTS repeated for new partitions",
-        "lost control events are passed over",
+        "lost control events are skipped",
         "replaced table taken for the old one",
-        "batches numbered from nought",
+        "batches numbered from zero",
         "no floor",
         "last offsets pass kept announcements",
-        "layout numbers of the config topic alone",
+        "layout numbers from the config topic only",
         "lost source offsets start from the policy",
         "lost source records are announced by no task",
-        "a floor makes announcements count no more",
+        "announcements are ignored once there is a floor",
         "offset keeper ignores the layout",
         "kept offsets are read before the fence",
-        "tasks are believed beyond the clock",
+        "timestamps ahead of the clock are accepted",
         "reset sends no event",
         "reset leaves the claims of snapshots",
         "reset leaves the claim of the property",
@@ -260,13 +260,16 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "reset keeps an old floor",
         "reset unnoticed by a commit",
         "old rounds claim after a reset",
-        "no reset without a claim",
+        "a table without a claim is not reset",
     )
 } | {
-    "VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten"),
+    "VTTS goes back": (
+        "VTTS below the table's last",
+        "earlier claims are not read after a restart",
+    ),
     "VTTS of the future": (
-        "records of the future move the claim",
-        "tasks are believed beyond the clock",
+        "timestamps of the future move the claim",
+        "timestamps ahead of the clock are accepted",
     ),
 }
 
@@ -288,7 +291,7 @@ RESET_ALONE = (
 # Kinds of faults that a rare bug needs, and those that hide it: on and off in each of its seeds.
 KINDS: dict[str, tuple[int, int]] = {
     "last offsets pass kept announcements": (script.FINISH | script.MISSING, 0),
-    "layout numbers of the config topic alone": (
+    "layout numbers from the config topic only": (
         script.CONFIG_LOST | script.UPSERT | script.LAYOUT | script.DELAY | script.FOREIGN_GROUP,
         script.JAVA,
     ),
@@ -297,7 +300,7 @@ KINDS: dict[str, tuple[int, int]] = {
         script.DATA_LOSS | 1 << script.CONTINUE_SHIFT,
         script.CRASH | script.MISSING,
     ),
-    "a floor makes announcements count no more": (script.SOURCE_OFFSETS | script.JAVA, 0),
+    "announcements are ignored once there is a floor": (script.SOURCE_OFFSETS | script.JAVA, 0),
     "offset keeper ignores the layout": (
         script.KEEPER | script.LAYOUT | script.FREEZE | script.HEAL,
         script.MISSING | script.CRASH | script.CONFIG_LOST,
@@ -308,7 +311,7 @@ KINDS: dict[str, tuple[int, int]] = {
         script.MISSING | script.APART,
     ),
     "VTTS below the table's last": (script.CONFIG_LOST, script.MISSING | script.UNKNOWN),
-    "tasks are believed beyond the clock": (script.FUTURE, script.RESET),
+    "timestamps ahead of the clock are accepted": (script.FUTURE, script.RESET),
     "reset sends no event": (script.FUTURE | script.RESET | script.HEAL, 0),
     "reset leaves the claims of snapshots": (script.FUTURE | script.RESET, 0),
     "reset leaves the claim of the property": (script.FUTURE | script.RESET, 0),
@@ -316,14 +319,14 @@ KINDS: dict[str, tuple[int, int]] = {
     "reset keeps an old floor": RESET_ALONE,
     "reset unnoticed by a commit": RESET_ALONE,
     "old rounds claim after a reset": RESET_ALONE,
-    "no reset without a claim": RESET_ALONE,
-    "records of the future move the claim": (script.FUTURE, script.RESET),
+    "a table without a claim is not reset": RESET_ALONE,
+    "timestamps of the future move the claim": (script.FUTURE, script.RESET),
     "every completion counts as a commit": (
         script.MISSING,
         script.CRASH | script.FREEZE | script.RESTLESS | script.TRANSACTIONS | script.LAYOUT,
     ),
     "layout change fences only the last layout": (script.LAYOUT | script.FREEZE, 0),
-    "lost control events are passed over": (script.DATA_LOSS, 0),
+    "lost control events are skipped": (script.DATA_LOSS, 0),
     "retry hides a failed table": (script.OPERATOR | script.MISSING, 0),
     "round commits past its offsets": (script.DELAY | script.FREEZE | script.CRASH, 0),
     "stable offset taken for an answer's end": (script.DELAY | script.FOREIGN_GROUP, 0),
@@ -342,7 +345,7 @@ KINDS: dict[str, tuple[int, int]] = {
     ),
 }
 
-# What holds a promise together with something else: see docs/evidence/simulation.md.
+# Layers that protect a guarantee together: see docs/evidence/simulation.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("no precondition on the branch",),
     ("moved floor unnoticed",),
@@ -355,7 +358,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 
 def planted_world(moves: Script, off: Iterable[str], *, has_trace: bool = False) -> World:
-    """A run with bugs planted, or protections switched off; at most one in the kernel."""
+    """Return a run with planted bugs or without protections; at most one bug in the kernel."""
     names = frozenset(off)
     kernels = [KERNELS[name] for name in names if name in KERNELS]
     kernel = type("Planted", tuple(kernels), {}) if len(kernels) > 1 else [*kernels, Kernel][0]
@@ -363,7 +366,7 @@ def planted_world(moves: Script, off: Iterable[str], *, has_trace: bool = False)
 
 
 def caught_at(off: Iterable[str], seeds: int) -> int | None:
-    """The first seed whose run breaks a promise, with the kinds of faults that the bugs need."""
+    """Return the first seed whose run violates a guarantee, with the needed kinds of faults."""
     kinds = hiding = 0
     for name in off:
         needed, unwanted = KINDS.get(name, (0, 0))

@@ -79,7 +79,10 @@ class Reset(Actor):
                 if has_no_claim(refusal, table.properties, table.keys):
                     return
                 raise
-            is_reset = covers(state.reset_offsets, ends) or "no reset without a claim" in world.bugs
+            is_reset = (
+                covers(state.reset_offsets, ends)
+                or "a table without a claim is not reset" in world.bugs
+            )
             if is_reset and not state.valid_through_texts:
                 return
             if (yield from self._land(table, state, ends)):
@@ -111,7 +114,7 @@ class Reset(Actor):
 
 
 class _NoClaim(Content):
-    """A snapshot without files that takes the claims before it back."""
+    """A snapshot without files that resets earlier claims."""
 
     def __init__(self, world: World, floor: dict[int, int], reset_offsets: dict[int, int]) -> None:
         super().__init__(

@@ -108,7 +108,7 @@ def _run_chunk(first_seed: int, seeds: int) -> Summary:
 
 
 def violation_of(moves: script.Script, off: Iterable[str] = ()) -> str | None:
-    """What a script breaks, with protections switched off if any are named."""
+    """Return the violation of a script, with the named protections switched off."""
     try:
         planted_world(moves, off).run()
     except ViolationError as e:
@@ -117,7 +117,7 @@ def violation_of(moves: script.Script, off: Iterable[str] = ()) -> str | None:
 
 
 def report(seed: int, off: Iterable[str] = ()) -> str:
-    """Everything that helps to find out why a seed failed."""
+    """Return the report of a failed seed: event log and smallest script."""
     moves = script.script_of(seed)
 
     def kind(moves: script.Script) -> str:
@@ -139,7 +139,7 @@ def report(seed: int, off: Iterable[str] = ()) -> str:
 
 
 def log_of(moves: script.Script, off: Iterable[str] = ()) -> list[str]:
-    """The event log of a script."""
+    """Return the event log of a script."""
     world = planted_world(moves, off, has_trace=True)
     try:
         world.run()

@@ -43,7 +43,7 @@ def expire(world: World) -> None:
         kept = len(table.by_id)
         table.expire(with_tag=with_tag, with_mirror=with_mirror)
         if len(table.by_id) < kept:
-            world.count("expiry, tag and all" if with_tag else "expiry")
+            world.count("expiry with the tag" if with_tag else "expiry")
         if MIRROR not in table.properties:  # a table that we never committed to, or laid bare
             world.happened.add(f"floor_lost {table.name}")
 
@@ -53,14 +53,14 @@ def go_missing(world: World) -> None:
     table = _table(world)
     table.is_missing = not table.is_missing
     world.happened.add(f"table_missing {table.name}")
-    world.count("table missing" if table.is_missing else "table back")
+    world.count("table missing" if table.is_missing else "table restored")
 
 
 def go_away(world: World) -> None:
     """The catalog does not answer for a while."""
     world.catalog_back_at_ms = world.now_ms + world.pick(120)
     world.happened.add(CATALOG_AWAY)
-    world.count("catalog away")
+    world.count("catalog unavailable")
 
 
 def roll_back(world: World) -> None:
@@ -117,7 +117,7 @@ def land_late(world: World) -> None:
         except ConflictError:
             world.count("late commit refused")
         else:
-            world.count("late commit landed")
+            world.count("late commit applied")
 
 
 # ------------------------------------------------------------------ operators
@@ -169,7 +169,7 @@ def repair(world: World) -> None:
 
 def _restore(world: World, table: Table, *, is_forward: bool) -> None:
     if table.is_missing:
-        world.count("table back")
+        world.count("table restored")
         table.is_missing = False
     rolled = world.rolled_from.pop(table.name, None)
     if rolled is not None:
@@ -190,7 +190,7 @@ def _restore(world: World, table: Table, *, is_forward: bool) -> None:
             world.count("branch made empty")  # nothing is left of what was in it
             table.properties[MIRROR] = "{}"
         else:
-            world.count("branch made again")  # where it was, or what is left
+            world.count("branch recreated")  # where it was, or what is left
             table.refs[table.branch] = Ref(at.snapshot_id, SnapshotRefType.BRANCH)
             world.given_up[table.name] &= ~table.added
 

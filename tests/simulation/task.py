@@ -180,7 +180,7 @@ class Task(Actor):
             if not world.continues_after_loss:
                 world.stop("source_data_lost")
                 return False
-            world.count("source records passed")
+            world.count("lost source records skipped")
             self.position[partition] = start
             if "lost source records are announced by no task" in world.bugs:
                 self.announced[partition] = start
@@ -229,7 +229,7 @@ class Task(Actor):
                 n = end - start
                 ranges.append(SourceRange(TOPIC, partition, start, end, n, 0, 0, n, None))
         # batches rise over restarts: the same round may be answered by a successor
-        first = 0 if "batches numbered from nought" in world.bugs else sum(self.announced.values())
+        first = 0 if "batches numbered from zero" in world.bugs else sum(self.announced.values())
         transaction = log.begin(tid, epoch)
         yield False
         number, headers = self.layout.number, NO_HEADERS
@@ -260,7 +260,7 @@ class Task(Actor):
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]
         until_us = world.now_us + self.clock_ahead_us + FUTURE_MAX_MS * 1000
-        if world.is_vtts_wrong or "records of the future move the claim" in world.bugs:
+        if world.is_vtts_wrong or "timestamps of the future move the claim" in world.bugs:
             until_us *= 10**9
         for at_us, _, _ in world.source[partition][start:end]:
             if at_us <= until_us and (known is None or at_us - world.disorder_us > known):

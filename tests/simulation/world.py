@@ -312,7 +312,7 @@ class World:
             self.count("commit unknown, not applied")
             raise UnknownError
         if chance < 10:
-            self.count("commit unknown, lands late")
+            self.count("commit unknown, applied late")
             self.late.append((self.now_ms, table, uuid, base, snapshot_id, content))
             raise UnknownError
         self.land(table, uuid, base, snapshot_id, content)
@@ -370,7 +370,7 @@ class World:
             return False
         if partition in self.source_floor:
             return True
-        if self.source_floor and "a floor makes announcements count no more" in self.bugs:
+        if self.source_floor and "announcements are ignored once there is a floor" in self.bugs:
             return False
         return partition in self.log.announced_partitions()
 
