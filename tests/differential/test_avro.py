@@ -19,7 +19,7 @@ from connect.records.converters.avro_schema import BadSchema, parse_avro
 from connect.records.converters.binary_values import Malformed
 from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import type_of
-from tests.differential.avro_cases import Maker, encode, plain
+from tests.differential.avro_cases import SchemaGenerator, encode, plain
 from tests.differential.both_paths import ALL, both
 from tests.differential.mutations import mutated
 from tests.differential.support import config, plan, source
@@ -57,7 +57,7 @@ def table_of(schema: Any) -> Schema | None:
 def test_random_avro_data_is_read_alike_by_both_paths(seed: int, tmp_path: Path) -> None:
     """Random schemas, some data broken: the same rows and refusals."""
     chance = random.Random(seed)
-    maker = Maker(chance)
+    maker = SchemaGenerator(chance)
     schema = maker.record(chance.randrange(1, 6))
     table = table_of(schema)
     if table is None:
@@ -82,7 +82,7 @@ def _other(chance: random.Random) -> Any:
 def test_the_reference_path_reads_the_values_of_fastavro(seed: int) -> None:
     """Without logical types."""
     chance = random.Random(seed)
-    maker = Maker(chance)
+    maker = SchemaGenerator(chance)
     schema = plain(maker.record(4))
     reader = avro_reader(parse_avro(json.dumps(schema)), {})
     for _ in range(30):

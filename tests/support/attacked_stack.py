@@ -1,4 +1,4 @@
-"""A running stack with tenants, and secrets whose appearance anywhere is a leak.
+"""A running stack with tenants, and canary secrets that no output may contain.
 
 Rules of this file:
 - Every answer to a caller is kept, and searched for the secrets that this caller may not read.
@@ -65,14 +65,14 @@ class Tenant:
     answers: list[tuple[str, str]] = field(default_factory=list)
 
     def keep(self, response: httpx.Response) -> None:
-        """Keep an answer."""
+        """Record an answer."""
         response.read()
         request = f"{response.request.method} {response.request.url.path}"
         heads = "\n".join(f"{key}: {value}" for key, value in response.headers.items())
         self.answers.append((request, f"{response.status_code}\n{heads}\n{response.text}"))
 
     def call(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Any request."""
+        """Send a request."""
         return self.api.request(method, path, **more)
 
     def create(self, name: str, config: Mapping[str, str]) -> httpx.Response:
@@ -120,7 +120,7 @@ class AttackedStack(RunningStack):
         super().close()
 
     def begin(self) -> None:
-        """Forget answers, log lines and states of earlier tests."""
+        """Drop answers, log lines and states of earlier tests."""
         for tenant in self.tenants.values():
             tenant.answers.clear()
         self._log_sizes = {file: len(text) for file, text in self.logs().items()}

@@ -47,7 +47,7 @@ def running_browser() -> Iterator[Browser]:
 
 
 class BrowserVisit:
-    """One visitor's page, and what the browser has to say about it.
+    """A browser page, with its requests and errors.
 
     Args:
         browser: started.
@@ -55,8 +55,8 @@ class BrowserVisit:
 
     Attributes:
         page: the open page of the browser.
-        asked: every request, as method and path with its query.
-        complaints: errors of the page, its console and its policy.
+        asked: every request: method and path with query.
+        complaints: errors of the page, of its console and of its policy.
     """
 
     def __init__(self, browser: Browser, **more: Any) -> None:
@@ -91,7 +91,7 @@ class BrowserVisit:
         devtools.send("Fetch.enable", {"handleAuthRequests": True})
 
     def close(self) -> None:
-        """Leave, and forget passwords and tokens."""
+        """Close the page; passwords and tokens are deleted."""
         self.context.close()
 
 

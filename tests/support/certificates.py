@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS, made on the spot."""
+"""Creates certificates for tests of TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy in front of an HTTP server; on request it answers wrongly, late or not at all."""
+"""A proxy for an HTTP server that can answer wrongly, late or not at all."""
 
 from __future__ import annotations
 

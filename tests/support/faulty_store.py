@@ -1,4 +1,4 @@
-"""A proxy before an S3 API that is slow, refuses, cuts off, or says the opposite of what it did."""
+"""A proxy for an S3 API that delays, refuses, cuts off, or reports a wrong outcome."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FaultyStore(LoopbackProxy):
             self.times[operation] = times
 
     def heal(self) -> None:
-        """Only forward from now on; forget what was seen."""
+        """Remove all faults and counts."""
         with self._lock:
             self.faults.clear()
             self.seen.clear()

@@ -1,4 +1,4 @@
-"""Frames for tests of the codec: proper ones, and how to change them."""
+"""Valid frames for tests of the codec, and functions that change them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ OLD_NAMESPACE = "io.tabular.iceberg.connect.events"
 
 
 def long_bytes(number: int) -> bytes:
-    """A number, or a count or length, in Avro's form."""
+    """Encode a number, count or length in Avro."""
     return encoded(wire_schema(AvroType("long")), number)
 
 
 def string_bytes(text: str) -> bytes:
-    """A text in Avro's form."""
+    """Encode a text in Avro."""
     return encoded(wire_schema(AvroType("string")), text)
 
 

@@ -1,4 +1,4 @@
-"""Runs one query of ``Sql`` over one record, in a process that a test can end.
+"""Runs one ``Sql`` query over one record, in a process that a test can kill.
 
 Usage: python -m tests.support.held_query FOLDER CONDITION TEXT. Prints what became of the record.
 """

@@ -68,23 +68,23 @@ class UnitSession:
         self.is_hung = False
 
     def run(self) -> None:
-        """Not called: ``step`` plays it."""
+        """Not called: ``step`` does the work."""
 
     def stop(self) -> None:
         """End at the next step that is not blocked."""
         self._is_stopping = True
 
     def idle_ms(self) -> int:
-        """Since the last round or attempt."""
+        """Return the time since the last round or attempt."""
         return self._world.time.ms - self._progress_at_ms
 
     @property
     def idle_ms_max(self) -> int:
-        """A few intervals."""
+        """Return the limit of the idle time."""
         return IDLE_MS_MAX
 
     def step(self) -> None:
-        """What the thread does now, if it is due."""
+        """Do the next step of the thread, if it is due."""
         world, now_ms = self._world, self._world.time.ms
         if self.is_hung or self.unit.ended.is_set() or now_ms < self._at_ms:
             return
@@ -149,13 +149,13 @@ class UnitSession:
 
 
 class HerderModel:
-    """Herder, child and what is between them.
+    """Herder, child process and the pipe between them.
 
     Args:
-        seed: of everything that is left to chance.
+        seed: of all random choices.
         reconciliation: the herder's part under test; variants are planted bugs.
         has_inventory: whether the child sends inventories.
-        predecessor_wait_ms: how long a unit waits for the one whose place it takes.
+        predecessor_wait_ms: how long a unit waits for its predecessor.
     """
 
     def __init__(
@@ -233,10 +233,10 @@ class HerderModel:
         self._sessions, self._ready_at_ms = [], self.time.ms + 1_000
 
         class Pipe:
-            """What the child writes to, until it is killed."""
+            """The end of the child's pipe, until the child is killed."""
 
             def send(self, message: Mapping[str, Any]) -> bool:
-                """As the real one."""
+                """Send a message, if the child was not killed."""
                 is_alive = incarnation == world._incarnation
                 return is_alive and world.to_node("coordinator", message)
 
@@ -288,7 +288,7 @@ class HerderModel:
         self._spawn()
 
     def _act(self) -> None:
-        """Something that an operator, the leader or the machine does."""
+        """Do a random action of an operator, the leader or the machine."""
         name = self.chance.choice(CONNECTORS)
         run = self.runs[name]
         what = self.chance.choice(ACTS)
@@ -347,7 +347,7 @@ class HerderModel:
             self.to_node("coordinator", self.units.inventory())
 
     def run(self) -> list[str]:
-        """Chaos, then healing; what is wrong afterwards."""
+        """Run random faults, then none; return what is wrong at the end."""
         while self.time.ms < CHAOS_MS:
             if self.chance.random() < STEP_MS / ACT_EVERY_MS:
                 self._act()
@@ -357,7 +357,7 @@ class HerderModel:
         return self._all_wrong()
 
     def run_frozen(self, frozen_ms: int) -> list[str]:
-        """The broker freezes for so long and the child is killed in it; what is wrong later."""
+        """Freeze the broker and kill the child meanwhile; return what is wrong later."""
         self._is_pipe_bad = False
         self._run_until(20_000)
         self._thaw_at_ms = self.time.ms + frozen_ms

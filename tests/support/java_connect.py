@@ -1,4 +1,4 @@
-"""Kafka Connect with the Apache Iceberg sink, as others run it: one distributed worker in a JVM.
+"""Kafka Connect with the Apache Iceberg sink: one distributed worker in a JVM.
 
 Rules of this file:
 - It knows nothing of Icefloe: a connector's JSON goes in, tables come out.
@@ -71,7 +71,7 @@ class JavaConnect:
         return self._child.pid
 
     def start(self) -> None:
-        """Start it and return when it takes connectors."""
+        """Start it and wait until it accepts connectors."""
         self.state_dir.mkdir(parents=True, exist_ok=True)
         plugins = self.state_dir / "plugins"
         plugins.mkdir(exist_ok=True)
@@ -97,17 +97,17 @@ class JavaConnect:
         self._child.wait_until(self._lists_connectors, timeout_ms=START_TIMEOUT_MS)
 
     def stop(self) -> None:
-        """End it in order: its tasks leave their groups."""
+        """Stop it; its tasks leave their groups."""
         if self._child is not None:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
+        """Kill it, as a crash does."""
         if self._child is not None:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze it."""
+        """Pause the process."""
         if self._child is not None:
             self._child.signal(signal.SIGSTOP)
 
@@ -161,12 +161,12 @@ class JavaConnect:
         assert self.api.delete(f"/connectors/{name}").status_code == 204
 
     def status(self, name: str) -> dict[str, Any]:
-        """The connector's status, as the API tells it."""
+        """Return the status of the connector."""
         body: dict[str, Any] = self.api.get(f"/connectors/{name}/status").json()
         return body
 
     def wait_until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
-        """Wait for something that the worker does."""
+        """Wait until the condition is true."""
         deadline = time.monotonic() + WAIT_S
         while not is_so():
             assert self._child is not None
@@ -175,7 +175,7 @@ class JavaConnect:
             time.sleep(0.2)
 
     def _lists_connectors(self) -> bool:
-        """Whether it serves its API: it listens earlier, and answers with a page then."""
+        """Return whether it serves its API; earlier it answers with an HTML page."""
         try:
             return self.api.get("/connectors", timeout=5).status_code == httpx.codes.OK
         except httpx.TransportError:

@@ -1,4 +1,4 @@
-"""The Java libraries asked about records: ``tests/java/records`` compiled and run in one JVM."""
+"""Runs ``tests/java/records`` in a JVM: what the Java libraries do with records."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class RecordOracle:
 
 
 def kind_of(path: Path) -> str:
-    """What ``ask`` calls the cases of a file of recordings."""
+    """Return the kind of the cases in a file of recordings."""
     return path.stem if path.parent.name in {"schema", "routing"} else path.parent.name

@@ -1,4 +1,4 @@
-"""Feeds a commit kernel the way the shell does."""
+"""Sends inputs to a commit kernel, as the coordinator does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECOND_US = 1_000_000
 
 
 class Driver:
-    """Feeds a kernel the way the shell does, counting ids, offsets and time."""
+    """Sends inputs to a kernel, with consecutive ids, offsets and times."""
 
     def __init__(self, *, interval_ms: int = 10_000, timeout_ms: int = 3_000) -> None:
         self.kernel = Kernel(KernelSettings("c-0", interval_ms, timeout_ms))

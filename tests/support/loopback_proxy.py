@@ -40,7 +40,7 @@ class LoopbackProxy:
             do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _answer  # noqa: N815
 
             def log_message(self, *_args: Any) -> None:
-                """Stay quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -51,7 +51,7 @@ class LoopbackProxy:
 
     @property
     def uri(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ def wide_row(number: int) -> dict[str, Any]:
 
 
 def wide_schema() -> Schema:
-    """Its table."""
+    """Return the schema of its table."""
     kinds: tuple[IcebergType, ...] = (LongType(), DoubleType(), StringType())
     return Schema(
         *(NestedField(i + 1, f"c{i}", kinds[i % 3], required=False) for i in range(COLUMNS))
@@ -84,14 +84,14 @@ def wide(count: int, each: int = 2_000) -> Batches:
 
 
 def wide_avro(count: int, each: int = 2_000) -> Batches:
-    """The same as Avro."""
+    """Return the same records as Avro."""
     schema = fastavro.parse_schema(wide_avro_schema())
     for start in range(0, count, each):
         yield [_avro(schema, wide_row(start + i)) for i in range(min(each, count - start))]
 
 
 def wide_avro_schema() -> dict[str, Any]:
-    """Its schema."""
+    """Return its schema."""
     kinds = ("long", "double", "string")
     fields = [{"name": f"c{i}", "type": kinds[i % 3]} for i in range(COLUMNS)]
     return {"type": "record", "name": "Wide", "fields": fields}
@@ -176,7 +176,7 @@ MAPS = Schema(
 
 
 def cases(folder: Path, times: int = 1) -> dict[str, Case]:
-    """All of them by name."""
+    """Return all cases by name."""
     few, many = 1_000 * times, 4_000 * times
     huge = {
         name: one_by_one(make, times)
@@ -222,7 +222,7 @@ def avro_keys(folder: Path, schema: dict[str, Any], name: str) -> dict[str, str 
 
 
 def measure(case: Case, folder: Path) -> dict[str, Any]:
-    """Run it once."""
+    """Run the case once."""
     table = plan(folder, case.schema, spec=UNPARTITIONED_PARTITION_SPEC)
     connector = config(**case.keys)
     spec = PipelineSpec(connector, (table,), reference_only=case.reference_only)

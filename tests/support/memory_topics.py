@@ -1,4 +1,4 @@
-"""The config topic in memory, for a leader without a broker."""
+"""A config topic in memory, for a leader without a broker."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CONFIG = {"name": "c", "topics": "t"}
 
 
 class MemoryConfigTopic:
-    """In place of the topic: what is written is read back, unless the broker is said to be away.
+    """Replaces the config topic: written records are read back, unless the broker is unavailable.
 
     Attributes:
-        is_away: refuses what is written.
-        writes: number of writes that were taken.
+        is_away: the broker is unavailable, so writes are refused.
+        writes: number of accepted writes.
     """
 
     def __init__(self, on_record: OnRecord) -> None:
@@ -27,7 +27,7 @@ class MemoryConfigTopic:
         """Do nothing: the topic has one writer."""
 
     def write(self, records: Sequence[tuple[str, bytes | None]]) -> None:
-        """All or nothing."""
+        """Write all records or none."""
         if self.is_away:
             raise RetriableError("not acknowledged", code="broker_unavailable")
         self.writes += 1

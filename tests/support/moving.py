@@ -1,4 +1,4 @@
-"""What tests of a move share: a source of numbered records, one JSON for both sinks, the check."""
+"""Numbered source records, one JSON for both sinks, and the check, for tests of moves."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def wait_rows(running: RunningStack, catalog: Catalog, table: str, source: Sourc
 
 
 def engines(catalog: Catalog, table: str) -> list[str]:
-    """Who made each snapshot, in order."""
+    """Return the engine of each snapshot, in order."""
     made = sorted(
         catalog.load_table(table).metadata.snapshots, key=lambda s: s.sequence_number or 0
     )
@@ -115,7 +115,7 @@ def migrate_check(
 
 
 def codes(report: dict[str, Any]) -> set[str]:
-    """What a report found."""
+    """Return the codes of the findings of a report."""
     return {finding["code"] for finding in report["findings"]}
 
 

@@ -47,7 +47,7 @@ class Nessie:
         return {"type": "rest", "uri": address, "warehouse": "warehouse", **self._store.properties}
 
     def start(self) -> None:
-        """Start it and return when it answers."""
+        """Start it and wait until it answers."""
         (jar,) = jars.resolve("nessie")
         secret, bucket = "store-secrets.s3", "nessie.catalog.service.s3.default-options"
         settings = {
@@ -78,6 +78,6 @@ class Nessie:
         self._child.wait_until(lambda: answers(config), timeout_ms=START_MS)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)

@@ -43,7 +43,7 @@ class NodeProcess:
         return self.returncode
 
     def wait(self, timeout_s: float = 60) -> int:
-        """Wait for its end; the exit status."""
+        """Wait for its end; return the exit status."""
         deadline_s = time.monotonic() + timeout_s
         while (status := self.poll()) is None:
             if time.monotonic() > deadline_s:
@@ -65,7 +65,7 @@ class NodeProcess:
 
 
 class NodeStarter:
-    """The process that forks nodes; started on first use, gone with this one."""
+    """A process that forks nodes; started on first use, and ended with this process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -73,7 +73,7 @@ class NodeStarter:
     def start(
         self, script: str, arguments: Sequence[str], folder: Path, environ: dict[str, str]
     ) -> NodeProcess:
-        """Fork a node; what it says is appended to ``node.log`` in its folder.
+        """Fork a node; its output is appended to ``node.log`` in its folder.
 
         Args:
             script: ``stub_node`` or ``recorded_node``.
@@ -85,7 +85,7 @@ class NodeStarter:
         return NodeProcess(self, self.ask({"start": script, "arguments": [*arguments], **more}))
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """One line there, one line back."""
+        """Send a request line; return the answer line."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.node_starter"],
@@ -112,7 +112,7 @@ STARTER = NodeStarter()
 
 
 def serve() -> None:
-    """Answer until the input ends."""
+    """Serve requests until the input ends."""
     from tests.support import recorded_node, stub_node
 
     mains = {"stub_node": stub_node.main, "recorded_node": recorded_node.main}
@@ -135,7 +135,7 @@ def serve() -> None:
 
 
 def _run(main: Any, asked: dict[str, Any]) -> None:
-    """Be the node, as if started by its script; never returns."""
+    """Run the script in this process; never return."""
     try:
         os.chdir(asked["folder"])
         os.environ.clear()

@@ -51,7 +51,7 @@ class ObjectStore:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it and make the bucket."""
+        """Start it and create the bucket."""
         name = type(self).__name__
         child = ChildProcess(name, self.command(), log_file=self.folder / f"{name}.log")
         self._child = child
@@ -59,7 +59,7 @@ class ObjectStore:
         self.make_bucket()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
@@ -68,7 +68,7 @@ class ObjectStore:
         raise NotImplementedError
 
     def make_bucket(self) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         raise NotImplementedError
 
 
@@ -88,7 +88,7 @@ class S3Proxy(ObjectStore):
 
     @property
     def endpoint(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"{'https' if self.has_tls else 'http'}://localhost:{self.port}"
 
     @property
@@ -127,7 +127,7 @@ class S3Proxy(ObjectStore):
         return [find_java(), *small, "-jar", jar, "--properties", settings]
 
     def make_bucket(self) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         S3FileSystem(
             access_key="local",
             secret_key=S3_SECRET,
@@ -159,7 +159,7 @@ class Azurite(ObjectStore):
 
     @property
     def address(self) -> dict[str, str]:
-        """Where it answers."""
+        """The address of the server."""
         authority = f"127.0.0.1:{self.port}"
         return {
             "adls.auth.shared-key.account.name": AZURITE_ACCOUNT,
@@ -179,7 +179,7 @@ class Azurite(ObjectStore):
         return [program, *arguments, *quiet, "--inMemoryPersistence"]
 
     def make_bucket(self) -> None:
-        """Make the container."""
+        """Create the container."""
         own = {"adls.account-name": AZURITE_ACCOUNT, "adls.account-key": AZURITE_KEY}
         azure_client({**self.address, **own}, "").create_dir(S3_BUCKET)
 
@@ -209,7 +209,7 @@ class FakeGcs(ObjectStore):
         return [program, *where, *names, "-backend", "memory"]
 
     def make_bucket(self) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         made = f"http://127.0.0.1:{self.port}/storage/v1/b?project=test"
         httpx.post(made, json={"name": S3_BUCKET}).raise_for_status()
 

@@ -1,4 +1,4 @@
-"""Lines through a pipeline, and the ids that come out."""
+"""Records for a pipeline, and the ids in its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of processes that may end at any time."""
+"""Reads properties of processes that may end at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table properties that the product reads, and values of them that are unusual or unusable."""
+"""Table properties that the product reads, with unusual and invalid values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TUNING = (
     "commit.retry.num-retries",
     "history.expire.max-snapshot-age-ms",
 )
-"""They say how files are written; a value that cannot be used counts as absent."""
+"""Properties that tune files; an invalid value has no effect."""
 
 DECIDING = (
     "write.data.path",
@@ -35,7 +35,7 @@ DECIDING = (
     "write.folder-storage.path",
     "schema.name-mapping.default",
 )
-"""They say where files go and what a field is; a value may make the table unusable."""
+"""Properties for locations and field ids; a value may make the table unusable."""
 
 NASTY = (
     "",

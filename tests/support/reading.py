@@ -1,4 +1,4 @@
-"""Everything that was committed to a topic, read to its end."""
+"""Reads all committed records of a topic."""
 
 from __future__ import annotations
 

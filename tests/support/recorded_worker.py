@@ -35,7 +35,7 @@ class FileSink:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self._stopping.set()
         self._thread.join()
 

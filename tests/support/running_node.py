@@ -1,4 +1,4 @@
-"""A node process with stub children, and its API, for tests of the node alone."""
+"""A node process with stub children, for tests of the node without Spark and catalog."""
 
 import json
 import os
@@ -45,7 +45,7 @@ class RunningNode:
         self.api = httpx.Client(timeout=TIMEOUT_S)
 
     def launch(self, *dies: str) -> None:
-        """Begin to start it; ``dies`` says where it kills itself."""
+        """Start it without waiting; ``dies`` names the point at which it kills itself."""
         file = self.folder / "node.properties"
         file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
         (self.folder / "port").unlink(missing_ok=True)
@@ -53,12 +53,12 @@ class RunningNode:
         self.process = STARTER.start(self.script, [str(file), *dies], self.folder, environ)
 
     def start(self, *dies: str) -> None:
-        """Launch it and wait until it is healthy."""
+        """Start it and wait until it is healthy."""
         self.launch(*dies)
         self.wait_until(lambda: (answer := self.health()) is not None and answer.status_code == 200)
 
     def health(self) -> httpx.Response | None:
-        """Its answer; None while there is none."""
+        """Return the answer of the health endpoint; None without one."""
         port = self.folder / "port"
         if not port.exists() or not (number := port.read_text()):
             return None
@@ -94,11 +94,11 @@ class RunningNode:
         return self.api.put(f"{self.url}/connectors/{name}/config", json=config)
 
     def call(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """Any request."""
+        """Send a request."""
         return self.api.request(method, f"{self.url}{path}", **more)
 
     def icefloe(self, *arguments: str) -> tuple[int, str]:
-        """A command against this node: its exit status, and all that it printed."""
+        """Run a command against this node; return its exit status and output."""
         done = icefloe(*arguments, "--server", self.url)
         return done.status, done.stdout + done.stderr
 
@@ -110,7 +110,7 @@ class RunningNode:
     def running(self, name: str, tasks: int) -> None:
         """Wait until this node runs the whole connector and has sent it to the children.
 
-        What is about to be handed over is shown as running already.
+        Units that are not yet sent to the children already have the status RUNNING.
         """
         self.wait_until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
         self.wait_until(lambda: self._is_handed_over(name))
@@ -143,12 +143,12 @@ class RunningNode:
         return layout.tasks == () and ready == layout.number
 
     def end(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM; return the exit status."""
         self.process.terminate()
         return self.process.wait(TIMEOUT_S)
 
     def close(self) -> None:
-        """Make sure it is gone."""
+        """Kill it if it still runs."""
         if hasattr(self, "process") and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""The whole product, running, as its user meets it: REST, topics in, tables out."""
+"""The running product as users see it: REST API, source topics and tables."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ Json = dict[str, Any]
 
 
 class RunningStack:
-    """An embedded stack that runs, and clients of it.
+    """A running embedded stack, and clients of it.
 
     Args:
         stack: started.
-        statsd: datagrams of metrics that its node sends, growing.
+        statsd: growing list of the metric datagrams that its node sends.
         collector: receives its metrics and traces over OTLP.
     """
 
@@ -72,7 +72,7 @@ class RunningStack:
     # ------------------------------------------------------------ topics
 
     def topic(self, prefix: str, partitions: int = 1, **config: str) -> str:
-        """Create a topic with a name of its own."""
+        """Create a topic with a unique name."""
         name = unique_name(prefix)
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=1, config=settings)
@@ -112,7 +112,7 @@ class RunningStack:
         return set(self._admin.list_topics(timeout=30).topics)
 
     def records(self, topic: str) -> list[Any]:
-        """Everything committed that a topic holds, in order of partitions."""
+        """Return all committed records of a topic, by partition."""
         settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
         reader = Consumer({**self._kafka, **settings, "log_level": 0})
         found = []
@@ -159,7 +159,7 @@ class RunningStack:
         assert self.api.put(f"/connectors/{name}/{state}").is_success
 
     def stop(self, name: str) -> None:
-        """Stop a connector, and wait until nothing of it can write any more."""
+        """Stop a connector, and wait until none of its tasks can write."""
         self.request_state(name, "stop")
         cluster = {"bootstrap.servers": self.stack.bootstrap_servers}
 
@@ -170,7 +170,7 @@ class RunningStack:
         self.wait_until(has_ended, lambda: f"the end of {name}")
 
     def reconfigure(self, name: str, config: Mapping[str, str]) -> None:
-        """Give a connector another configuration: no record from now on is read under the old one.
+        """Change a configuration; no record is read with the old one afterwards.
 
         The answer to PUT comes before the tasks have ended, as in Kafka Connect.
         """
@@ -179,7 +179,7 @@ class RunningStack:
         self.request_state(name, "resume")
 
     def set_offset(self, name: str, place: tuple[str, int], offset: int | None) -> None:
-        """Set, or forget, a source offset of a connector that was stopped."""
+        """Set or reset a source offset of a stopped connector."""
         topic, partition = place
         item = {
             "partition": {"kafka_topic": topic, "kafka_partition": partition},
@@ -189,7 +189,7 @@ class RunningStack:
         self.wait_until(lambda: self.api.patch(change, json=body).is_success, lambda: "the offsets")
 
     def icefloe(self, *arguments: str) -> tuple[int, str]:
-        """A command against the node: its exit status and everything it said."""
+        """Run a command against the node; return its exit status and output."""
         done = icefloe(*arguments, "--server", self.stack.rest_url)
         return done.status, done.stdout + done.stderr
 
@@ -199,7 +199,7 @@ class RunningStack:
         return body
 
     def trace(self, name: str) -> str:
-        """Wait until the connector or one of its tasks has failed; its trace."""
+        """Wait until the connector or a task has failed; return the trace."""
 
         def inspect() -> str | None:
             status = self.status(name)
@@ -234,7 +234,7 @@ class RunningStack:
     def rows(
         self, name: str, count: int, connector: str, catalog: Catalog | None = None
     ) -> list[Json]:
-        """Wait until the table has that many rows; the rows."""
+        """Wait until the table has that many rows; return them."""
         opened = catalog or self.catalog
 
         def inspect() -> bool:
@@ -252,7 +252,7 @@ class RunningStack:
     # ------------------------------------------------------------ processes
 
     def processes(self) -> list[tuple[psutil.Process, list[str]]]:
-        """The node and everything below it, each with its arguments."""
+        """Return the node and its descendants, each with its arguments."""
         file = str(self.stack.state_dir / "node.properties")
         children = psutil.Process().children(recursive=True)
         (node,) = (process for process in children if file in arguments(process))
@@ -260,7 +260,7 @@ class RunningStack:
         return [(process, arguments(process)) for process in found]
 
     def node_cpu_s(self) -> float:
-        """Processor time that the node's own process has taken, which holds its API up."""
+        """Return the processor time of the node process, which serves the API."""
         spent = self.processes()[0][0].cpu_times()
         return float(spent.user + spent.system)
 
@@ -269,7 +269,7 @@ class RunningStack:
         return next(p for p, arguments in self.processes() if arguments[-2:] == ["-m", name])
 
     def logs(self) -> dict[str, str]:
-        """Everything that node, children and broker wrote, by file."""
+        """Return the logs of node, children and broker by file."""
         files = [*self.stack.state_dir.glob("*.log"), *self.stack.state_dir.glob("*/*.log*")]
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
@@ -311,7 +311,7 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
-    """A table's rows as DuckDB reads them, sorted; nothing is downloaded for it."""
+    """Return the rows of a table as DuckDB reads them, sorted; nothing is downloaded."""
     with duckdb.connect(
         config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
     ) as connection:
@@ -328,7 +328,7 @@ def numbered(first: int, count: int) -> list[Json]:
 
 
 def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
-    """These columns of rows, sorted."""
+    """Return these columns of the rows, sorted."""
     return sorted(tuple(row[column] for column in columns) for row in rows)
 
 

@@ -66,7 +66,7 @@ class OAuthServer:
         return f"http://127.0.0.1:{self.port}/default"
 
     def start(self) -> None:
-        """Start it and return when it answers."""
+        """Start it and wait until it answers."""
         command = [
             *(find_java(), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-cp", jars.class_path("oauth-server")),
@@ -92,7 +92,7 @@ class OAuthServer:
         return str(answer.json()["access_token"])
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child:
             self._child.stop(timeout_ms=10_000)
 

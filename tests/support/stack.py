@@ -30,12 +30,12 @@ _numbers = itertools.count(1)
 
 
 def unique_name(prefix: str) -> str:
-    """A name that no other test of this session has."""
+    """Return a name that is unique in this session."""
     return f"{prefix}-{next(_numbers)}"
 
 
 class Topics:
-    """Makes topics on a broker."""
+    """Creates topics on a broker."""
 
     def __init__(self, broker: Broker) -> None:
         from confluent_kafka.admin import AdminClient
@@ -55,7 +55,7 @@ class Topics:
         return name
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
-        """Whether the broker tells every client of the topic by now."""
+        """Return whether every partition of the topic has a leader."""
         found = self._admin.list_topics(name, timeout=60).topics[name].partitions
         return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
@@ -72,7 +72,7 @@ class RestCatalog:
 
     @property
     def uri(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -81,7 +81,7 @@ class RestCatalog:
         return {"type": "rest", "uri": self.uri, "warehouse": f"file://{self.warehouse}"}
 
     def start(self) -> None:
-        """Start it and return when it answers."""
+        """Start it and wait until it answers."""
         source = Path(__file__).parents[1] / "java" / "RestCatalog.java"
         command = [
             *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -97,17 +97,17 @@ class RestCatalog:
         )
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it."""
         if self._child:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         if self._child:
             self._child.kill()
 
     def pause(self) -> None:
-        """Freeze it."""
+        """Pause the process."""
         if self._child:
             self._child.signal(signal.SIGSTOP)
 
@@ -127,7 +127,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        """Where it answers."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -147,14 +147,14 @@ class S3Server:
         }
 
     def start(self) -> None:
-        """Start it, make the bucket."""
+        """Start it and create the bucket."""
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = ChildProcess("the S3 server", command, log_file=self._state_dir / "s3.log")
         self._child.wait_until(lambda: answers(self.endpoint), timeout_ms=START_TIMEOUT_MS)
         httpx.put(f"{self.endpoint}/{S3_BUCKET}").raise_for_status()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._child:
             self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
 
@@ -177,7 +177,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def answers(uri: str) -> bool:
-    """Whether an HTTP server answers there without an error of its own."""
+    """Return whether an HTTP server answers without a 5xx status."""
     try:
         return httpx.get(uri, timeout=5).status_code < 500
     except httpx.TransportError:

@@ -25,7 +25,7 @@ sequence = itertools.count(1)
 
 
 def state(connector: str, task: int | None, name: str, **more: Any) -> None:
-    """Tell the node."""
+    """Report the state to the node."""
     generation, layout = running.get((connector, task), (0, 0))
     reported = {"code": None, "trace": None, "retriable": True, **more}
     channel.send(

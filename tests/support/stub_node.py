@@ -26,7 +26,7 @@ COMMANDS = {name: (sys.executable, STUB, name) for name in ("worker", "coordinat
 
 
 def dying_after(act: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, and then the end."""
+    """Return a function that runs this one and then kills the process."""
 
     def acted(*arguments: Any, **named: Any) -> None:
         act(*arguments, **named)

@@ -1,4 +1,4 @@
-"""Records and configurations that tables are made of."""
+"""Records and configurations for tests of table creation."""
 
 from __future__ import annotations
 

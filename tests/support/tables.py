@@ -1,4 +1,4 @@
-"""What tests of committing need: connectors, announcements, data files, clocks."""
+"""Connectors, announcements, data files and clocks for tests of commits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _paths = itertools.count(1)
 
 
 class QuickClock(SystemClock):
-    """The machine's clock, but waiting takes no time; every wait is written down."""
+    """The system clock, with short waits that are recorded."""
 
     def __init__(self) -> None:
         self.slept_ms: list[int] = []
@@ -46,7 +46,7 @@ class QuickClock(SystemClock):
         self._lock = threading.Lock()
 
     def monotonic_ms(self) -> int:
-        """As if the waits had taken their time."""
+        """Monotonic clock, advanced by the full waits."""
         return super().monotonic_ms() + sum(self.slept_ms)
 
     def now_ms(self) -> int:
@@ -54,7 +54,7 @@ class QuickClock(SystemClock):
         return super().now_ms() + self.offset_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait no longer than a tenth."""
+        """Wait for at most a tenth of the time."""
         with self._lock:
             self.slept_ms.append(duration_ms)
         super().sleep_ms(min(duration_ms, 200) // 10)

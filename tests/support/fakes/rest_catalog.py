@@ -161,7 +161,7 @@ class MemoryCatalogServer:
             do_GET = do_POST = do_DELETE = _answer  # noqa: N815
 
             def log_message(self, *_args: Any) -> None:
-                """Stay quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
