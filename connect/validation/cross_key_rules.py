@@ -25,7 +25,7 @@ from connect.validation.config_view import ConfigView, Rule
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
 
-_LETTERS = "errors.deadletterqueue.topic.name"
+_DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _TABLES = "iceberg.tables"
 _CATALOG_KEY = re.compile(r"iceberg\.catalog\.([\w.-]+)")
 _CATALOG_NEEDS = {"rest": ("uri",), "sql": ("uri", "warehouse"), "hive": ("uri",)}
@@ -59,13 +59,16 @@ def control_topic_is_not_a_source(view: ConfigView) -> Iterator[tuple[str, str]]
 
 def dead_letter_topic_is_not_control_topic(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`errors.deadletterqueue.topic.name` is a valid name, and not `iceberg.control.topic`."""
-    topic = view[_LETTERS]
+    topic = view[_DEAD_LETTER_TOPIC]
     if not topic:
         return
     if topic == view[CONTROL_TOPIC]:
-        yield _LETTERS, invalid(_LETTERS, topic, "it is the control topic: set another topic")
+        yield (
+            _DEAD_LETTER_TOPIC,
+            invalid(_DEAD_LETTER_TOPIC, topic, "it is the control topic: set another topic"),
+        )
     elif (why := topic_name(topic)) is not None:
-        yield _LETTERS, invalid(_LETTERS, topic, why)
+        yield _DEAD_LETTER_TOPIC, invalid(_DEAD_LETTER_TOPIC, topic, why)
 
 
 def topic_names_are_valid(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -86,7 +89,7 @@ def replication_factor(view: ConfigView) -> Iterator[tuple[str, str]]:
 def unmatched_records_need_a_target(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`iceberg.tables.unmatched=dead-letter` requires a dead letter topic or table."""
     name = "iceberg.tables.unmatched"
-    somewhere = (_LETTERS, "errors.deadletterqueue.table")
+    somewhere = (_DEAD_LETTER_TOPIC, "errors.deadletterqueue.table")
     if view[name] == "dead-letter" and not any(map(view.has, somewhere)):
         yield name, invalid(name, "dead-letter", f"set {' or '.join(somewhere)}, too")
 

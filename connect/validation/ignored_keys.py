@@ -16,7 +16,7 @@ from connect.gateways.catalog_properties import WITHOUT_EFFECT
 from connect.validation.config_view import ConfigView, Rule
 from connect.validation.key_checks import creation_setting, unknown
 
-_LETTERS = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.table")
+_DEAD_LETTER_TARGETS = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.table")
 _FIXED = {
     ("consumer.override.", "isolation.level"): "read_committed",
     ("consumer.override.", "enable.auto.commit"): "false",
@@ -36,14 +36,14 @@ def no_effect(view: ConfigView) -> Iterator[str]:
 def dead_letters_need_tolerance(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Dead letters with `errors.tolerance=none`: the first record with an error fails the task."""
     if view["errors.tolerance"] == "none" and view["iceberg.tables.unmatched"] != "dead-letter":
-        for name in _LETTERS:
+        for name in _DEAD_LETTER_TARGETS:
             if view.has(name):
                 yield name, "has no effect: errors.tolerance is none"
 
 
 def tolerated_records_are_dropped(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`errors.tolerance=all` without dead letters: records with errors are only counted."""
-    if view["errors.tolerance"] == "all" and not any(map(view.has, _LETTERS)):
+    if view["errors.tolerance"] == "all" and not any(map(view.has, _DEAD_LETTER_TARGETS)):
         yield (
             "errors.tolerance",
             (
@@ -63,8 +63,8 @@ def refused_tables_need_tolerance(view: ConfigView) -> Iterator[tuple[str, str]]
 def headers_need_a_dead_letter_topic(view: ConfigView) -> Iterator[tuple[str, str]]:
     """Dead letter context headers without a dead letter topic."""
     name = "errors.deadletterqueue.context.headers.enable"
-    if view[name] and not view.has(_LETTERS[0]):
-        yield name, f"has no effect: {_LETTERS[0]} is not set"
+    if view[name] and not view.has(_DEAD_LETTER_TARGETS[0]):
+        yield name, f"has no effect: {_DEAD_LETTER_TARGETS[0]} is not set"
 
 
 def route_regexes_need_a_route_field(view: ConfigView) -> Iterator[tuple[str, str]]:
