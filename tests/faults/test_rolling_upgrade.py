@@ -102,7 +102,7 @@ def test_nodes_are_upgraded_one_after_the_other(
         cluster.wait_until(lambda: extra_nodes.unit_count("new") < 5, "work on the upgraded node")
         cluster.wait_until(lambda: is_running(cluster), "all tasks running after the upgrade")
         wait_for_progress(cluster, "after the upgrade")
-        producer.end()
+        producer.stop()
         cluster.wait_until_committed(producer.rows)
         result = cluster.check_result()
         assert extra_nodes.view("new")["leader"]
