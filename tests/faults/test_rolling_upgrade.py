@@ -76,8 +76,8 @@ def test_nodes_are_upgraded_one_after_the_other(
         older.setattr(sys, "executable", str(other.python))
         opened = payments_stack(tmp_path / "state", connector(**{"tasks.max": "4"}))
         cluster = opened.__enter__()
+    producer, extra_nodes = cluster.producer(RECORDS_PER_S), ExtraNodes(cluster)
     try:
-        producer, extra_nodes = cluster.producer(RECORDS_PER_S), ExtraNodes(cluster)
         producer.start(RECORDS, RECORDS)
         cluster.wait_until(cluster.committed, "the first commit of the other version")
         extra_nodes.start("new")
@@ -106,8 +106,9 @@ def test_nodes_are_upgraded_one_after_the_other(
         cluster.wait_until_committed(producer.rows)
         result = cluster.check_result()
         assert extra_nodes.view("new")["leader"]
-        extra_nodes.stop()
     finally:
+        producer.request_stop()
+        extra_nodes.stop()
         opened.__exit__(None, None, None)
     assert not result.findings
     with capsys.disabled():
