@@ -46,7 +46,10 @@ _COMMANDS = {
     "get": ("connect.cli.gitops.connectors", "List connectors, or print their configuration."),
     "list": ("connect.cli.gitops.connectors", "List connectors; the same as get."),
     "describe": ("connect.cli.gitops.describe", "Show all about one connector."),
-    "status": ("connect.cli.gitops.connectors", "Show states of connectors and tasks."),
+    "status": (
+        "connect.cli.gitops.status_command",
+        "Show states of connectors, tasks and maintenance.",
+    ),
     "lag": ("connect.cli.gitops.connectors", "Show records that are not in tables yet."),
     "patch": ("connect.cli.gitops.connectors", "Change keys of a connector's configuration."),
     "delete": ("connect.cli.gitops.connectors", "Delete connectors."),

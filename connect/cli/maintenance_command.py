@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from connect.cli.gitops.output import Output, emit
 from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo
+from connect.java_compat.iso_time import instant_text
 
 maintenance_app = typer.Typer(
     name="maintenance", help="Maintenance of a connector's tables.", no_args_is_help=True
@@ -22,7 +24,8 @@ _NUMBERS: Final = {
     "removed_delete_files": "{} delete files removed",
     "rewritten_manifests": "{} manifests rewritten",
     "orphan_files": "{} orphan files deleted",
-    "failed_files": "{} files not rewritten, others changed them",
+    "failed_files": "{} files not rewritten",
+    "lost_commits": "{} commits lost against others",
 }
 
 
@@ -52,12 +55,16 @@ def _show(connector: str, found: dict[str, Any], output: Output) -> None:
         for one in found["due"]:
             echo(f"{one['table']}  {one['work']}  due: {one['files']} files")
         for one in found["results"]:
-            echo(f"{one['table']}  {one['work']}  {one['state']}  {_text(one)}")
+            ended = (
+                "" if one["state"] == "RUNNING" else f"  {instant_text(one['time_ms'] * 1_000_000)}"
+            )
+            echo(f"{one['table']}  {one['work']}  {one['state']}{ended}  {result_text(one)}")
 
     emit(output, found, names=[connector], as_table=as_table)
 
 
-def _text(result: dict[str, Any]) -> str:
+def result_text(result: Mapping[str, Any]) -> str:
+    """Return what a work has done, or why it failed."""
     if result["state"] == "FAILED":
         return f"{result['code']}: {result['message']}"
     return ", ".join(text.format(result[key]) for key, text in _NUMBERS.items() if result.get(key))

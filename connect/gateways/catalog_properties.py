@@ -190,8 +190,8 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
         out["warehouse"] = _warehouse(_required(properties, "warehouse"))
         out.setdefault("pool_pre_ping", "true")
     elif kind == "glue":
-        # botocore would retry requests; a commit must be sent only once
-        out.setdefault("glue.max-retries", "0")
+        # botocore would retry requests; a commit must be sent only once. It takes no text.
+        out["glue.max-retries"] = _int_of(properties, "glue.max-retries", 0)
     return ClientConfig(kind, out, connect_ms, read_ms)
 
 
@@ -375,6 +375,6 @@ def _int(key: str, value: str) -> int:
         return int(value)
     except ValueError:
         raise ConfigError(
-            f"iceberg.catalog.{key} must be a whole number of milliseconds, not {value!r}",
+            f"iceberg.catalog.{key} must be a whole number, not {value!r}",
             code="catalog_property",
         ) from None

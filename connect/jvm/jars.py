@@ -69,9 +69,12 @@ GROUPS: Mapping[str, JarGroup] = {
     "iceberg-spark": JarGroup(
         ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), without_pyspark_jars=True
     ),
-    # of the maintenance process: tables on S3, catalogs in a database
+    # of the maintenance process: tables on S3 and Google's store, Glue, catalogs in a database
     "iceberg-aws": JarGroup(
         ("org.apache.iceberg:iceberg-aws-bundle:1.12.0",), without_pyspark_jars=True
+    ),
+    "iceberg-gcp": JarGroup(
+        ("org.apache.iceberg:iceberg-gcp-bundle:1.11.0",), without_pyspark_jars=True
     ),
     "jdbc": JarGroup(
         ("org.xerial:sqlite-jdbc:3.50.3.0", "org.postgresql:postgresql:42.7.7"),
@@ -141,8 +144,8 @@ GROUPS: Mapping[str, JarGroup] = {
         ),
     ),
 }
-ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro", "nessie"})
-"""Large groups for tests and the Java sink; ``resolve`` without arguments skips them."""
+ON_DEMAND = frozenset({"iceberg-gcp", "java-connect", "java-sink", "java-avro", "nessie"})
+"""Large groups for one store, tests and the Java sink; ``resolve`` without names skips them."""
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:

@@ -88,12 +88,14 @@ class Running:
         tasks: task ids.
         coordinator: whether it runs the coordinator.
         is_completed: the coordinator has reported that the bounded run is complete.
+        is_maintaining: a process of the node maintains the connector's tables.
     """
 
     layout: int
     tasks: frozenset[int] = frozenset()
     coordinator: bool = False
     is_completed: bool = False
+    is_maintaining: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
@@ -102,7 +104,8 @@ class Running:
             "tasks": sorted(self.tasks),
             "coordinator": self.coordinator,
         }
-        return {**value, "completed": True} if self.is_completed else value
+        more = {"completed": self.is_completed, "maintaining": self.is_maintaining}
+        return value | {key: True for key, is_so in more.items() if is_so}
 
 
 class StatusState:
@@ -209,6 +212,7 @@ class StatusState:
                 frozenset(task for task in tasks if isinstance(task, int)),
                 coordinator=value.get("coordinator") is True,
                 is_completed=value.get("completed") is True,
+                is_maintaining=value.get("maintaining") is True,
             )
         if not by_node:
             del self._running[connector]

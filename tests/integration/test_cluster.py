@@ -6,11 +6,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer
 
+from connect.config.connector import MaintenanceConfig
 from connect.embedded.broker import Broker
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.support.running_node import RunningNode
@@ -292,6 +295,45 @@ def test_a_node_that_stops_ends_its_units_before_others_start_them(
     nodes[stays].wait_until(lambda: nodes.view(stays)["leader"] == stays)
     start(nodes, leader)
     nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
+
+
+def _begun(nodes: ClusterNodes, name: str) -> list[dict[str, Any]]:
+    """Commands of a node's maintenance processes."""
+    return [m for m in nodes[name].commands("maintenance") if m["op"] in {"maintain", "ended"}]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])
+def test_maintenance_follows_the_coordinator(
+    nodes: ClusterNodes, topics: Topics, *, is_killed: bool
+) -> None:
+    """One process in the cluster; the next begins when the last has ended, or its node is gone."""
+    limits = {**asdict(MaintenanceConfig(min_input_files=2)), "tables": ["db.t"]}
+    due = {"event": "maintenance_due", "table": "db.t", "work": {"small-files": 9}}
+    events = [{"event": "maintenance_limits", "limits": limits}, due]
+    for node in nodes.by_name.values():
+        (node.folder / "events-coordinator.json").write_text(json.dumps(events))
+    start(nodes, "a", "b")
+    put(nodes, "a", "one", topics.create("maintained", partitions=1), tasks=1)
+    first = nodes["a"].wait_until(lambda: nodes.view("a")["placements"].get("one"))[0]
+    other = "b" if first == "a" else "a"
+    nodes[first].wait_until(lambda: _begun(nodes, first))
+    for name in ("a", "b"):  # any node answers for the one that runs it
+        assert _view(nodes, name, "maintenance")["state"] == "RUNNING"
+    if is_killed:
+        nodes[first].process.kill()
+        nodes[first].process.wait()
+    else:
+        assert nodes[first].end() == 0
+    nodes[other].wait_until(lambda: _begun(nodes, other))
+    assert [m["op"] for m in _begun(nodes, other)] == ["maintain"]
+    assert _view(nodes, other, "maintenance")["results"][0]["state"] == "RUNNING"
+    if is_killed:
+        [begun] = _begun(nodes, first)
+        nodes[other].wait_until(lambda: not psutil.pid_exists(begun["pid"]))
+    else:
+        begun, ended = _begun(nodes, first)
+        assert (begun["op"], ended["op"]) == ("maintain", "ended")
+        assert ended["at_ns"] < _begun(nodes, other)[0]["at_ns"]
 
 
 def test_a_leader_that_was_frozen_is_fenced(nodes: ClusterNodes, topics: Topics) -> None:

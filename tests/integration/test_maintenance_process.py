@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 import psutil
@@ -24,8 +27,9 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.ipc import VERSION, Channel
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
+from tests.support.object_stores import FakeGcs, ObjectStore, started
 from tests.support.places import SCHEMA
-from tests.support.stack import RestCatalog, S3Server
+from tests.support.stack import S3_KEY, RestCatalog, S3Server
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -180,16 +184,82 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Process]]:
         process.kill()
 
 
-@pytest.fixture(params=["rest", "sqlite", "s3"])
+class _PassedOn(socketserver.BaseRequestHandler):
+    """A connection that is passed on to a Unix socket."""
+
+    server: TcpServer
+
+    def handle(self) -> None:
+        """Pass on what both ends send, until one closes."""
+        with socket.socket(socket.AF_UNIX) as target:
+            target.connect(self.server.target)
+            other = {self.request: target, target: self.request}
+            while not self.server.is_closing:
+                ready, _, _ = select.select(list(other), [], [], 0.05)
+                for end in ready:
+                    if not (data := end.recv(65_536)):
+                        return
+                    other[end].sendall(data)
+
+
+class TcpServer(socketserver.ThreadingTCPServer):
+    """A server with a Unix socket, at a TCP address: the Java client uses no other.
+
+    Args:
+        target: path of the socket.
+    """
+
+    def __init__(self, target: str) -> None:
+        super().__init__(("127.0.0.1", 0), _PassedOn)
+        self.target = target
+        self.is_closing = False
+
+
+@pytest.fixture
+def tcp_postgres(postgres: str) -> Iterator[str]:
+    """SQLAlchemy URI of PostgreSQL at a TCP address."""
+    found = urlsplit(postgres)
+    [target] = Path(dict(parse_qsl(found.query))["host"]).glob(".s.PGSQL.*[0-9]")
+    with TcpServer(str(target)) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        yield f"{found.scheme}://{found.username}@127.0.0.1:{server.server_address[1]}{found.path}"
+        server.is_closing = True
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Google's store, where its emulator is installed."""
+    with started(FakeGcs(tmp_path_factory.mktemp("gcs"))) as store:
+        yield store
+
+
+@pytest.fixture(params=["rest", "sqlite", "postgres", "s3", "glue", "gcs"])
 def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """Properties of a catalog, as they follow ``iceberg.catalog.``."""
     if request.param == "rest":
         catalog: RestCatalog = request.getfixturevalue("rest_catalog")
         return catalog.properties
     found: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
-    if request.param == "s3":
+    if request.param == "postgres":
+        return {**found, "uri": request.getfixturevalue("tcp_postgres")}
+    if request.param == "gcs":
+        store: ObjectStore = request.getfixturevalue("gcs")
+        return {**found, **store.properties, "warehouse": f"{store.warehouse}/{tmp_path.name}"}
+    if request.param in {"s3", "glue"}:
         server: S3Server = request.getfixturevalue("s3_server")
-        return {**found, **server.properties, "warehouse": f"s3://warehouse/{tmp_path.name}"}
+        found |= {**server.properties, "warehouse": f"s3://warehouse/{tmp_path.name}"}
+    if request.param == "glue":
+        del found["uri"]
+        found |= {
+            "type": "glue",
+            "glue.endpoint": server.endpoint,
+            "glue.region": "us-east-1",
+            "glue.access-key-id": S3_KEY,
+            "glue.secret-access-key": S3_KEY,
+        }
     return found
 
 
@@ -255,6 +325,6 @@ def test_what_cannot_be_maintained_is_reported(
     assert reports[source.name]["state"] == "DONE"
     process.end()
     other = start()
-    other.maintain({**source.raw, "iceberg.catalog.type": "glue"}, source.job("small-files"))
+    other.maintain({**source.raw, "iceberg.catalog.type": "hive"}, source.job("small-files"))
     assert [r["code"] for r in other.reports()] == ["maintenance_unsupported"]
     other.end()

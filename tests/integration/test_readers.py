@@ -54,9 +54,9 @@ from tests.support.tables import (
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.java,
-    # pyspark leaves the sockets of collected results to the garbage collector
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 COLUMNS = {

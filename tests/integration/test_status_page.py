@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Error, expect
 
 from connect.clock import SystemClock
+from connect.config.connector import MaintenanceConfig
 from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
@@ -36,6 +37,36 @@ TRACE = "\n".join(
 )
 SNAPSHOT_ID = 7_731_118_480_903_038_059
 VALID_THROUGH_S = 1_700_000_000
+
+
+MAINTENANCE_LIMITS = {
+    "event": "maintenance_limits",
+    "limits": {
+        **asdict(MaintenanceConfig(min_input_files=2, min_delete_files=10)),
+        "tables": ["kept.a"],
+    },
+}
+MAINTENANCE_DUE = {"event": "maintenance_due", "table": "kept.a", "work": {"small-files": 1234}}
+MAINTAINED = [
+    {
+        "event": "maintenance",
+        "table": "kept.b",
+        "work": "delete-files",
+        "state": "DONE",
+        "rewritten_files": 5678,
+        "removed_delete_files": 7,
+        "duration_ms": 9,
+    },
+    {
+        "event": "maintenance",
+        "table": "kept.c",
+        "work": "manifests",
+        "state": "FAILED",
+        "code": "maintenance_conflict",
+        "message": "<b>changed</b> by others",
+        "duration_ms": 9,
+    },
+]
 
 
 def _round(number: int, **more: Any) -> dict[str, Any]:
@@ -81,14 +112,23 @@ def node(
 ) -> Iterator[RunningNode]:
     """A node without users; its connector ``orders`` has rounds, figures and a failed task."""
     del browser  # where there is none, nothing is started
-    made = RunningNode(tmp_path_factory.mktemp("page"), kafka_properties["bootstrap.servers"])
+    made = RunningNode(
+        tmp_path_factory.mktemp("page"),
+        kafka_properties["bootstrap.servers"],
+        # stubs send no heartbeats
+        **{"icefloe.child.silence.max.ms": "3600000"},
+    )
     reported = [*(_round(n, partial=n == 5) for n in range(1, 9)), _measurements("orders")]
+    reported += [MAINTENANCE_LIMITS, MAINTENANCE_DUE]
     (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
+    (made.folder / "events-maintenance.json").write_text(json.dumps(MAINTAINED))
     _fail(made, "orders-1", code="data_lost", trace=TRACE)
     made.start()
     topic = topics.create("page", partitions=2)
-    made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2")
+    more = {"iceberg.maintenance.rewrite-data-files.enabled": "true"}
+    made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2", **more)
     made.wait_until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
+    made.wait_until(lambda: made.commands("maintenance", "orders"))
     for name in (HOSTILE, *(f"more-{n:02}" for n in range(MORE))):
         assert made.put(name, topic).status_code == 201
     made.wait_until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
@@ -151,6 +191,48 @@ def test_a_connector_is_shown_in_detail(
     expect(chart.locator("title").nth(2)).to_contain_text("db.b: commit_conflict")
     detail.get_by_text("The rounds as a table").click()
     expect(detail.get_by_role("row").filter(has_text="db.b: commit_conflict")).to_be_visible()
+    assert not seen.complaints
+
+
+def test_maintenance_is_shown_and_stopped(
+    node: RunningNode, visit: Callable[..., BrowserVisit]
+) -> None:
+    """What runs, what was done last for each table, with which result; the command line agrees."""
+    seen = visit(f"{node.url}/ui#/connectors/orders")
+    detail = seen.page.locator("#detail")
+    state = detail.locator(".heading .state")
+    expect(state).to_have_text("running")
+    today = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}")
+    done = "5,678 data files rewritten, 7 delete files removed"
+    failed = "maintenance_conflict: <b>changed</b> by others"
+    for place, (table, work, last, ended, due, result) in enumerate(
+        [
+            ("kept.c", "manifests", "failed", today, "\N{EN DASH}", failed),
+            ("kept.a", "small-files", "running", "\N{EN DASH}", "1,234", "\N{EN DASH}"),
+            ("kept.b", "delete-files", "done", today, "\N{EN DASH}", done),
+        ]
+    ):
+        row = detail.get_by_role("row").filter(has_text="kept.").nth(place)
+        expect(row.get_by_role("rowheader")).to_have_text(table)
+        for cell, text in enumerate((work, last, ended, due, result)):
+            expect(row.get_by_role("cell").nth(cell)).to_have_text(text)
+    status, shown = node.icefloe("status", "orders")
+    assert status == 1, "a task has failed"
+    lines = [line.split() for line in shown.splitlines() if "kept." in line]
+    assert [line[1:4] for line in lines] == [
+        ["kept.a", "small-files", "RUNNING"],
+        ["kept.b", "delete-files", "DONE"],
+        ["kept.c", "manifests", "FAILED"],
+    ]
+    assert "5678 data files rewritten, 7 delete files removed" in shown
+    assert node.icefloe("status", "more-01")[1].count("\n") == 2, "it has no maintenance"
+    detail.get_by_role("button", name="Stop maintenance").click()
+    seen.page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(state).to_have_text("stopped")
+    row = detail.get_by_role("row").filter(has_text="kept.a")
+    expect(row).to_contain_text("maintenance_stopped: an operator stopped it")
+    detail.get_by_role("button", name="Run maintenance now").click()
+    expect(state).to_have_text("running")
     assert not seen.complaints
 
 
@@ -226,7 +308,12 @@ def test_the_number_of_requests_does_not_depend_on_the_connectors(browser: Brows
     assert all("/connectors/c007/" in request for request in of_connectors)
     own = "GET /icefloe/v1/connectors/c007"
     each = {"GET /icefloe/v1/overview": 5, f"{own}/rounds": 5, "GET /connectors/c007/status": 5}
-    rarely = {f"{own}/lag": 10, f"{own}/dead-letters": 60, "GET /icefloe/v1/cluster": 30}
+    rarely = {
+        f"{own}/maintenance": 10,
+        f"{own}/lag": 10,
+        f"{own}/dead-letters": 60,
+        "GET /icefloe/v1/cluster": 30,
+    }
     for request, every_s in {**each, **rarely}.items():
         assert 1 <= seen.asked.count(request) <= 1 + seconds / every_s, request
 

@@ -22,9 +22,12 @@ from pyiceberg.transforms import BucketTransform
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
+from coordinator.commit.floor import floor_keys
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.due_work import DueWork
 from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
+from coordinator.rewind.table_history import rollback
+from coordinator.rewind.table_rollback import TableRollback
 from tests.support.places import MIRROR, SCHEMA
 from tests.support.running_stack import duckdb_rows
 from tests.support.stack import RestCatalog
@@ -45,22 +48,27 @@ from worker.spark.session import Session
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.java,
-    # pyspark leaves the sockets of collected results to the garbage collector
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"),
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 ALL_BYTES = 10**12
 KEYS = 4
+END = 1_000
+"""Of the control topic, when a rewind is done."""
 ROUNDS = int(os.environ.get("MAINTAINED_ROUNDS", "60"))
 """Commits of a stream: 720 are an hour with an interval of 5 s."""
-COSTS = ("CommitFailedException", "NotFoundException")
-"""A commit was faster, or an expiry removed the snapshot that was read."""
+AHEAD = 8
+"""Commits from the time when maintenance is due to its end."""
+LONG_S = 1_200
+KEPT = 20
+"""Snapshots: more than are made while the maintenance runs, which needs the one that it reads."""
 MAINTAINED = {
     "iceberg__maintenance__rewrite_data_files__enabled": "true",
     "iceberg__maintenance__rewrite_data_files__min_delete_files": "10",
     "iceberg__maintenance__expire_snapshots__enabled": "true",
     "iceberg__maintenance__expire_snapshots__max_age_ms": "0",
-    "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": "3",
+    "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": str(KEPT),
 }
 Row = tuple[int, str]
 
@@ -83,11 +91,11 @@ class MaintainedTable:
         table: Table,
     ) -> None:
         self._session = session
-        self._catalog = catalog
+        self.catalog = catalog
         self._java = java
         self.name = table.name()
         self.committer = self.new_committer()
-        self._offset = 0
+        self.end = 0
 
     def new_committer(
         self, report: Callable[[str, Mapping[str, int]], None] | None = None, **settings: str
@@ -95,13 +103,15 @@ class MaintainedTable:
         """A coordinator's committer that knows nothing of the others."""
         config = connector("c", [".".join(self.name)], **settings)
         due = None if report is None else DueWork(config, report)
-        return Committer(self._catalog, config, QuickClock(), due=due)
+        return Committer(self.catalog, config, QuickClock(), due=due)
 
     def now(self) -> Table:
         """The table as it is."""
-        return self._catalog.load(self.name)
+        return self.catalog.load(self.name)
 
-    def commit(self, *rows: Row, is_upsert: bool = False) -> list[ContentFile]:
+    def commit(
+        self, *rows: Row, is_upsert: bool = False, offset: int | None = None
+    ) -> list[ContentFile]:
         """Commit a file for each row, and a delete of its key before it if it is an upsert."""
         table = self.now()
         data, deletes = [], []
@@ -111,9 +121,9 @@ class MaintainedTable:
             data.append(written_file(table, [row], partition=partition))
             if is_upsert:
                 deletes.append(replace(equality_delete(table, key), partition=partition))
-        event = announced(reference(table), data, deletes, offset=self._offset)
-        self._offset += 1
-        self.announce(event)
+        offset = self.end if offset is None else offset
+        self.announce(announced(reference(table), data, deletes, offset=offset))
+        self.end = offset + 1
         return data
 
     def announce(self, event: Any, committer: Committer | None = None) -> TableCommitted:
@@ -144,14 +154,21 @@ class MaintainedTable:
 
     def figures(self) -> dict[str, int]:
         """Sizes that must not grow, and the time of a query."""
-        summary = self.summary()
-        started = time.monotonic_ns()
-        duckdb_rows(self.now(), "id", "name")
+        table, summary = self.now(), self.summary()
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        query_ns = []
+        for _ in range(3):
+            started = time.monotonic_ns()
+            duckdb_rows(table, "id", "name")
+            query_ns.append(time.monotonic_ns() - started)
         return {
             "data files": int(summary["total-data-files"]),
             "delete files": int(summary["total-delete-files"]),
-            "snapshots": len(self.now().metadata.snapshots),
-            "query ms": (time.monotonic_ns() - started) // 10**6,
+            "snapshots": len(table.metadata.snapshots),
+            "manifests": len(snapshot.manifests(table.io)),
+            "metadata kB": len(table.io.new_input(table.metadata_location)) // 1_000,
+            "query ms": min(query_ns) // 10**6,
         }
 
     def summary(self) -> Mapping[str, str]:
@@ -237,6 +254,84 @@ def test_a_delete_committed_during_a_rewrite_applies_to_rewritten_rows(
     assert table.summary()["total-delete-files"] == "0"
 
 
+def rewind(table: MaintainedTable, end: int) -> None:
+    """Take the table back to the commit of control offsets, as ``icefloe rewind`` does."""
+    name = ".".join(table.name)
+    config, cut = connector("c", [name]), {0: end}
+    target = rollback(table.now().metadata, floor_keys(config, name), cut).target_id
+    work = TableRollback(
+        table.catalog,
+        config,
+        QuickClock(),
+        uuid4().hex,
+        cut,
+        {0: END},
+        None,
+        may_have_expired=False,
+    )
+    [done] = work.apply({name: target})
+    assert done["code"] is None, done
+    table.committer = table.new_committer()
+
+
+def test_a_rewind_crosses_compactions(make: Callable[..., MaintainedTable]) -> None:
+    """Back to commits before and after a compaction, with their rows; work and expiry follow."""
+    table = make()
+    seen: list[tuple[int, list[Row]]] = []
+
+    def commit(text: str, *keys: int) -> None:
+        table.commit(*((key, text) for key in keys), is_upsert=True)
+        seen.append((table.end, table.rows()))
+
+    commit("first", 0, 1, 2, 3)
+    commit("second", 1)
+    assert table.actions().apply_delete_files(ALL_BYTES).removed_delete_files
+    commit("third", 2)
+    table.actions().apply_delete_files(ALL_BYTES)
+    commit("fourth", 0, 3)
+    for end, wanted in (seen[2], seen[0]):
+        rewind(table, end)
+        assert table.rows() == wanted
+    wanted = [(0, "first"), (1, "again"), (2, "first"), (3, "first")]
+    table.commit((1, "again"), is_upsert=True, offset=END)
+    table.committer = table.new_committer(**MAINTAINED)
+    for turn in range(KEPT + EXPIRED_AT_ONCE):
+        table.commit((3, f"turn {turn}"), is_upsert=True, offset=END + 1 + turn)
+    table.committer.close()
+    wanted[3] = (3, f"turn {KEPT + EXPIRED_AT_ONCE - 1}")
+    assert table.rows() == wanted
+    table.actions().apply_delete_files(ALL_BYTES)
+    assert table.rows() == wanted
+
+
+def test_work_from_before_a_rewind_is_not_committed(make: Callable[..., MaintainedTable]) -> None:
+    """Neither rewritten files nor the removal of deletes: rows would be missing, or come back."""
+    table = make()
+    first = table.commit(*((key, "first") for key in range(KEYS)))
+    end = table.end
+    table.commit((1, "second"), is_upsert=True)
+    actions = table.actions()
+    rewind(table, end)
+    wanted = [(key, "first") for key in range(KEYS)]
+    done = actions.apply_delete_files(ALL_BYTES)
+    assert (done.rewritten_files, done.lost_commits) == (0, 1)
+    assert table.rows() == wanted
+    table.commit((1, "third"), is_upsert=True, offset=END)
+    end, wanted = table.end, table.rows()
+    table.commit((7, "fourth"))
+    # only the file with the deleted row is rewritten, so the delete is left for a separate commit
+    size = first[0].file_size_in_bytes
+    rewriting = table.actions(size)
+    rewriting._rewrite(ALL_BYTES, {"delete-file-threshold": "1"})
+    found = rewriting.unneeded_deletes()
+    assert found is not None
+    rewind(table, end)
+    assert table.rows() == wanted
+    with pytest.raises(Py4JJavaError, match="has left the branch"):
+        rewriting.remove_deletes(found)
+    assert table.rows() == wanted
+
+
 def test_compacted_files_are_not_committed_again(make: Callable[..., MaintainedTable]) -> None:
     """A repeated announcement of a file that a compaction replaced adds no row twice."""
     table = make()
@@ -262,52 +357,96 @@ def test_a_rewrite_is_limited_in_bytes(make: Callable[..., MaintainedTable]) -> 
     assert table.rows() == [(key, "x") for key in range(8)]
 
 
+class Stream:
+    """Upserts that are committed while another thread maintains the table.
+
+    In production a run takes as long as a commit interval or two. These commits follow each other
+    at once, so ``AHEAD`` of them may be made until a run has ended.
+
+    Args:
+        table: the table, whose committer reports due work.
+        is_maintained: whether due work is done.
+    """
+
+    def __init__(self, table: MaintainedTable, *, is_maintained: bool) -> None:
+        self.expected: dict[int, str] = {}
+        self.figures: list[dict[str, int]] = []
+        self._table = table
+        self._changed = threading.Condition()
+        self._left: int | None = None  # commits that may be made while a run is due; None: none is
+        self._has_ended = False
+        self._is_maintained = is_maintained
+        settings = MAINTAINED if is_maintained else {}
+        table.committer = table.new_committer(self._report, **settings)
+
+    def _report(self, _: str, work: Mapping[str, int]) -> None:
+        with self._changed:
+            if work and self._left is None and self._is_maintained:
+                self._left = AHEAD
+                self._changed.notify_all()
+
+    def run(self) -> None:
+        """Commit all rounds, with figures at each tenth."""
+        with ThreadPoolExecutor(1) as threads:
+            maintaining = threads.submit(self._maintain)
+            try:
+                for turn in range(ROUNDS):
+                    assert not maintaining.done()
+                    self._await_turn()
+                    row = (turn % 20, f"turn {turn}")
+                    self._table.commit(row, is_upsert=True)
+                    self.expected |= dict([row])
+                    if (turn + 1) % (ROUNDS // 10) == 0:
+                        self.figures.append({"commits": turn + 1, **self._table.figures()})
+            finally:
+                with self._changed:
+                    self._has_ended = True
+                    self._changed.notify_all()
+            maintaining.result(LONG_S)
+        self._table.committer.close()
+
+    def _await_turn(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._left != 0, LONG_S)
+            if self._left is not None:
+                self._left -= 1
+
+    def _maintain(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._left is not None or self._has_ended)
+                if self._left is None:
+                    return
+            try:
+                self._table.actions().apply_delete_files(ALL_BYTES)
+            finally:
+                with self._changed:
+                    self._left = None
+                    self._changed.notify_all()
+
+
+@pytest.mark.parametrize(
+    "is_maintained", [True, pytest.param(False, marks=pytest.mark.bench)], ids=["on", "off"]
+)
 def test_maintenance_bounds_the_files_of_an_upsert_stream(
-    make: Callable[..., MaintainedTable],
+    make: Callable[..., MaintainedTable], *, is_maintained: bool
 ) -> None:
     """The coordinator commits meanwhile: few snapshots and files, and every row."""
     table = make(BUCKETS)
-    due = threading.Event()
-    ended = threading.Event()
-
-    def report(_: str, work: Mapping[str, int]) -> None:
-        if work:
-            due.set()
-
-    def maintain() -> None:
-        while not ended.is_set() or due.is_set():
-            if due.wait(0.1):
-                due.clear()
-                try:
-                    table.actions().apply_delete_files(ALL_BYTES)
-                except Py4JJavaError as error:  # others commit much faster than in production
-                    if not any(name in str(error) for name in COSTS):
-                        raise
-
-    table.committer = table.new_committer(report, **MAINTAINED)
-    expected: dict[int, str] = {}
-    figures = []
-    with ThreadPoolExecutor(1) as threads:
-        maintaining = threads.submit(maintain)
-        try:
-            for turn in range(ROUNDS):
-                row = (turn % 20, f"turn {turn}")
-                table.commit(row, is_upsert=True)
-                expected |= dict([row])
-                if turn % (ROUNDS // 10) == 0:
-                    figures.append(table.figures())
-        finally:
-            ended.set()
-        maintaining.result(600)
-    table.actions().apply_delete_files(ALL_BYTES)
-    assert table.rows() == sorted(expected.items())
-    table.commit((99, "last"), is_upsert=True)
-    figures.append(table.figures())
-    print(*figures, sep="\n")
-    assert figures[-1]["data files"] <= 3 + 1
-    assert figures[-1]["delete files"] <= 1
-    assert figures[-1]["snapshots"] < 3 + 2 * EXPIRED_AT_ONCE
-    table.committer.close()
+    with table.now().transaction() as change:  # for maintenance that meets so many commits
+        change.set_properties({"commit.retry.num-retries": "20"})
+    stream = Stream(table, is_maintained=is_maintained)
+    stream.run()
+    print(*stream.figures, sep="\n")
+    assert table.rows() == sorted(stream.expected.items())
+    most = {key: max(found[key] for found in stream.figures) for key in stream.figures[0]}
+    if is_maintained:  # a run begins at 10 delete files, and leaves a data file for each bucket
+        assert most["delete files"] <= 10 + AHEAD + 1
+        assert most["data files"] <= 3 + 2 * (10 + AHEAD)  # files without deletes may stay
+        assert most["manifests"] <= 2 * most["data files"]
+        assert most["snapshots"] < KEPT + 2 * EXPIRED_AT_ONCE
+    else:
+        assert most["snapshots"] == most["data files"] == most["delete files"] == ROUNDS
 
 
 def test_manifests_are_rewritten_into_one(make: Callable[..., MaintainedTable]) -> None:

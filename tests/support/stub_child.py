@@ -4,13 +4,16 @@ For tests of the node alone. In the folder ``STUB_DIR`` it appends every command
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
 unit fail once with the JSON in it (code, retriable, trace), and is removed then. The stub reports
 the content of ``failed-tables.json`` as the coordinators' failed tables. ``decided.json`` is the
-answer to every decision. A rewind finds no commit.
+answer to every decision. ``events-<process>.json`` has events that follow the start of a unit, or
+of maintenance. A rewind finds no commit. Maintenance works until it is ended, and ends with the
+command ``ended`` a second later.
 """
 
 import itertools
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +63,26 @@ def start(message: dict[str, Any]) -> None:
     if task is None and failed.exists():
         tables = json.loads(failed.read_text())
         channel.send({"event": "failed_tables", "connector": connector, "tables": tables})
+    report(connector)
+
+
+def report(connector: str) -> None:
+    """Send the events of a file."""
     events = folder / f"events-{process}.json"
     for event in json.loads(events.read_text()) if events.exists() else []:
         channel.send({"connector": connector, **event})
 
 
+def received(message: dict[str, Any]) -> None:
+    """Write a command down."""
+    own = {"pid": os.getpid(), "at_ns": time.time_ns()}
+    commands.write(json.dumps({**message, **own}) + "\n")
+    commands.flush()
+
+
 with (folder / f"{process}.jsonl").open("a") as commands:
     for message in channel.receive():
-        commands.write(json.dumps({**message, "pid": os.getpid()}) + "\n")
-        commands.flush()
+        received(message)
         match message["op"]:
             case "configure":
                 channel.send({"event": "ready", "pid": os.getpid(), "version": version})
@@ -82,5 +96,14 @@ with (folder / f"{process}.jsonl").open("a") as commands:
                 channel.send({"event": "answer", "request": message["request"], **refusal})
             case "stop":
                 state(message["connector"], message.get("task"), "STOPPED")
+            case "maintain":
+                for job in message["jobs"]:
+                    found = {"table": job["table"], "work": job["work"][0], "state": "RUNNING"}
+                    event = {"event": "maintenance", **found}
+                    channel.send({"connector": message["connector"], **event})
+                report(message["connector"])
             case "shutdown":
+                if process == "maintenance":
+                    time.sleep(1)
+                    received({"op": "ended"})
                 break

@@ -15,6 +15,7 @@ from typing import Any
 from connect import failpoints, logs
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.node import node_parts
 from connect.node.herder import deployer
 from connect.node.node import Node
 from connect.node.node_start import NodeStart
@@ -48,6 +49,7 @@ def main() -> None:
             KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
         case ["replay"]:
             failpoints.configure("R1=crash@1")
+    node_parts.MAINTENANCE_COMMAND = (sys.executable, STUB, "maintenance")  # type: ignore[misc]
     logs.configure("node")
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
     node = Node(NodeStart.of(config, dict(os.environ), commands=COMMANDS))

@@ -3,8 +3,8 @@
 Rules of this file:
 - The properties have the names of the Java sink, so most are passed on. Those that only PyIceberg
   knows are translated.
-- Properties go to the catalog's object in the JVM. They are in no configuration of Spark and in no
-  process argument, because they may contain secrets.
+- Properties go to the catalog's object in the JVM, or to the JVM's system properties. They are in
+  no configuration of Spark and in no process argument, because they may contain secrets.
 - Only catalogs are accepted of which it is known that both clients commit under the same condition.
 
 Source:
@@ -14,7 +14,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -27,6 +27,7 @@ from connect.gateways.catalog_properties import catalog_kind, client_config, sql
 _IMPLEMENTATIONS: Final = {
     "rest": "org.apache.iceberg.rest.RESTCatalog",
     "sql": "org.apache.iceberg.jdbc.JdbcCatalog",
+    "glue": "org.apache.iceberg.aws.glue.GlueCatalog",
 }
 _FILE_IO: Final = "org.apache.iceberg.io.ResolvingFileIO"
 _DROPPED: Final = frozenset(
@@ -34,7 +35,14 @@ _DROPPED: Final = frozenset(
 )
 _OF_PYICEBERG: Final = {"s3.region": "client.region"}
 _SQLALCHEMY_QUERY: Final = frozenset({"connect_timeout", "options", "timeout"})
-_JARS_BY_SCHEME: Final = {"s3": "iceberg-aws", "s3a": "iceberg-aws", "s3n": "iceberg-aws"}
+_AWS: Final = "iceberg-aws"
+_JARS_BY_SCHEME: Final = {"s3": _AWS, "s3a": _AWS, "s3n": _AWS, "gs": "iceberg-gcp"}
+_AWS_LOGIN: Final = {
+    "access-key-id": "aws.accessKeyId",
+    "secret-access-key": "aws.secretAccessKey",
+    "session-token": "aws.sessionToken",
+}
+"""Keys of PyIceberg after ``glue.`` or ``client.``: system properties of Amazon's Java client."""
 _LOCAL_SCHEMES: Final = frozenset({"", "file"})
 
 
@@ -47,12 +55,14 @@ class JavaCatalog:
         implementation: name of its class.
         properties: its properties.
         jar_groups: groups of ``connect.jvm.jars`` that the class needs, next to Iceberg's.
+        system_properties: login of a client that takes none from the catalog's properties.
     """
 
     name: str
     implementation: str
     properties: Mapping[str, str]
     jar_groups: tuple[str, ...]
+    system_properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str]) -> JavaCatalog:
@@ -69,7 +79,7 @@ class JavaCatalog:
         if kind not in _IMPLEMENTATIONS:
             raise ConfigError(
                 f"tables of a catalog of type {kind} cannot be maintained by Icefloe, only those "
-                "of the types rest and jdbc; remove the iceberg.maintenance keys of this "
+                "of the types rest, jdbc and glue; remove the iceberg.maintenance keys of this "
                 "connector and use the maintenance of the catalog or of another engine",
                 code="maintenance_unsupported",
             )
@@ -85,6 +95,10 @@ class JavaCatalog:
             # PyIceberg's default
             out.setdefault("header.X-Iceberg-Access-Delegation", "vended-credentials")
             return cls(name, _IMPLEMENTATIONS[kind], out, ())
+        if kind == "glue":
+            if region := properties.get("glue.region"):
+                out["client.region"] = region
+            return cls(name, _IMPLEMENTATIONS[kind], out, (_AWS,), _aws_login(properties))
         out |= _jdbc(properties)
         out["jdbc.init-catalog-tables"] = "false"
         return cls(name, _IMPLEMENTATIONS[kind], out, ("jdbc",))
@@ -96,6 +110,8 @@ class JavaCatalog:
             Py4JJavaError: the catalog refuses, or has no such table.
         """
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
+        for key, value in self.system_properties.items():
+            jvm.java.lang.System.setProperty(key, value)
         given = jvm.java.util.HashMap()
         for key, value in self.properties.items():
             given.put(key, value)
@@ -126,10 +142,23 @@ def store_jars(location: str) -> tuple[str, ...]:
     if scheme not in _JARS_BY_SCHEME:
         raise ConfigError(
             f"tables with a location that begins with {scheme}: cannot be maintained by Icefloe, "
-            "only local ones and those on S3; set iceberg.table.<name>.maintenance-enabled=false",
+            "only local ones and those on S3 and Google Cloud Storage; set "
+            "iceberg.table.<name>.maintenance-enabled=false",
             code="maintenance_unsupported",
         )
     return (_JARS_BY_SCHEME[scheme],)
+
+
+def _aws_login(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the login of Glue, if the properties have one; else the client's default chain holds.
+
+    The process serves one connector, so no other catalog of the JVM takes it.
+    """
+    for prefix in ("glue.", "client."):
+        if properties.get(f"{prefix}access-key-id"):
+            found = {_AWS_LOGIN[key]: properties.get(prefix + key) for key in _AWS_LOGIN}
+            return {key: value for key, value in found.items() if value}
+    return {}
 
 
 def _jdbc(properties: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from worker.spark.session import Session, open_session
 ICEBERG_JARS: Final = "iceberg-spark"
 MESSAGE_CHARACTERS_MAX: Final = 500
 FAILED: Final = "maintenance_failed"
+CONFLICT: Final = "maintenance_conflict"
 CAUSES_MAX: Final = 5
 _CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 
@@ -179,6 +180,10 @@ class MaintenanceRun:
                 self._failed(job.table, work, FAILED, str(error), started_ms)
                 return
             left_bytes = max(0, left_bytes - result.rewritten_bytes)
+            if result.lost_commits and not result.rewritten_files:
+                text = "other commits changed the data files meanwhile; see maintenance.log"
+                self._failed(job.table, work, CONFLICT, text, started_ms)
+                return
             if result.failed_files and not result.rewritten_files:
                 text = f"{result.failed_files} data files were not rewritten; see maintenance.log"
                 self._failed(job.table, work, FAILED, text, started_ms)
@@ -240,4 +245,4 @@ def _explained(error: Py4JJavaError) -> tuple[str, str]:
         found = found.getCause()
     text = "; ".join(texts) or str(error)
     is_conflict = any(name in text for name in _CONFLICTS)
-    return ("maintenance_conflict" if is_conflict else FAILED), text
+    return (CONFLICT if is_conflict else FAILED), text

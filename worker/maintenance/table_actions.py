@@ -7,17 +7,23 @@ Rules of this file:
   nothing else. What was committed before (partial progress) stays.
 - A delete file is removed only when Iceberg's planning of a scan finds no data file that it applies
   to. Data that is committed later has a higher sequence number: the delete does not apply to it.
+- What was read must be an ancestor of what is committed. After a rewind or a rollback, rows that
+  were deleted before may be there again. Iceberg checks that where data files are replaced. Where
+  only delete files are removed, it checks nothing: ``_ReadSnapshot`` does.
+- So ``rewrite_position_delete_files`` is not used: its commit accepts no such check.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 SUMMARY_PROPERTY: Final = "icefloe.maintenance"
@@ -29,6 +35,7 @@ GROUP_BYTES: Final = 2 * 2**30
 MAX_COMMITS: Final = 10
 _BY_PREFIX: Final = True  # files are listed by the client of the table, not by Hadoop's
 _NUMBER: Final = re.compile("[0-9]{1,18}")
+_LOST: Final = re.compile("([0-9]{1,9}) rewrite commits failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,8 @@ class WorkResult:
         removed_delete_files: delete files that are no longer part of the table.
         rewritten_manifests: manifests that were replaced.
         orphan_files: files that were deleted.
-        failed_files: data files whose rewrite lost against another commit; they stay as they are.
+        failed_files: data files that could not be rewritten; they stay as they are.
+        lost_commits: commits of rewritten files that lost against another commit.
     """
 
     rewritten_files: int = 0
@@ -52,10 +60,50 @@ class WorkResult:
     rewritten_manifests: int = 0
     orphan_files: int = 0
     failed_files: int = 0
+    lost_commits: int = 0
 
     def as_json(self) -> dict[str, int]:
         """Return the numbers by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnneededDeletes:
+    """Delete files that apply to no data file.
+
+    Attributes:
+        snapshot_id: the snapshot of which that is known.
+        files: Iceberg's delete files in the JVM.
+    """
+
+    snapshot_id: int
+    files: Sequence[JavaObject]
+
+
+class _ReadSnapshot:
+    """Requires that a snapshot is an ancestor of the one that is committed.
+
+    Iceberg calls it with the ancestry of the branch, for each attempt of a commit.
+
+    Args:
+        snapshot_id: of the snapshot.
+    """
+
+    def __init__(self, snapshot_id: int) -> None:
+        self._snapshot_id = snapshot_id
+
+    def validate(self, ancestry: JavaObject) -> bool:
+        """Return whether the snapshot is in an ancestry, which begins with the newest one."""
+        return any(one.snapshotId() == self._snapshot_id for one in _each(ancestry))
+
+    def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
+        """Return why a commit is refused."""
+        return f"snapshot {self._snapshot_id}, which was read, has left the branch"
+
+    class Java:
+        """The interface, for py4j."""
+
+        implements: ClassVar = ["org.apache.iceberg.SnapshotAncestryValidator"]
 
 
 class TableActions:
@@ -78,6 +126,7 @@ class TableActions:
         target_bytes: int | None,
         min_input_files: int,
     ) -> None:
+        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - pyspark has no public way
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
         # the threads of a rewrite inherit it; a thread without one has none of Spark's settings
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - the same
@@ -96,20 +145,47 @@ class TableActions:
         """
         before = _total(self._summary(), "total-delete-files")
         done = self._rewrite(bytes_max, {"delete-file-threshold": "1"})
-        self._remove_unneeded_deletes()
+        self.remove_deletes(self.unneeded_deletes())
         removed = max(0, before - _total(self._summary(), "total-delete-files"))
-        is_main = self._branch == MAIN_BRANCH  # this action knows no other branch
-        if is_main and _total(self._summary(), "total-position-deletes"):
-            self._actions.rewritePositionDeletes(self._table).option(
-                "partial-progress.enabled", "true"
-            ).snapshotProperty(SUMMARY_PROPERTY, "delete-files").execute()
-        return WorkResult(
-            done.rewritten_files,
-            done.rewritten_bytes,
-            done.added_files,
-            removed,
-            failed_files=done.failed_files,
-        )
+        return replace(done, removed_delete_files=removed)
+
+    def unneeded_deletes(self) -> UnneededDeletes | None:
+        """Return the delete files that apply to no data file; None if there are none."""
+        snapshot = self._snapshot()
+        if snapshot is None or not _total(self._summary(), "total-delete-files"):
+            return None
+        needed: set[str] = set()
+        scan = self._table.newScan().useSnapshot(snapshot.snapshotId())
+        tasks = scan.planFiles()
+        try:
+            for task in _each(tasks):
+                needed.update(file.location() for file in task.deletes())
+        finally:
+            tasks.close()
+        unneeded = []
+        io, specs = self._table.io(), self._table.specs()
+        for manifest in snapshot.deleteManifests(io):
+            reader = self._jvm.ManifestFiles.readDeleteManifest(manifest, io, specs)
+            try:
+                unneeded += [f.copy() for f in _each(reader) if f.location() not in needed]
+            finally:
+                reader.close()
+        return UnneededDeletes(snapshot.snapshotId(), unneeded) if unneeded else None
+
+    def remove_deletes(self, found: UnneededDeletes | None) -> None:
+        """Remove delete files from the table, unless what they were found in has left the branch.
+
+        Raises:
+            Py4JJavaError: ``ValidationException``; nothing was changed.
+        """
+        if found is None:
+            return
+        ensure_callback_server_started(self._gateway)
+        rewrite = self._table.newRewrite().validateWith(_ReadSnapshot(found.snapshot_id))
+        for file in found.files:
+            rewrite.deleteFile(file)
+        rewrite.set(SUMMARY_PROPERTY, "delete-files").toBranch(self._branch).commit()
+        self._table.refresh()
 
     def compact(self, bytes_max: int) -> WorkResult:
         """Rewrite small data files into larger ones."""
@@ -141,15 +217,17 @@ class TableActions:
         return WorkResult(orphan_files=int(done.orphanFilesCount()))
 
     def _rewrite(self, bytes_max: int, more: Mapping[str, str]) -> WorkResult:
-        summary = self._summary()
+        snapshot, summary = self._snapshot(), self._summary()
         files = _total(summary, "total-data-files")
-        if not files:
+        if snapshot is None or not files:
             return WorkResult()
+        read = snapshot.snapshotId()
         size = max(1, _total(summary, "total-files-size") // files)
         options = {
             "use-starting-sequence-number": "true",
             "partial-progress.enabled": "true",
             "partial-progress.max-commits": str(MAX_COMMITS),
+            "partial-progress.max-failed-commits": "0",  # reported by an error, which has no result
             "max-concurrent-file-group-rewrites": str(self._cores),
             "max-file-group-size-bytes": str(max(GROUP_BYTES, self._target_bytes or 0)),
             "min-input-files": str(self._min_input_files),
@@ -162,7 +240,14 @@ class TableActions:
         for name, value in options.items():
             action = action.option(name, value)
         work = "delete-files" if "delete-file-threshold" in more else "small-files"
-        done = action.snapshotProperty(SUMMARY_PROPERTY, work).execute()
+        try:
+            done = action.snapshotProperty(SUMMARY_PROPERTY, work).execute()
+        except Py4JJavaError as error:
+            lost = _LOST.search(str(error.java_exception.getMessage()))
+            if lost is None:
+                raise
+            self._table.refresh()
+            return replace(self._rewritten_since(read, work), lost_commits=int(lost[1]))
         self._table.refresh()
         return WorkResult(
             int(done.rewrittenDataFilesCount()),
@@ -171,34 +256,19 @@ class TableActions:
             failed_files=int(done.failedDataFilesCount()),
         )
 
-    def _remove_unneeded_deletes(self) -> None:
-        """Remove delete files that apply to no data file."""
+    def _rewritten_since(self, snapshot_id: int, work: str) -> WorkResult:
+        """Return what this process committed after a snapshot, as far as it is in the branch."""
+        files = size = added = 0
         snapshot = self._snapshot()
-        if snapshot is None or not _total(self._summary(), "total-delete-files"):
-            return
-        needed: set[str] = set()
-        scan = self._table.newScan().useSnapshot(snapshot.snapshotId())
-        tasks = scan.planFiles()
-        try:
-            for task in _each(tasks):
-                needed.update(file.location() for file in task.deletes())
-        finally:
-            tasks.close()
-        unneeded = []
-        io, specs = self._table.io(), self._table.specs()
-        for manifest in snapshot.deleteManifests(io):
-            reader = self._jvm.ManifestFiles.readDeleteManifest(manifest, io, specs)
-            try:
-                unneeded += [f.copy() for f in _each(reader) if f.location() not in needed]
-            finally:
-                reader.close()
-        if not unneeded:
-            return
-        rewrite = self._table.newRewrite().validateFromSnapshot(snapshot.snapshotId())
-        for file in unneeded:
-            rewrite.deleteFile(file)
-        rewrite.set(SUMMARY_PROPERTY, "delete-files").toBranch(self._branch).commit()
-        self._table.refresh()
+        while snapshot is not None and snapshot.snapshotId() != snapshot_id:
+            found = dict(snapshot.summary())
+            if found.get(SUMMARY_PROPERTY) == work:
+                files += _total(found, "deleted-data-files")
+                size += _total(found, "removed-files-size")
+                added += _total(found, "added-data-files")
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else self._table.snapshot(parent)
+        return WorkResult(files, size, added)
 
     def _snapshot(self) -> Any:
         return self._table.snapshot(self._branch)

@@ -1,22 +1,20 @@
-"""Commands for the connectors of a node, such as ``get``, ``status``, ``lag`` and ``pause``."""
+"""Commands for the connectors of a node, such as ``get``, ``lag`` and ``pause``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from connect.cli.gitops.apply import cause
 from connect.cli.gitops.commands import change_lines, node
 from connect.cli.gitops.connector_files import read_keys
 from connect.cli.gitops.output import Output, emit
 from connect.cli.gitops.plan import KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
-from connect.cli.terminal import clear, echo, error, lines, table
-from connect.clock import SystemClock
-from connect.errors import ConfigError, ExitStatus, IcefloeError
+from connect.cli.terminal import echo, lines, table
+from connect.errors import ConfigError, ExitStatus
 from connect.java_compat.iso_time import instant_text
 
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
@@ -44,7 +42,7 @@ def get(
     """
     with node(server) as client:
         listed = client.ask("GET", "connectors", expand="info")
-    chosen = {name: listed[name]["info"]["config"] for name in _chosen(listed, names)}
+    chosen = {name: listed[name]["info"]["config"] for name in chosen_names(listed, names)}
     made = [
         {
             "name": name,
@@ -73,79 +71,6 @@ def get(
     emit(output, made[0] if is_one else made, names=chosen, as_table=as_table)
 
 
-def status(
-    names: AnyNames = None,
-    server: Url = DEFAULT_URL,
-    output: Output = "table",
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Print every change until Ctrl-C.")
-    ] = False,
-    interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, help="Seconds between requests of --watch.")
-    ] = 2.0,
-) -> None:
-    """Show the states of connectors and tasks. Exit status 1 if one has failed."""
-    with node(server) as client:
-
-        def read() -> dict[str, Any]:
-            listed = client.ask("GET", "connectors", expand="status")
-            return {name: listed[name]["status"] for name in _chosen(listed, names)}
-
-        if watch:
-            _watch(read, output, interval_s)
-        chosen = read()
-    _show_states(chosen, output)
-    has_failed = any(state == "FAILED" for _, _, state, _, _ in _state_rows(chosen))
-    raise typer.Exit(ExitStatus.NO if has_failed else ExitStatus.DONE)
-
-
-def _watch(read: Callable[[], dict[str, Any]], output: str, interval_s: float) -> None:
-    """Print states repeatedly: all of them on a terminal, else only the changed ones."""
-    clock = SystemClock()
-    before: dict[str, Any] | None = None
-    problem = ""
-    while True:
-        try:
-            now = read()
-        except IcefloeError as e:
-            if before is None or e.exit_status != ExitStatus.NOT_ASKED:
-                raise
-            if str(e) != problem:
-                problem = str(e)
-                error(problem)
-        else:
-            if now != before and (output != "table" or clear()):
-                _show_states(now, output)
-            elif now != before:
-                known = set(_state_rows(before or {}))
-                rows = (row for row in _state_rows(now) if row not in known)
-                table(_STATE_COLUMNS, rows, COLORS)
-            before, problem = now, ""
-        clock.sleep_ms(int(interval_s * 1000))
-
-
-_STATE_COLUMNS: Final = ("connector", "task", "state", "node", "cause")
-
-
-def _show_states(chosen: Mapping[str, Any], output: str) -> None:
-    emit(
-        output,
-        list(chosen.values()),
-        names=chosen,
-        as_table=lambda: table(_STATE_COLUMNS, _state_rows(chosen), COLORS),
-    )
-
-
-def _state_rows(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    for name, found in chosen.items():
-        for number, part in (
-            ("", found["connector"]),
-            *((str(task["id"]), task) for task in found["tasks"]),
-        ):
-            why = cause(part) if part.get("trace") else ""
-            yield name, number, part["state"], part["worker_id"], why
-
-
 def lag(
     names: AnyNames = None,
     server: Url = DEFAULT_URL,
@@ -156,7 +81,7 @@ def lag(
 ) -> None:
     """Show records not yet in files, records in uncommitted files, and the valid-through time."""
     with node(server) as client:
-        chosen = _chosen(dict.fromkeys(client.ask("GET", "connectors")), names)
+        chosen = chosen_names(dict.fromkeys(client.ask("GET", "connectors")), names)
         found = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
 
     def as_table() -> None:
@@ -370,7 +295,7 @@ def _each(
         )
 
 
-def _chosen(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
+def chosen_names(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
     """Return the connectors with these names; without names, all connectors.
 
     Raises:

@@ -96,7 +96,6 @@ class Herder:
         self._publisher = StatusPublisher(store, statuses, node)
         self._thread = HerderThread(self._tick, on_fatal)
         self.election = self._new_election(leader, store, deployer, refresh_ms, on_fatal)
-        self.maintenance = MaintenanceRuns(self._runs, maintenance, self._thread, clock)
         assignments = ChildAssignments(children, clock, grace_ms)
         remote = RemoteUnits(
             store,
@@ -106,6 +105,7 @@ class Herder:
             grace_ms=grace_ms,
             on_wait=self._waits_for_nodes,
         )
+        self.maintenance = self._new_maintenance(maintenance, remote)
         local = LocalUnits(store, statuses, assignments, remote, node.worker_id)
         self._convergence = Convergence(
             self._runs,
@@ -136,6 +136,18 @@ class Herder:
             on_metrics=on_metrics,
             on_changed=self._convergence.publish,
             on_completed=lambda run: self._convergence.request(run.name, is_forced=True),
+        )
+
+    def _new_maintenance(
+        self, settings: MaintenanceSettings, remote: RemoteUnits
+    ) -> MaintenanceRuns:
+        return MaintenanceRuns(
+            self._runs,
+            settings,
+            self._thread,
+            self._clock,
+            has_remote=remote.has_maintenance,
+            publish=self._publisher.publish_running,
         )
 
     def _new_election(

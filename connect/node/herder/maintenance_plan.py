@@ -41,6 +41,7 @@ class MaintenancePlan:
         results: (table, work) -> the last report of the maintenance process.
         is_held: an operator stopped the maintenance.
         is_requested: an operator asked for a run now.
+        has_process: a process of this node does the work, or is about to end.
     """
 
     limits: MaintenanceConfig | None = None
@@ -48,6 +49,7 @@ class MaintenancePlan:
     results: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     is_held: bool = False
     is_requested: bool = False
+    has_process: bool = False
     _since_ms: int = 0
     _begun_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _rewritten: Sequence[tuple[int, int]] = ()

@@ -5,6 +5,8 @@ Rules of this file:
 - The process is started when work is due, and ended when that is done. So it uses memory only then,
   and what it does for one connector cannot meet another one's catalog.
 - It is stopped when the coordinator is: the connector was paused, stopped, moved or changed.
+- A node begins nothing for a connector while another node reports that it maintains its tables. A
+  node that is gone reports nothing. A process that is frozen loses against Iceberg's conflicts.
 - A process that dies has failed. Work that is still due begins again after its interval.
 - All methods run on the herder's thread, but for those that say otherwise.
 """
@@ -28,6 +30,7 @@ GRACE_MS: Final = 10_000
 DURATION_MS_MAX: Final = 6 * 3_600_000
 DIED: Final = "maintenance_died"
 STOPPED: Final = "maintenance_stopped"
+CHANGED: Final = "the connector was paused, stopped, completed, moved or changed"
 COUNTERS: Final = {
     "rewritten_files": "maintenance_files_rewritten",
     "rewritten_bytes": "maintenance_bytes_rewritten",
@@ -83,6 +86,8 @@ class MaintenanceRuns:
         settings: how the process is run.
         thread: runs what may wait.
         clock: time.
+        has_remote: returns whether another node maintains the tables of a connector.
+        publish: called with a run when its process begins and when it has ended.
     """
 
     def __init__(
@@ -91,11 +96,16 @@ class MaintenanceRuns:
         settings: MaintenanceSettings,
         thread: HerderThread,
         clock: Clock,
+        *,
+        has_remote: Callable[[str], bool],
+        publish: Callable[[ConnectorRun], None],
     ) -> None:
         self._runs = runs
         self._settings = settings
         self._thread = thread
         self._clock = clock
+        self._has_remote = has_remote
+        self._publish = publish
         self._active: _Active | None = None
 
     def tick(self) -> None:
@@ -103,7 +113,7 @@ class MaintenanceRuns:
         active = self._active
         if active is not None:
             if not (_is_running(active.run) and active.run.config == active.config):
-                self._stop(active, STOPPED, "the connector was paused, stopped, moved or changed")
+                self._stop(active, STOPPED, CHANGED)
             elif self._clock.monotonic_ms() - active.begun_ms > DURATION_MS_MAX:
                 self._stop(active, STOPPED, "it took longer than six hours")
             return
@@ -112,7 +122,7 @@ class MaintenanceRuns:
         now_ms = self._clock.now_ms()
         for run in list(self._runs.values()):
             jobs = run.maintenance.jobs(now_ms) if _is_running(run) else []
-            if jobs and run.config is not None:
+            if jobs and run.config is not None and not self._has_remote(run.name):
                 run.maintenance.begun(jobs, now_ms)
                 self._begin(_Active(run, run.config, jobs, self._clock.monotonic_ms()))
                 return
@@ -147,6 +157,7 @@ class MaintenanceRuns:
     def _begin(self, active: _Active) -> None:
         self._active = active
         gauge("maintenance_running", connector=active.run.name).set(1)
+        self._set_process(active.run, has_process=True)
         self._thread.submit(lambda: self._start(active))
 
     def _start(self, active: _Active) -> None:
@@ -248,8 +259,13 @@ class MaintenanceRuns:
 
     def _ended(self, active: _Active) -> None:
         gauge("maintenance_running", connector=active.run.name).set(0)
+        self._set_process(active.run, has_process=False)
         if self._active is active:
             self._active = None
+
+    def _set_process(self, run: ConnectorRun, *, has_process: bool) -> None:
+        run.maintenance.has_process = has_process
+        self._publish(run)
 
 
 def _is_running(run: ConnectorRun) -> bool:

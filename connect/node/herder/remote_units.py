@@ -93,6 +93,10 @@ class RemoteUnits:
 
         self._wait(busy_nodes, name)
 
+    def has_maintenance(self, name: str) -> bool:
+        """Return whether another node maintains the connector's tables."""
+        return any(running.is_maintaining for running in self._others(name).values())
+
     def _others(self, name: str) -> dict[str, Running]:
         found = self._statuses.running(name)
         found.pop(self._worker_id, None)

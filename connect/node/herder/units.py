@@ -232,13 +232,15 @@ class ConnectorRun:
             t for t, u in self.tasks.items() if id(u) not in out and not u.has_failed_for_good
         )
         has_coordinator = self.has_coordinator and id(self.coordinator) not in out
+        is_maintaining = self.maintenance.has_process
         if self.layout is None or not (tasks or has_coordinator):
-            return None
+            return Running(0, is_maintaining=True) if is_maintaining else None
         return Running(
             self.layout.number,
             tasks,
             coordinator=has_coordinator,
             is_completed=has_coordinator and self.reports.completed_layout == self.layout.number,
+            is_maintaining=is_maintaining,
         )
 
     def rest(self, *, is_paused: bool) -> None:

@@ -9,6 +9,7 @@ import { renderList, renderNodes, renderSummary } from "./list.js";
 const EVERY_MS = 5_000;
 const EVERY_MS_MAX = 60_000;
 const LAG_TICKS = 2; // sends requests to the broker
+const MAINTENANCE_TICKS = 2;
 const NODES_TICKS = 6;
 const LETTERS_TICKS = 12; // reads the topic
 
@@ -76,6 +77,7 @@ async function askDetail() {
     apply(ofConnector(asked.name, "/status"), (found) => asked.setStatus(found)),
     apply(view(asked.name, "rounds"), (found) => asked.setRounds(found.rounds)),
     apply(view(asked.name, "tables"), (found) => asked.setTables(found.tables)),
+    due(MAINTENANCE_TICKS) ? apply(view(asked.name, "maintenance"), (found) => asked.setMaintenance(found)) : null,
     due(LAG_TICKS) ? apply(view(asked.name, "lag"), (found) => asked.setLag(found)) : null,
     due(LETTERS_TICKS) ? apply(view(asked.name, "dead-letters"), (found) => asked.setLetters(found)) : null,
   ]);
@@ -156,6 +158,11 @@ function say(text) {
 
 // ------------------------------------------------------------ actions
 
+const MAINTENANCE = {
+  "maintenance-run": ["run", null, "Starting maintenance of"],
+  "maintenance-stop": ["stop", "Stop maintenance of", "Stopping maintenance of"],
+};
+
 const ACTIONS = {
   pause: ["PUT", "/pause", "Pause", "Pausing"],
   resume: ["PUT", "/resume", null, "Resuming"],
@@ -163,15 +170,24 @@ const ACTIONS = {
   "restart-all": ["POST", "/restart?includeTasks=true&onlyFailed=false", "Restart all of", "Restarting all of"],
 };
 
+function request(what, name, task) {
+  if (what === "restart-task") {
+    return ["POST", ofConnector(name, `/tasks/${task}/restart`), null, `Restarting task ${task} of`];
+  }
+  if (what in MAINTENANCE) {
+    const [rest, question, doing] = MAINTENANCE[what];
+    return ["POST", view(name, `maintenance/${rest}`), question, doing];
+  }
+  const [method, rest, question, doing] = ACTIONS[what];
+  return [method, ofConnector(name, rest), question, doing];
+}
+
 async function act(what, task) {
   const { name } = detail;
-  const isTask = what === "restart-task";
-  const [method, rest, question, doing] = isTask
-    ? ["POST", `/tasks/${task}/restart`, null, `Restarting task ${task} of`]
-    : ACTIONS[what];
+  const [method, path, question, doing] = request(what, name, task);
   if (question !== null && !(await confirmed(question, name))) return;
   try {
-    await call(method, ofConnector(name, rest));
+    await call(method, path);
     say(`${doing} ${name}: accepted.`);
   } catch (error) {
     say(`${doing} ${name}: refused, ${error.message}`);

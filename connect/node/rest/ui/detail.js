@@ -1,9 +1,8 @@
 // Details of one connector. They are built when it is selected, and updated afterwards.
 
 import { draw, failed } from "./chart.js";
-import { clock, count, h, keyed, millis, setState, setText, show, span, utc } from "./dom.js";
-
-const ROWS_MAX = 100;
+import { ROWS_MAX, cells, clock, count, h, keyed, millis, more, setState, setText, show, span, table, utc } from "./dom.js";
+import { Maintenance } from "./maintenance.js";
 
 export class Detail {
   // `act(what, task)` is called by the buttons.
@@ -26,6 +25,7 @@ export class Detail {
     this.tablesMore = h("p", { class: "muted" });
     this.partitions = h("tbody");
     this.partitionsMore = h("p", { class: "muted" });
+    this.maintenance = new Maintenance(act);
     this.letters = h("tbody");
     this.lettersAbout = h("p", { class: "muted" });
     this.lettersTable = table(["Written (UTC)", "Came from", "Stage", "Reason"], this.letters);
@@ -46,6 +46,7 @@ export class Detail {
       h("h3", {}, "Tables"),
       table(["Table", "Last outcome", "When (UTC)", "Records", "Files", "Took"], this.tables),
       this.tablesMore,
+      ...this.maintenance.elements,
       h("h3", {}, "Dead letters"),
       this.lettersAbout,
       this.lettersTable,
@@ -192,6 +193,10 @@ export class Detail {
     setText(this.tablesMore, more(tables.length, "No table has been committed since the node has run it."));
   }
 
+  setMaintenance(found) {
+    this.maintenance.set(found, this.mayAct);
+  }
+
   setLag(lag) {
     const sorted = [...lag.partitions].sort((a, b) => b.lag - a.lag || (a.topic < b.topic ? -1 : 1) || a.partition - b.partition);
     keyed(
@@ -239,24 +244,8 @@ class Trace {
   }
 }
 
-function table(columns, body) {
-  body.columns = columns;
-  const head = columns.map((column) => h("th", { scope: "col" }, column));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), body));
-}
-
 function fold(label, ...content) {
   return h("details", { class: "fold" }, h("summary", {}, label), ...content);
-}
-
-function cells(...texts) {
-  const [first, ...others] = texts;
-  return h("tr", {}, h("th", { scope: "row" }, first), ...others.map((text) => h("td", {}, text)));
-}
-
-function more(total, none) {
-  if (total === 0) return none;
-  return total > ROWS_MAX ? `and ${count(total - ROWS_MAX)} more` : "";
 }
 
 function outcomeText(found) {

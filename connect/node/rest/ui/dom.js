@@ -47,10 +47,32 @@ export function keyed(parent, items, keyOf, make, update) {
   }
 }
 
+// A table with a head; `body.columns` labels the cells on narrow screens.
+export function table(columns, body) {
+  body.columns = columns;
+  const head = columns.map((column) => h("th", { scope: "col" }, column));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ...head)), body));
+}
+
+export function cells(...texts) {
+  const [first, ...others] = texts;
+  return h("tr", {}, h("th", { scope: "row" }, first), ...others.map((text) => h("td", {}, text)));
+}
+
+export const ROWS_MAX = 100;
+
+export function more(total, none) {
+  if (total === 0) return none;
+  return total > ROWS_MAX ? `and ${count(total - ROWS_MAX)} more` : "";
+}
+
 const MARKS = {
   RUNNING: "ok",
   COMMITTED: "ok",
   COMPLETED: "ok",
+  DONE: "ok",
+  DUE: "warn",
+  WAITING: "warn",
   FAILED: "bad",
   PAUSED: "idle",
   STOPPED: "idle",

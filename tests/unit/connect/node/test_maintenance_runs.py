@@ -20,6 +20,7 @@ from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
+from connect.state.status_state import Running
 
 STUB = """
 import json, os, socket, sys
@@ -56,9 +57,17 @@ class Rig:
         folder: of the log.
         kind: what the process does: ``work``, ``die`` or ``hang``.
         is_allowed: by the node's properties.
+        has_remote: whether another node maintains the tables.
     """
 
-    def __init__(self, folder: Path, kind: str = "work", *, is_allowed: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kind: str = "work",
+        *,
+        is_allowed: bool = True,
+        has_remote: bool = False,
+    ) -> None:
         self.log = folder / "maintenance.log"
         self._kind = kind
         self.children: list[SupervisedChild] = []
@@ -69,7 +78,16 @@ class Rig:
         self.run.maintenance.opened({**asdict(limits), "tables": ["db.a"]}, 0)
         self.thread = HerderThread(self._tick, self._failed)
         settings = MaintenanceSettings(self._child, lambda _: 3 * 86_400_000, is_allowed=is_allowed)
-        self.runs = MaintenanceRuns({"c": self.run}, settings, self.thread, SystemClock())
+        self.has_remote = has_remote
+        self.published: list[Running | None] = []
+        self.runs = MaintenanceRuns(
+            {"c": self.run},
+            settings,
+            self.thread,
+            SystemClock(),
+            has_remote=lambda _: self.has_remote,
+            publish=lambda run: self.published.append(run.running()),
+        )
         self.errors: list[BaseException] = []
 
     def _tick(self) -> None:
@@ -168,3 +186,21 @@ def test_a_node_may_forbid_it(rig: Callable[..., Rig]) -> None:
     found = rig(is_allowed=False)
     found.wait_until(lambda: found.runs.view("c")["state"] == "NOT_ALLOWED")
     assert not found.children
+
+
+def test_a_node_waits_until_another_one_maintains_no_more(rig: Callable[..., Rig]) -> None:
+    """It reports its own process from the start to the end, also without the coordinator."""
+    found = rig("hang", has_remote=True)
+    found.wait_until(lambda: found.runs.view("c")["state"] == "WAITING")
+    for _ in range(3):  # each post is handled after the ticks before it
+        done = threading.Event()
+        found.thread.post(done.set)
+        assert done.wait(60)
+    assert not found.children
+    found.has_remote = False
+    found.wait_until(lambda: ("orphan-files", "RUNNING", None) in found.results())
+    assert found.published == [Running(0, is_maintaining=True)]
+    found.thread.post(lambda: found.run.rest(is_paused=False))
+    found.wait_until(lambda: len(found.published) == 2)
+    assert found.published[-1] is None
+    assert all(child.pid is None for child in found.children)

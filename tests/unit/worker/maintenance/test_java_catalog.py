@@ -58,7 +58,7 @@ def test_urls_of_a_database_become_jdbc_urls(uri: str, expected: dict[str, str])
     assert found.jar_groups == ("jdbc",)
 
 
-@pytest.mark.parametrize("kind", ["glue", "hive", "dynamodb", "bigquery"])
+@pytest.mark.parametrize("kind", ["hive", "dynamodb", "bigquery"])
 def test_other_catalogs_are_refused(kind: str) -> None:
     """It is not known whether both clients commit under one condition."""
     with pytest.raises(ConfigError) as refused:
@@ -66,10 +66,30 @@ def test_other_catalogs_are_refused(kind: str) -> None:
     assert refused.value.code == "maintenance_unsupported"
 
 
+@pytest.mark.parametrize("prefix", ["glue.", "client."])
+def test_a_glue_catalog(prefix: str) -> None:
+    """Its login is in no property of the Java client: it becomes system properties."""
+    given = {
+        "type": "glue",
+        "glue.region": "eu-1",
+        f"{prefix}access-key-id": "id",
+        f"{prefix}secret-access-key": "secret",
+        "warehouse": "s3://w",
+    }
+    found = JavaCatalog.of("ice", given)
+    assert found.implementation == "org.apache.iceberg.aws.glue.GlueCatalog"
+    assert found.jar_groups == ("iceberg-aws",)
+    assert found.properties["client.region"] == "eu-1"
+    login = {"aws.accessKeyId": "id", "aws.secretAccessKey": "secret"}
+    assert found.system_properties == login
+    assert JavaCatalog.of("ice", {"type": "glue"}).system_properties == {}
+
+
 def test_jars_follow_the_store() -> None:
     """A store that no test covers is refused."""
     assert store_jars("file:///w/t") == store_jars("/w/t") == ()
     assert store_jars("s3://bucket/t") == store_jars("s3a://bucket/t") == ("iceberg-aws",)
+    assert store_jars("gs://bucket/t") == ("iceberg-gcp",)
     with pytest.raises(ConfigError) as refused:
-        store_jars("gs://bucket/t")
+        store_jars("abfss://container@account.dfs.core.windows.net/t")
     assert refused.value.code == "maintenance_unsupported"
