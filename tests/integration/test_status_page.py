@@ -119,8 +119,8 @@ def node(
         **{"icefloe.child.silence.max.ms": "3600000"},
     )
     reported = [*(_round(n, partial=n == 5) for n in range(1, 9)), _measurements("orders")]
-    reported += [MAINTENANCE_LIMITS, MAINTENANCE_DUE]
-    (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
+    events = made.folder / "events-coordinator.json"
+    events.write_text(json.dumps([*reported, MAINTENANCE_LIMITS, MAINTENANCE_DUE]))
     (made.folder / "events-maintenance.json").write_text(json.dumps(MAINTAINED))
     _fail(made, "orders-1", code="data_lost", trace=TRACE)
     made.start()
@@ -129,6 +129,7 @@ def node(
     made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2", **more)
     made.wait_until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
     made.wait_until(lambda: made.commands("maintenance", "orders"))
+    events.write_text(json.dumps(reported))  # the node maintains one connector at a time
     for name in (HOSTILE, *(f"more-{n:02}" for n in range(MORE))):
         assert made.put(name, topic).status_code == 201
     made.wait_until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))

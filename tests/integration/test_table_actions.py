@@ -26,6 +26,8 @@ from coordinator.commit.floor import floor_keys
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.due_work import DueWork
 from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
+from coordinator.rewind.kept_history import keep_history, release_history
+from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import rollback
 from coordinator.rewind.table_rollback import TableRollback
 from tests.support.places import MIRROR, SCHEMA
@@ -257,20 +259,17 @@ def test_a_delete_committed_during_a_rewrite_applies_to_rewritten_rows(
 def rewind(table: MaintainedTable, end: int) -> None:
     """Take the table back to the commit of control offsets, as ``icefloe rewind`` does."""
     name = ".".join(table.name)
-    config, cut = connector("c", [name]), {0: end}
-    target = rollback(table.now().metadata, floor_keys(config, name), cut).target_id
-    work = TableRollback(
-        table.catalog,
-        config,
-        QuickClock(),
-        uuid4().hex,
-        cut,
-        {0: END},
-        None,
-        may_have_expired=False,
-    )
-    [done] = work.apply({name: target})
-    assert done["code"] is None, done
+    recorded = RecordedRewind(connector("c", [name]), uuid4().hex, {0: end})
+    keys = floor_keys(recorded.config, name)
+    target = rollback(table.now().metadata, keys, recorded.cut).target_id
+    work = TableRollback(table.catalog, recorded, QuickClock(), {0: END}, None)
+    for step in (
+        lambda: keep_history(table.catalog, recorded, {name: target}),
+        lambda: work.apply({name: target}),
+        lambda: release_history(table.catalog, recorded, [name]),
+    ):
+        [done] = step()
+        assert done["code"] is None, done
     table.committer = table.new_committer()
 
 
