@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from connect.cli.gitops.output import Output, emit
+from connect.cli.maintenance_results import result_text
 from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo
 from connect.java_compat.iso_time import instant_text
@@ -17,16 +17,6 @@ maintenance_app = typer.Typer(
 )
 
 Connector = Annotated[str, typer.Argument(help="Name of the connector.")]
-_NUMBERS: Final = {
-    "rewritten_files": "{} data files rewritten",
-    "rewritten_bytes": "{} bytes",
-    "added_files": "into {} files",
-    "removed_delete_files": "{} delete files removed",
-    "rewritten_manifests": "{} manifests rewritten",
-    "orphan_files": "{} orphan files deleted",
-    "failed_files": "{} files not rewritten",
-    "lost_commits": "{} commits lost against others",
-}
 
 
 @maintenance_app.command()
@@ -61,10 +51,3 @@ def _show(connector: str, found: dict[str, Any], output: Output) -> None:
             echo(f"{one['table']}  {one['work']}  {one['state']}{ended}  {result_text(one)}")
 
     emit(output, found, names=[connector], as_table=as_table)
-
-
-def result_text(result: Mapping[str, Any]) -> str:
-    """Return what a work has done, or why it failed."""
-    if result["state"] == "FAILED":
-        return f"{result['code']}: {result['message']}"
-    return ", ".join(text.format(result[key]) for key, text in _NUMBERS.items() if result.get(key))

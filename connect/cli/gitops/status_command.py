@@ -17,7 +17,7 @@ from connect.cli.gitops.apply import cause
 from connect.cli.gitops.commands import node
 from connect.cli.gitops.connectors import COLORS, AnyNames, chosen_names, instant
 from connect.cli.gitops.output import Output, emit
-from connect.cli.maintenance_command import result_text
+from connect.cli.maintenance_results import result_text
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import clear, echo, error, table
 from connect.clock import SystemClock
