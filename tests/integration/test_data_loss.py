@@ -39,8 +39,7 @@ def harness(
     )
     yield made
     failpoints.configure("")
-    made.reader.close()
-    made.admin.close()
+    made.close()
 
 
 def _delete(harness: TaskHarness, before: int) -> LostRange:

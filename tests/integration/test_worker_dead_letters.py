@@ -36,8 +36,7 @@ def harness(
     made = TaskHarness(spark_session, kafka_properties, source, control, 1)
     KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
     yield made
-    made.reader.close()
-    made.admin.close()
+    made.close()
 
 
 def answer_once(harness: TaskHarness) -> None:

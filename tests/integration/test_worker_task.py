@@ -51,8 +51,7 @@ def harness(
     )
     yield made
     failpoints.configure("")
-    made.reader.close()
-    made.admin.close()
+    made.close()
 
 
 def test_batches_have_the_last_valid_through_time(harness: TaskHarness) -> None:

@@ -164,6 +164,11 @@ class TaskHarness:
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
         return ConnectorTask(config, assignment, context)
 
+    def close(self) -> None:
+        """Close the clients of the harness."""
+        self.reader.close()
+        self.admin.close()
+
     @contextlib.contextmanager
     def running(self) -> Iterator[ConnectorTask]:
         """Run the task in a thread; stop it after the block."""
