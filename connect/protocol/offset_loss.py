@@ -10,6 +10,9 @@ Rules of this file:
 - An operator who resets or sets source offsets clears both: the floor is removed, and the control
   topic gets an event that names the partitions (``OffsetEvents``).
 - No offset is guessed: an offset that is too low writes rows twice. An operator sets it.
+- With ``icefloe.fail-on-data-loss=false`` a partition continues where its last announcement ended,
+  if that is certain: the control topic has an announcement of it, or holds every event since the
+  offset in the floor was read.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from dataclasses import dataclass, field
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, DataLost
-from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.catalog.catalog import ignore_request, open_catalog
+from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.protocol.control_topic import ControlRecord, read_to_end
+from connect.protocol.control_topic import OWN_PARTITION, ControlRecord, read_to_end
+from connect.protocol.delta_transactions import TransactionIds
 from connect.protocol.snapshot_ancestry import summary
-from connect.protocol.source_floor import SourceFloor
+from connect.protocol.source_floor import ControlEvents, SourceFloor
 from control_schemas.events import DataComplete, DataWritten
 
 PLACES_SHOWN_MAX = 50
@@ -49,27 +54,35 @@ class OffsetLoss:
     admin: KafkaAdmin
     clock: Clock
 
-    def refuse_connector(self) -> None:
-        """Return when a group of the connector has an offset, or the connector never announced.
+    def refuse_connector(self) -> bool:
+        """Return whether the connector is known to have announced before.
 
-        Without offsets this reads the control topic from its beginning, and loads the tables of
-        the configuration.
+        Without offsets in any group this reads the control topic from its beginning, and loads the
+        tables of the configuration.
 
         Raises:
             DataLost: ``offsets_lost``, with the source offsets that were announced last, as far as
-                the control topic still has them.
+                the control topic still has them. Not with ``icefloe.fail-on-data-loss=false``:
+                tables contain their control offsets, and tasks find their source offsets.
             RetriableError: broker or catalog cannot be reached.
         """
-        if not self._has_offsets():
-            self._refuse_connector(self._announced())
+        if self._has_offsets():
+            return False
+        announced = self._announced()
+        if self.config.fail_on_data_loss:
+            self._refuse_connector(announced)
+            return False
+        return announced.is_any or any(_tables_with_commits(self.config))
 
-    def refuse_partitions(
+    def recover_partitions(
         self,
         missing: Mapping[TopicPartition, tuple[int, int]],
         floor: SourceFloor,
         topic_ids: Mapping[str, str],
-    ) -> None:
-        """Return when none of these partitions was ever read.
+    ) -> dict[TopicPartition, int]:
+        """Return where those of the partitions continue that were read before.
+
+        The result is empty when none of them was. It never contains an offset that is not certain.
 
         Args:
             missing: partitions without a committed offset, each with its log's start and end.
@@ -77,25 +90,50 @@ class OffsetLoss:
             topic_ids: present ids of the source topics.
 
         Raises:
-            DataLost: ``offsets_lost``, with the partitions and the ranges that were not read.
+            DataLost: ``offsets_lost``, with the partitions and the ranges that were not read. With
+                ``icefloe.fail-on-data-loss=false`` only partitions whose offset is not certain.
             RetriableError: broker or catalog cannot be reached.
         """
         announced = self._announced()
-        if not floor.offsets and not self._has_offsets():
-            self._refuse_connector(announced)
         ends = read_before(missing, floor, announced.ends, topic_ids)
-        if not ends:
-            return
+        continues = not self.config.fail_on_data_loss
+        may_be_new = missing.keys() - ends.keys()
+        if not floor.offsets and not self._has_offsets() and (may_be_new or not continues):
+            self._refuse_connector(announced)
+        if continues:
+            certain = {
+                tp: at
+                for tp, at in ends.items()
+                if tp in announced.certain or floor.is_complete(tp, announced.events)
+            }
+            if certain.keys() == ends.keys():
+                return certain
+            ends = {tp: at for tp, at in ends.items() if tp not in certain}
+        if ends:
+            self._refuse_partitions(missing, ends)
+        return {}
+
+    def _refuse_partitions(
+        self,
+        missing: Mapping[TopicPartition, tuple[int, int]],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
         known = ", ".join(
             f"{tp.topic}-{tp.partition} {at} (its log holds {missing[tp][0]}..{missing[tp][1] - 1})"
             for tp, at in sorted(ends.items())[:PLACES_SHOWN_MAX]
         )
+        doubt = (
+            ""
+            if self.config.fail_on_data_loss
+            else "The control topic no longer has all events since then, so these may be behind. "
+        )
         first = min(ends)
         raise DataLost(
             f"group {self.config.connect_group_id} has no source offsets for {len(ends)} "
-            f"partitions read before: they expired, or were deleted. Last known: {known}. Stop "
-            "the connector and set these source offsets with PATCH /connectors/<name>/offsets; an "
-            "offset of null starts a partition from auto.offset.reset",
+            f"partitions read before: they expired, or were deleted. Last known: {known}. {doubt}"
+            "Stop the connector and set these source offsets with "
+            "PATCH /connectors/<name>/offsets; an offset of null starts a partition from "
+            "auto.offset.reset",
             code=CODE,
             group=self.config.connect_group_id,
             topic=first.topic,
@@ -125,24 +163,58 @@ class OffsetLoss:
         )
 
     def _announced(self) -> AnnouncedOffsets:
-        """Return the offsets that the connector announced on the control topic."""
-        group = self.config.connect_group_id
-        marks = self.admin.watermarks(self.admin.partitions(self.config.control_topic))
-        found = AnnouncedOffsets()
-        reader = LogReader(self.kafka)
-        try:
-            for record in read_to_end(
-                reader,
-                {tp: first for tp, (first, _) in marks.items()},
-                {tp: end for tp, (_, end) in marks.items()},
-                self.clock,
-                holding=group.encode(),
-            ):
-                if record.event is not None and record.event.group_id == group:
-                    found.add(record)
-        finally:
-            reader.close()
-        return found
+        return announced_offsets(self.config, self.kafka, self.admin, self.clock)
+
+
+def announced_offsets(
+    config: ConnectorConfig, kafka: Mapping[str, str], admin: KafkaAdmin, clock: Clock
+) -> AnnouncedOffsets:
+    """Read the control topic: what the connector announced, as far as it is retained.
+
+    Args:
+        config: the connector.
+        kafka: Java-named properties of a consumer.
+        admin: the cluster.
+        clock: for bounded waits.
+
+    Raises:
+        RetriableError: the broker cannot be reached.
+    """
+    group, topic = config.connect_group_id, config.control_topic
+    topic_id = admin.topic_id(topic)
+    marks = admin.watermarks(admin.partitions(topic))
+    found = AnnouncedOffsets()
+    reader = LogReader(kafka)
+    try:
+        for record in read_to_end(
+            reader,
+            {tp: first for tp, (first, _) in marks.items()},
+            {tp: end for tp, (_, end) in marks.items()},
+            clock,
+            holding=group.encode(),
+        ):
+            if record.event is not None and record.event.group_id == group:
+                found.add(record)
+    finally:
+        reader.close()
+    own = marks.get(TopicPartition(topic, OWN_PARTITION))
+    # a control topic with other partitions has events of the Java sink, which are not counted
+    is_countable = topic_id is not None and not any(
+        start for tp, (start, _) in marks.items() if tp.partition != OWN_PARTITION
+    )
+    if own is not None and is_countable:
+        found.events = ControlEvents(str(topic_id), *own)
+    return found
+
+
+def control_events(admin: KafkaAdmin, topic: str) -> ControlEvents | None:
+    """Return which events the control topic holds; None if it does not exist.
+
+    Raises:
+        RetriableError: the broker cannot be reached.
+    """
+    topic_id, place = admin.topic_id(topic), TopicPartition(topic, OWN_PARTITION)
+    return None if topic_id is None else ControlEvents(topic_id, *admin.watermarks([place])[place])
 
 
 def read_before(
@@ -168,9 +240,15 @@ def read_before(
 
 @dataclass(slots=True)
 class AnnouncedOffsets:
-    """The announcements of a connector that the control topic still has."""
+    """The announcements of a connector that the control topic still has.
+
+    Attributes:
+        is_any: whether there is one.
+        events: which events the topic holds; None if that says nothing about older ones.
+    """
 
     is_any: bool = False
+    events: ControlEvents | None = None
     _ends: dict[TopicPartition, tuple[_Place, int]] = field(default_factory=dict)
     _offset_changes: list[tuple[_Place, frozenset[TopicPartition]]] = field(default_factory=list)
 
@@ -185,6 +263,18 @@ class AnnouncedOffsets:
                 for at, changed in self._offset_changes
             )
         }
+
+    @property
+    def certain(self) -> frozenset[TopicPartition]:
+        """The partitions of ``ends`` that no later announcement can have followed.
+
+        Retention deletes the oldest events of a control partition first, so the newest announcement
+        of Icefloe's partition is the last one. The Java sink's may be in another control partition.
+        """
+        is_whole = self.events is not None and self.events.start == 0
+        return frozenset(
+            tp for tp in self.ends if is_whole or self._ends[tp][0].partition == OWN_PARTITION
+        )
 
     def add(self, record: ControlRecord) -> None:
         """Add one event of the connector."""
@@ -223,6 +313,9 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
     """Yield the tables of the configuration that hold commits of the connector."""
     if not config.tables:
         return
+    if config.is_delta:
+        yield from _delta_tables_with_commits(config)
+        return
     catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     try:
         for name in config.tables:
@@ -236,3 +329,15 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
                 yield name
     finally:
         catalog.close()
+
+
+def _delta_tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
+    """The same for Delta tables, which remember control offsets in their logs."""
+    store = open_delta_tables(config.catalog_properties, config.locations, ignore_request)
+    first = TransactionIds.of(config).floor(0)
+    for name in config.tables:
+        try:
+            if store.load(name.split(".")).transaction(first):
+                yield name
+        except CommitRefused:  # missing, or not supported: its next commit reports that
+            continue

@@ -17,7 +17,7 @@ from typing import Any
 
 from connect.model.layout import Layout, TopicPartition
 from connect.protocol.source_end import SourceEnd
-from connect.protocol.source_floor import SourceFloor
+from connect.protocol.source_floor import RecreatedTopic, SourceFloor
 from connect.state.placement import Places
 from connect.state.topic_records import (
     ABANDONED_KEY,
@@ -38,6 +38,7 @@ from connect.state.topic_records import (
     TARGET,
     TARGET_STATES,
     TASK,
+    TASKS_MAX_KEY,
     TOPIC_IDS_KEY,
     Record,
     TargetState,
@@ -250,7 +251,7 @@ class ConfigState:
         configs = _whole(partial.pending, count, number)
         layout = _layout(name, number, configs)
         if layout is not None:
-            layout = _with_topic_ids(layout, value)
+            layout = _with_more(layout, value)
         partial.state = replace(
             partial.state, layout=layout, task_configs=configs if layout and configs else ()
         )
@@ -283,6 +284,9 @@ class ConfigState:
                     _offsets(value["offsets"]),
                     _strings(value.get("topic-ids", {})),
                     _offsets(value.get("starts", ())),
+                    _offsets(value.get("control", ())),
+                    str(value.get("control-topic-id", "")),
+                    {str(t): _recreated(one) for t, one in value.get("recreated", {}).items()},
                 )
             )
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -394,14 +398,15 @@ def _layout(
     return Layout(connector, number, tasks)
 
 
-def _with_topic_ids(layout: Layout, value: Mapping[str, Any]) -> Layout:
-    """Add the topic ids and control ranges of a commit record; none if they cannot be parsed."""
+def _with_more(layout: Layout, value: Mapping[str, Any]) -> Layout:
+    """Add the further fields of a commit record; none if they cannot be parsed."""
     try:
         return replace(
             layout,
             topic_ids=tuple(sorted(_strings(value.get(TOPIC_IDS_KEY, {})).items())),
             abandoned=tuple(str(topic_id) for topic_id in value.get(ABANDONED_KEY, ())),
             ranges_from=tuple((int(p), int(at)) for p, at in value.get(RANGES_FROM_KEY, ())),
+            tasks_max=number_of(value.get(TASKS_MAX_KEY)) or 0,
         )
     except (AttributeError, TypeError, ValueError):
         return layout
@@ -412,6 +417,15 @@ def _places(value: Mapping[str, Any]) -> Places:
         coordinator=str(value["coordinator"]),
         tasks=tuple(str(node) for node in value.get("tasks", ())),
         after=tuple(str(node) for node in value.get("after", ())),
+    )
+
+
+def _recreated(value: Mapping[str, Any]) -> RecreatedTopic:
+    return RecreatedTopic(
+        str(value["topic-id"]),
+        tuple(map(str, value.get("former-ids", ()))),
+        {int(p): int(offset) for p, offset in value.get("lost-from", ())},
+        is_pending=value.get("pending") is True,
     )
 
 

@@ -94,6 +94,67 @@ def test_a_connector_that_continues_reports_lost_records(
     running.delete(name)
 
 
+def test_a_connector_that_continues_reads_a_recreated_topic(
+    running: RunningStack, admin: KafkaAdmin
+) -> None:
+    """The new topic is read from its start, and what is lost of the former one is named.
+
+    Rows of the former topic stay, and no row of the new one is missing or there twice.
+    """
+    name = unique_name("again")
+    topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    config = running.connector(topics=topic, iceberg__tables=table)
+    running.create(name, {**config, "icefloe.fail-on-data-loss": "false"})
+    running.produce(topic, *numbered(0, 10))
+    assert _ids(running, table, name, 10) == [*range(10)]
+    admin.delete_topic(topic)
+    running.wait_until(lambda: topic not in admin.topics(), lambda: "the deletion")
+    admin.ensure_topic(topic, 2, replication_factor=1)
+    running.produce(topic, *numbered(100, 30))
+    assert _ids(running, table, name, 40) == [*range(10), *range(100, 130)]
+    status = running.status(name)
+    assert {task["state"] for task in status["tasks"]} == {"RUNNING"}
+    traces = " ".join(task.get("trace", "") for task in status["tasks"])
+    assert f"{topic}-0 from 10 on (the topic was created again)" in traces
+    table_now = running.catalog.load_table(table)
+    lost = [
+        json.loads(s.summary["icefloe.data-loss"])
+        for s in table_now.snapshots()[1:]
+        if s.summary and "icefloe.data-loss" in s.summary.additional_properties
+    ]
+    assert [topic, 0, 10, None] in [one for found in lost for one in found["ranges"]]
+    assert running.counts(name)["source_topics_recreated"] == 1
+    code, output = running.icefloe("audit", name, "-o", "json")
+    assert code == 0, output
+    assert "was deleted and created again" in output
+    running.produce(topic, *numbered(130, 5))
+    assert _ids(running, table, name, 45) == [*range(10), *range(100, 135)]
+    running.delete(name)
+
+
+def test_a_connector_that_continues_needs_no_operator_for_expired_offsets(
+    running: RunningStack, admin: KafkaAdmin
+) -> None:
+    """Source and control offsets are gone: it continues after its last announcement."""
+    name = unique_name("forgotten")
+    topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    config = running.connector(topics=topic, iceberg__tables=table)
+    running.create(name, {**config, "icefloe.fail-on-data-loss": "false"})
+    running.produce(topic, *numbered(0, 10))
+    assert _ids(running, table, name, 10) == [*range(10)]
+    _stop_without_offsets(running, admin, name)
+    running.produce(topic, *numbered(10, 5))
+    running.request_state(name, "resume")
+    assert _ids(running, table, name, 15) == [*range(15)]
+    (task,) = running.status(name)["tasks"]
+    assert task["state"] == "RUNNING"
+    assert f"{topic}-0 10" in task["trace"]
+    assert running.status(name)["connector"]["state"] == "RUNNING"
+    running.delete(name)
+
+
 def test_an_operator_sets_offsets_that_expired_during_a_stop(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
@@ -104,9 +165,7 @@ def test_an_operator_sets_offsets_that_expired_during_a_stop(
     running.create(name, running.connector(topics=topic, iceberg__tables=table))
     running.produce(topic, *numbered(0, 10))
     assert _ids(running, table, name, 10) == [*range(10)]
-    running.stop(name)
-    for group in (f"connect-{name}", f"connect-{name}-coord"):
-        running.wait_until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
+    _stop_without_offsets(running, admin, name)
     running.request_state(name, "resume")
     cause = running.trace(name).partition("\n")[0]
     assert "offsets_lost" in cause
@@ -117,6 +176,13 @@ def test_an_operator_sets_offsets_that_expired_during_a_stop(
     running.request_state(name, "resume")
     assert _ids(running, table, name, 15) == [*range(15)]
     running.delete(name)
+
+
+def _stop_without_offsets(running: RunningStack, admin: KafkaAdmin, name: str) -> None:
+    """Stop a connector and delete its source and control offsets."""
+    running.stop(name)
+    for group in (f"connect-{name}", f"connect-{name}-coord"):
+        running.wait_until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
 
 
 def _forgotten(admin: KafkaAdmin, group: str) -> bool:

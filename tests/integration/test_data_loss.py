@@ -10,18 +10,14 @@ import pytest
 from connect import failpoints
 from connect.errors import DataLost
 from connect.model.layout import TopicPartition
+from connect.protocol.source_floor import ControlEvents, RecreatedTopic, SourceFloor
 from control_schemas.events import EventHeaders, LostRange, StartCommit
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TaskHarness, paths, wait_until
 from worker.spark.session import Session
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
 @pytest.fixture
@@ -126,3 +122,99 @@ def test_a_truncated_log_stops_the_task(harness: TaskHarness) -> None:
     (error,) = harness.ended
     assert isinstance(error, DataLost)
     assert error.code == "source_log_reset"
+
+
+def test_expired_offsets_continue_after_the_last_announcement(harness: TaskHarness) -> None:
+    """The broker has forgotten both groups; the control topic has the announcements.
+
+    No record is read again, also after a second loss, and the status names the positions.
+    """
+    harness.produce(3)
+    harness.produce(4, partition=1)
+    with harness.running():
+        harness.round()
+    for count in (2, 1):
+        harness.admin.delete_group(harness.group)
+        harness.produce(count, partition=1)
+        with harness.running() as task:
+            end = sum(harness.committed().values())  # type: ignore[arg-type]  # stored at the start
+            assert paths(harness.round()[1]) == [f"1:{end - 3}-{end - 4 + count}"]
+            assert task.metrics.announcement.source_positions_recovered == 2
+        state, error = harness.states[-1]
+        assert (state, isinstance(error, DataLost)) == ("RUNNING", True)
+        assert f"{harness.topic}-0 3, {harness.topic}-1 {end - 3}" in str(error)
+    assert harness.committed() == {0: 3, 1: 7}
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_floor_counts_if_no_later_announcement_can_be_gone(
+    harness: TaskHarness, *, is_certain: bool
+) -> None:
+    """Retention deleted the announcements: the floor is used if it was read after them only."""
+    harness.produce(3)
+    with harness.running():
+        harness.round()
+    control = TopicPartition(harness.control, 0)
+    end = harness.admin.ends([control])[control]
+    topic_id = harness.admin.topic_id(harness.control)
+    assert topic_id is not None
+    places = [TopicPartition(harness.topic, p) for p in range(2)]
+    harness.floor = SourceFloor().updated(
+        dict(zip(places, (3, 0), strict=True)),
+        harness.admin.topic_ids([harness.topic]),
+        ControlEvents(topic_id, 0, end if is_certain else end - 1),
+    )
+    harness.admin.delete_group(harness.group)
+    harness.admin.delete_records({control: end})
+    harness.produce(2)
+    with harness.running():
+        if is_certain:
+            assert paths(harness.round()[1]) == ["0:3-4"]
+            return
+        wait_until(lambda: bool(harness.ended))
+    (error,) = harness.ended
+    assert isinstance(error, DataLost)
+    assert error.code == "offsets_lost"
+    assert "so these may be behind" in error.message
+    assert harness.committed() == {0: None, 1: None}
+
+
+def test_a_recreated_topic_is_left_to_the_leader_and_its_loss_announced_once(
+    harness: TaskHarness,
+) -> None:
+    """The task announces nothing of the new topic before the leader has accepted its id.
+
+    Then the first range of each partition names the records of the former topic that are lost.
+    """
+    former = harness.topic_ids = harness.admin.topic_ids([harness.topic])
+    harness.produce(5)
+    with harness.running():
+        harness.round()
+        harness.admin.delete_topic(harness.topic)
+        wait_until(lambda: harness.topic not in harness.admin.topics())
+        harness.admin.ensure_topic(harness.topic, 2, replication_factor=1)
+        harness.produce(9)
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: ("topic missing", None) in harness.states)
+    assert harness.ended == [None]
+    assert harness.committed()[0] in {5, None}
+    present = harness.topic_ids = harness.admin.topic_ids([harness.topic])
+    harness.store_offsets({0: 0, 1: 0})
+    topic = RecreatedTopic(present[harness.topic], (former[harness.topic],), {0: 5, 1: 0})
+    harness.floor = SourceFloor(topic_ids=present, recreated={harness.topic: topic})
+    lost = LostRange(harness.topic, 0, 5, None)
+    failpoints.configure("W8=raise@1")
+    with harness.running():
+        harness.send(StartCommit(uuid4()))  # ends before its transaction is committed
+        wait_until(lambda: [state for state, _ in harness.states].count("RUNNING") == 2)
+        _, answer = harness.round()
+        assert paths(answer) == ["0:0-8"]
+        assert [headers.lost for _, headers in answer] == [(lost,), (lost,)]
+        harness.produce(1)
+        _, answer = harness.round()
+        assert [headers.lost for _, headers in answer] == [(), ()]
+    assert f"{harness.topic}-0 from 5 on (the topic was created again)" in str(harness.states[0][1])
+    with harness.running():
+        harness.produce(1, partition=1)
+        _, answer = harness.round()
+        assert answer[-1][1].lost == (LostRange(harness.topic, 1, 0, None),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -31,7 +32,9 @@ FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval
 
 
 @pytest.fixture
-def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[], LeaderNode]]:
+def new_leader(
+    kafka_properties: dict[str, str], topics: Topics
+) -> Iterator[Callable[[], LeaderNode]]:
     """Leaders of one cluster, each taking over from the one before."""
     storage, source = unique_name("config"), topics.create("source", partitions=2)
     control = topics.create("control")
@@ -42,11 +45,11 @@ def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[
         return leaders[-1]
 
     yield leader
-    for one in leaders:
-        one.close()
+    for started in leaders:
+        started.close()
 
 
-def kept() -> float:
+def offsets_stored() -> float:
     """Offsets that leaders of this process have stored again."""
     _, samples = PROCESS.snapshot()
     return sum(value for name, _, value in samples if name == "offsets_kept")
@@ -73,77 +76,77 @@ class FrozenMethod:
         self._may_go.set()
 
 
+@contextmanager
+def frozen_call(frozen: FrozenMethod, call: Callable[[], object]) -> Iterator[list[IcefloeError]]:
+    """Run a call in a thread and freeze it while the block runs; then wait for its end.
+
+    Returns:
+        The error of the call; there is none before the block has ended.
+    """
+    errors: list[IcefloeError] = []
+
+    def run() -> None:
+        try:
+            call()
+        except IcefloeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert frozen.is_reached.wait(WAIT_S)
+    yield errors
+    frozen.thaw()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [("store", "put_source_floor"), ("admin", "refuse_members"), ("admin", "topic_id")],
 )
 @pytest.mark.parametrize("given", [7, None])
 def test_a_frozen_leader_changes_no_offset_of_its_successor(
-    made: Callable[[], LeaderNode], owner: str, name: str, given: int | None
+    new_leader: Callable[[], LeaderNode], owner: str, name: str, given: int | None
 ) -> None:
     """Frozen at any step of a change, it continues after a task of a new leader has run."""
-    first = made()
+    first = new_leader()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
     frozen = FrozenMethod(getattr(first, owner), name)
-    errors: list[BaseException] = []
-
-    def change() -> None:
-        try:
-            first.changes.alter(NAME, {TopicPartition(first.topic, 0): given})
-        except IcefloeError as e:
-            errors.append(e)
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    assert frozen.is_reached.wait(WAIT_S)
-    second = made()
-    second.request_state("STARTED")
-    second.store_offsets(0, {0: 50, 1: 50})
-    frozen.thaw()
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
+    change = {TopicPartition(first.topic, 0): given}
+    with frozen_call(frozen, lambda: first.changes.alter(NAME, change)) as errors:
+        second = new_leader()
+        second.request_state("STARTED")
+        second.store_offsets(0, {0: 50, 1: 50})
     assert len(errors) == 1
     assert second.committed() == {0: 50, 1: 50}
 
 
 def test_a_frozen_leader_sets_no_start_offset_for_its_successor(
-    made: Callable[[], LeaderNode],
+    new_leader: Callable[[], LeaderNode],
 ) -> None:
     """Only the new leader sets the offsets that were to be set at the start."""
-    first = made()
+    first = new_leader()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
     first.store.put_offsets(NAME, {TopicPartition(first.topic, p): 5 for p in range(2)})
     frozen = FrozenMethod(first.store, "put_offsets")
-    errors: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            first.request_state("STARTED")
-        except IcefloeError as e:
-            errors.append(e)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    assert frozen.is_reached.wait(WAIT_S)
-    second = made()
-    second.converge()
-    assert second.committed() == {0: 5, 1: 5}
-    second.store_offsets(0, {0: 50, 1: 50})
-    frozen.thaw()
-    thread.join(WAIT_S)
-    assert isinstance(errors[0], Fenced)
+    with frozen_call(frozen, lambda: first.request_state("STARTED")) as errors:
+        second = new_leader()
+        second.converge()
+        assert second.committed() == {0: 5, 1: 5}
+        second.store_offsets(0, {0: 50, 1: 50})
+    assert [type(error) for error in errors] == [Fenced]
     assert second.committed() == {0: 50, 1: 50}
 
 
 def test_the_source_floor_follows_the_offsets_until_they_are_reset(
-    made: Callable[[], LeaderNode],
+    new_leader: Callable[[], LeaderNode],
 ) -> None:
     """Committed offsets are noted; set offsets move the floor, a reset clears it."""
-    leader = made()
+    leader = new_leader()
     leader.create()
     assert leader.floor() == {}
     leader.store_offsets(0, {0: 10})
@@ -163,15 +166,15 @@ def test_the_source_floor_follows_the_offsets_until_they_are_reset(
     assert leader.committed() == {0: None, 1: None}
     leader.changes.reset(NAME)
     assert leader.floor() == {}
-    again = made()
+    again = new_leader()
     assert again.floor() == {}
 
 
 def test_a_group_that_consumers_left_is_recreated(
-    made: Callable[[], LeaderNode], kafka_properties: dict[str, str], admin: KafkaAdmin
+    new_leader: Callable[[], LeaderNode], kafka_properties: dict[str, str], admin: KafkaAdmin
 ) -> None:
     """Otherwise the broker deletes its offsets a week after they left."""
-    leader = made()
+    leader = new_leader()
     member = Consumer({**kafka_properties, "group.id": leader.group, "enable.auto.commit": False})
     member.subscribe([leader.topic])
     while not member.assignment():
@@ -187,37 +190,30 @@ def test_a_group_that_consumers_left_is_recreated(
 
 
 def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
-    made: Callable[[], LeaderNode],
+    new_leader: Callable[[], LeaderNode],
 ) -> None:
     """A deletion is not transactional: the floor keeps the partitions known."""
-    first = made()
+    first = new_leader()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
     first.request_state("STOPPED")
     frozen = FrozenMethod(first.admin, "delete_group")
-
-    def change() -> None:
-        with pytest.raises(UnavailableError):
-            first.changes.alter(NAME, {TopicPartition(first.topic, 0): None})
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    assert frozen.is_reached.wait(WAIT_S)
-    second = made()
-    second.request_state("STARTED")
-    second.store_offsets(0, {0: 50, 1: 50})
-    second.deployer.keep_offsets()
-    frozen.thaw()
-    thread.join(WAIT_S)
+    change = {TopicPartition(first.topic, 0): None}
+    with frozen_call(frozen, lambda: first.changes.alter(NAME, change)) as errors:
+        second = new_leader()
+        second.request_state("STARTED")
+        second.store_offsets(0, {0: 50, 1: 50})
+        second.deployer.keep_offsets()
+    assert [type(error) for error in errors] == [UnavailableError]
     assert second.committed() == {0: None, 1: None}
     assert second.floor() == {0: 50, 1: 50}
 
 
 def test_the_control_offset_of_a_paused_connector_passes_foreign_events(
-    made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
+    new_leader: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
     """Up to its own first announcement: retention of a shared topic deletes none of its events."""
-    leader = made()
+    leader = new_leader()
     leader.create()
     place, group = TopicPartition(leader.control, 0), f"{leader.group}-coord"
     producer = TransactionalProducer(kafka_properties, "events")
@@ -246,10 +242,10 @@ def test_the_control_offset_of_a_paused_connector_passes_foreign_events(
 
 
 def test_offsets_of_a_group_with_members_are_not_changed(
-    made: Callable[[], LeaderNode], kafka_properties: dict[str, str]
+    new_leader: Callable[[], LeaderNode], kafka_properties: dict[str, str]
 ) -> None:
     """The connector is stopped in Icefloe and runs in the Java sink again."""
-    leader = made()
+    leader = new_leader()
     leader.create()
     leader.store_offsets(0, {0: 10})
     leader.request_state("STOPPED")
@@ -257,12 +253,12 @@ def test_offsets_of_a_group_with_members_are_not_changed(
     member.subscribe([leader.topic])
     while not member.assignment():
         member.poll(1)
-    before = kept()
+    before = offsets_stored()
     leader.deployer.keep_offsets()
-    assert kept() == before
+    assert offsets_stored() == before
     member.close()
     leader.deployer.keep_offsets()
-    assert kept() > before
+    assert offsets_stored() > before
 
 
 @pytest.mark.faults

@@ -6,13 +6,16 @@ Rules of this file:
 - Topic ids are checked before the first read and before each announcement. So a task never
   announces records that it read from another topic at an old offset.
 - An offset is never guessed. A partition without a committed offset starts from a setting only if
-  it was never read before (``connect.protocol.start_offsets``).
+  it was never read before (``connect.protocol.start_offsets``). One that was read continues where
+  its last announcement ended, if the connector continues after data loss and that is certain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import structlog
 
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
@@ -23,12 +26,16 @@ from connect.protocol.lso_monitor import LsoMonitor
 from connect.protocol.offset_loss import OffsetLoss
 from connect.protocol.source_floor import SourceFloor
 from connect.protocol.start_offsets import first_offsets
+from control_schemas.events import LostRange
 from worker.spark.source_options import check_positions
 from worker.task.read_ledger import Offsets
 from worker.task.task_context import TaskSetup
 
 CHECK_ATTEMPTS = 5  # a new partition leader may not know at once how far its log is committed
 CHECK_INTERVAL_MS = 1_000
+POSITIONS_LOGGED_MAX = 50
+
+log = structlog.get_logger("worker.task")
 
 
 @dataclass(slots=True)
@@ -75,15 +82,17 @@ class SourceLog:
         committed = committed_offsets(self.admin, setup.config, self.partitions)
         watermarks = self.admin.watermarks(self.partitions)
         missing = {tp: watermarks[tp] for tp, offset in committed.items() if offset is None}
+        recovered: dict[TopicPartition, int] = {}
         if missing:
             kafka = client_properties(
                 setup.context.node, setup.config.kafka_overrides, prefix="consumer."
             )
             loss = OffsetLoss(setup.config, kafka, self.admin, setup.clock)
-            loss.refuse_partitions(missing, floor, dict(setup.assignment.topic_ids))
-        new = first_offsets(
+            recovered = loss.recover_partitions(missing, floor, dict(setup.assignment.topic_ids))
+            self._report_recovered(recovered)
+        new = recovered | first_offsets(
             setup.config.start,
-            missing,
+            {tp: ends for tp, ends in missing.items() if tp not in recovered},
             fixed=floor.starts_of(missing, dict(setup.assignment.topic_ids)),
             admin=self.admin,
             now_ms=setup.clock.now_ms(),
@@ -93,6 +102,34 @@ class SourceLog:
         if new:
             store(new)
         return starts
+
+    def recreated(self, floor: SourceFloor, starts: Offsets) -> dict[TopicPartition, int]:
+        """Return where the lost records of recreated topics begin, of partitions not announced yet.
+
+        The leader sets their source offsets to 0, and the first announcement of a partition moves
+        its offset together with the report of the loss. So each loss is announced once.
+        """
+        topic_ids = dict(self.setup.assignment.topic_ids)
+        unread = [tp for tp, at in starts.items() if not at]
+        found = floor.lost_from(unread, topic_ids)
+        self.setup.losses.add(LostRange(*tp, at, None) for tp, at in found.items())
+        return found
+
+    def _report_recovered(self, recovered: Offsets) -> None:
+        """Log and report partitions that continue without a committed offset."""
+        setup = self.setup
+        if not recovered:
+            return
+        shown = sorted(recovered.items())[:POSITIONS_LOGGED_MAX]
+        log.warning(
+            "committed source offsets are gone; the task continues after the last announcement",
+            partitions=len(recovered),
+            positions={f"{tp.topic}-{tp.partition}": at for tp, at in shown},
+            code="offsets_lost",
+            **setup.log_labels,
+        )
+        setup.losses.recovered |= recovered
+        setup.metrics.announcement.source_positions_recovered += len(recovered)
 
     def ends(self, next_offsets: Offsets) -> dict[TopicPartition, int]:
         """Return per partition how far committed records can be read (the last stable offset).
@@ -154,20 +191,28 @@ class SourceLog:
 
         Raises:
             DataLost: ``source_topic_recreated``, ``source_topic_deleted``; repeated checks agree.
-            RetriableError: ``topic_missing`` for a topic that matched ``topics.regex``.
+            RetriableError: ``topic_missing`` for a topic that matched ``topics.regex``;
+                ``source_topic_recreated`` if the connector continues after data loss.
         """
         self._check(lambda: self._check_topic_ids(positions))
 
     def _check_topic_ids(self, positions: Offsets) -> None:
         expected = self.setup.assignment.own_topic_ids
-        found = self.admin.topic_ids(expected)
+        ids = self.admin.topic_ids(expected)
         for topic, topic_id in sorted(expected.items()):
-            current = found.get(topic)
+            current = ids.get(topic)
             if current == topic_id:
                 continue
             if current is None and self.setup.config.topics_regex is not None:
                 self.setup.context.topic_missing()
                 raise RetriableError("the topic was deleted", code="topic_missing", topic=topic)
+            if current is not None and self._continues():
+                self.setup.context.topic_missing()  # the leader then accepts the new topic
+                raise RetriableError(
+                    "the topic was deleted and created again; the leader accepts the new one",
+                    code="source_topic_recreated",
+                    topic=topic,
+                )
             again = "" if current is None else f" and created again with topic id {current}"
             read = {tp.partition: at for tp, at in sorted(positions.items()) if tp.topic == topic}
             raise DataLost(
@@ -178,6 +223,14 @@ class SourceLog:
                 topic_id=topic_id,
                 read_up_to=read or None,
             )
+
+    def _continues(self) -> bool:
+        """Return whether a topic that was created again is read from its start.
+
+        A bounded run ends at offsets of the former topic, so it stops.
+        """
+        setup = self.setup
+        return not setup.config.fail_on_data_loss and setup.assignment.ends is None
 
     def _check(self, check: Callable[[], None]) -> None:
         """Repeat a check that finds a loss: a broker that has just started may not know all yet."""

@@ -7,7 +7,7 @@ from uuid import UUID
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import ControlRecord
 from connect.protocol.offset_loss import AnnouncedOffsets, read_before
-from connect.protocol.source_floor import SourceFloor
+from connect.protocol.source_floor import ControlEvents, RecreatedTopic, SourceFloor
 from control_schemas.events import (
     CommitComplete,
     DataComplete,
@@ -96,3 +96,46 @@ def test_announcements_before_an_offset_change_do_not_count() -> None:
     assert found.ends == {A: 1}
     found.add(announced((1, 9), 11, b=9))  # another control partition: before the change
     assert found.ends == {A: 1}
+
+
+def test_a_floor_is_complete_while_the_control_topic_holds_what_followed() -> None:
+    """Not after retention passed it, in another control topic, or in a truncated one."""
+    ids = {"a": "i1", "b": "i2"}
+    floor = SourceFloor().updated({A: 3}, ids, ControlEvents("c1", 0, 7))
+    assert floor.is_complete(A, ControlEvents("c1", 7, 9))
+    assert not floor.is_complete(A, ControlEvents("c1", 8, 9))
+    assert not floor.is_complete(A, ControlEvents("c1", 0, 6))
+    assert not floor.is_complete(A, ControlEvents("c2", 0, 9))
+    assert not floor.is_complete(A, None)
+    assert not floor.is_complete(B, ControlEvents("c1", 0, 9))
+
+
+def test_an_offset_that_was_not_read_again_keeps_its_control_offset() -> None:
+    """A partition whose offset has expired is not newer because the others are."""
+    ids = {"a": "i1", "b": "i2"}
+    floor = SourceFloor().updated({A: 3, B: 4}, ids, ControlEvents("c1", 0, 7))
+    later = floor.updated({A: 5}, ids, ControlEvents("c1", 2, 20))
+    assert (later.control, later.offsets) == ({A: 20, B: 7}, {A: 5, B: 4})
+    assert later.updated({A: 5}, ids).control == {A: 20, B: 7}
+    assert later.without([A]).control == {B: 7}
+    other = later.updated({A: 6}, ids, ControlEvents("c2", 0, 1))
+    assert (other.control, other.control_topic_id) == ({A: 1}, "c2")
+
+
+def test_only_the_newest_announcement_of_a_control_partition_is_certain() -> None:
+    """The Java sink's may be older than a deleted one in Icefloe's partition."""
+    found = AnnouncedOffsets()
+    found.add(announced((0, 1), 10, a=5))
+    found.add(announced((1, 0), 11, b=2))
+    assert found.certain == {A}
+    found.events = ControlEvents("c1", 0, 2)
+    assert found.certain == {A, TopicPartition("b", 0)}
+
+
+def test_the_loss_of_a_recreated_topic_belongs_to_its_id() -> None:
+    """And only to partitions of the former topic."""
+    floor = SourceFloor(recreated={"a": RecreatedTopic("i2", ("i1",), {0: 5})})
+    assert floor.is_stored
+    places = [A, TopicPartition("a", 1), B]
+    assert floor.lost_from(places, {"a": "i2", "b": "i3"}) == {A: 5}
+    assert floor.lost_from(places, {"a": "i3"}) == {}

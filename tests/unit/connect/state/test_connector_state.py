@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from connect.model.layout import Layout, TopicPartition, spread
 from connect.protocol.source_end import SourceEnd, selection_of
-from connect.protocol.source_floor import SourceFloor
+from connect.protocol.source_floor import RecreatedTopic, SourceFloor
 from connect.state import connector_state
 from connect.state import topic_records as stored
 from connect.state.connector_state import ConfigState
@@ -35,9 +35,9 @@ def compacted(records: list[Record]) -> list[Record]:
 
 def test_configuration_is_kept_exactly_as_sent() -> None:
     """With placeholders and unusual values."""
-    found = fold(stored.config_records("c", CONFIG, "STOPPED")).get("c")
-    assert found.config == CONFIG
-    assert found.target == "STOPPED"
+    connector = fold(stored.config_records("c", CONFIG, "STOPPED")).get("c")
+    assert connector.config == CONFIG
+    assert connector.target == "STOPPED"
 
 
 @pytest.mark.parametrize("target", stored.TARGET_STATES)
@@ -70,9 +70,9 @@ def test_a_layout_is_valid_with_its_commit_record() -> None:
     """Task configurations without it change only the next number."""
     first = list(stored.layout_records(layout(1, tasks=2), CONFIG))
     second = list(stored.layout_records(layout(2, tasks=4), CONFIG))
-    found = fold([*stored.config_records("c", CONFIG), *first, *second[:-1]]).get("c")
-    assert found.layout == layout(1, tasks=2)
-    assert found.number_max == 2
+    connector = fold([*stored.config_records("c", CONFIG), *first, *second[:-1]]).get("c")
+    assert connector.layout == layout(1, tasks=2)
+    assert connector.number_max == 2
     assert fold([*first, *second]).get("c").layout == layout(2, tasks=4)
 
 
@@ -94,9 +94,9 @@ def test_an_incomplete_layout_in_a_compacted_topic_is_ignored() -> None:
         *stored.layout_records(layout(1, tasks=2), CONFIG),
         *list(stored.layout_records(layout(2, tasks=2), CONFIG))[:-1],
     ]
-    found = fold(compacted(records)).get("c")
-    assert found.layout is None
-    assert found.number_max == 2
+    connector = fold(compacted(records)).get("c")
+    assert connector.layout is None
+    assert connector.number_max == 2
 
 
 def test_task_ids_to_fence_survive_smaller_layouts_and_deletion() -> None:
@@ -109,11 +109,11 @@ def test_task_ids_to_fence_survive_smaller_layouts_and_deletion() -> None:
     ]
     assert fold(compacted(records)).get("c").tasks_ever == 4
     records += connector_state.deletion_records(fold(records).get("c"))
-    gone = fold(compacted([*records, *stored.config_records("c", CONFIG)])).get("c")
-    assert gone.tasks_ever == 4
-    assert gone.number_max == 2
-    assert gone.layout is None
-    assert not gone.is_ready
+    connector = fold(compacted([*records, *stored.config_records("c", CONFIG)])).get("c")
+    assert connector.tasks_ever == 4
+    assert connector.number_max == 2
+    assert connector.layout is None
+    assert not connector.is_ready
 
 
 def test_a_deleted_connector_leaves_only_its_numbers() -> None:
@@ -127,16 +127,18 @@ def test_a_deleted_connector_leaves_only_its_numbers() -> None:
 
 def test_an_empty_layout_has_a_number() -> None:
     """The layout of a stopped connector."""
-    found = fold(list(stored.layout_records(Layout("c", 3, ()), CONFIG))).get("c")
-    assert found.layout == Layout("c", 3, ())
+    connector = fold(list(stored.layout_records(Layout("c", 3, ()), CONFIG))).get("c")
+    assert connector.layout == Layout("c", 3, ())
 
 
 def test_a_layout_keeps_the_ids_of_its_topics() -> None:
     """In the commit record, also without tasks."""
     for tasks in ((), ((TopicPartition("t", 0),),)):
-        made = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")), ("i0",), ((0, 7),))
-        assert fold(list(stored.layout_records(made, CONFIG))).get("c").layout == made
-        assert Layout.from_json(made.to_json()) == made
+        whole_layout = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")), ("i0",), ((0, 7),))
+        assert (
+            fold(list(stored.layout_records(whole_layout, CONFIG))).get("c").layout == whole_layout
+        )
+        assert Layout.from_json(whole_layout.to_json()) == whole_layout
 
 
 def test_names_with_dashes_and_digits_are_distinguished() -> None:
@@ -178,10 +180,10 @@ def test_compaction_does_not_change_the_state(steps: list[tuple[int, bool, bool]
     """Layout, number and ids to fence are equal for a history and its compacted form."""
     records: list[Record] = [*stored.config_records("c", CONFIG)]
     for number, (tasks, is_ready, is_deleted) in enumerate(steps, start=1):
-        made = layout(number, tasks=tasks)
-        records += stored.layout_records(made, CONFIG)
+        expected = layout(number, tasks=tasks)
+        records += stored.layout_records(expected, CONFIG)
         if is_ready:
-            records.append(stored.ready_record(made, fold(records).get("c").tasks_ever))
+            records.append(stored.ready_record(expected, fold(records).get("c").tasks_ever))
         if is_deleted:
             records += connector_state.deletion_records(fold(records).get("c"))
     full, small = fold(records).get("c"), fold(compacted(records)).get("c")
@@ -225,17 +227,22 @@ def test_active_topics_are_added_and_removed() -> None:
 def test_read_partitions_are_stored_until_the_connector_is_deleted() -> None:
     """They survive compaction; a tombstone clears them, invalid records do not."""
     floor = SourceFloor(
-        {TopicPartition("t", 0): 7}, {"t": "i1"}, starts={TopicPartition("t", 1): 3}
+        {TopicPartition("t", 0): 7},
+        {"t": "i1"},
+        starts={TopicPartition("t", 1): 3},
+        control={TopicPartition("t", 0): 99},
+        control_topic_id="i9",
+        recreated={"t": RecreatedTopic("i1", ("i0",), {0: 5}, is_pending=True)},
     )
     written = [*stored.config_records("c", CONFIG), stored.source_record("c", floor)]
-    found = fold(compacted(written)).get("c")
-    assert found.source_floor == floor
+    connector = fold(compacted(written)).get("c")
+    assert connector.source_floor == floor
     folded = fold(written)
     assert folded.apply("icefloe-source-c", {"offsets": [["t", "x", 1]]}) is None
     assert folded.get("c").source_floor == floor
-    deleted = fold([*written, *connector_state.deletion_records(found)])
+    deleted = fold([*written, *connector_state.deletion_records(connector)])
     assert deleted.get("c").source_floor == SourceFloor()
-    assert ("icefloe-source-c", None) in connector_state.deletion_records(found)
+    assert ("icefloe-source-c", None) in connector_state.deletion_records(connector)
     assert fold([*written, stored.source_record("c", SourceFloor())]).get("c").source_floor == (
         SourceFloor()
     )
@@ -251,8 +258,8 @@ def test_a_completed_run_belongs_to_its_configuration() -> None:
     config = {**CONFIG, "icefloe.end": "latest"}
     end, configs = bounded(config, is_completed=True), stored.config_records("c", config)
     for records in ([*configs, end], [end, *configs]):
-        found = fold(records).get("c")
-        assert (found.is_completed, found.is_to_run) == (True, False)
+        connector = fold(records).get("c")
+        assert (connector.is_completed, connector.is_to_run) == (True, False)
     changed = fold([*configs, end, *stored.config_records("c", {**config, "tasks.max": "2"})])
     assert changed.get("c").is_to_run
     assert changed.get("c").end is not None
@@ -267,10 +274,10 @@ def test_a_bounded_run_that_is_not_completed_keeps_its_end() -> None:
         stored.target_record("c", "STOPPED"),
         stored.target_record("c", "STARTED"),
     ]
-    found = fold(records).get("c")
-    assert found.is_to_run
-    assert found.end == SourceEnd(selection_of(config), {TopicPartition("t", 0): 7})
-    assert fold([*records, *connector_state.deletion_records(found)]).get("c").end is None
+    connector = fold(records).get("c")
+    assert connector.is_to_run
+    assert connector.end == SourceEnd(selection_of(config), {TopicPartition("t", 0): 7})
+    assert fold([*records, *connector_state.deletion_records(connector)]).get("c").end is None
 
 
 @pytest.mark.parametrize("value", [{}, {"selection": 1, "offsets": []}, {"selection": {}}])
