@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from connect.embedded.stack import Stack
-from connect.processes.child_process import free_port
 from tests.support.running_stack import RunningStack, numbered, pick
-from tests.support.secure_broker import (
-    AUDIENCE,
-    CLIENT_SECRET,
-    Keys,
-    OAuthServer,
-    SecureBroker,
-)
+from tests.support.secure_broker import AUDIENCE, CLIENT_SECRET, OAuthServer
+from tests.support.secure_stack import SecureStack, flowing_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -31,8 +21,8 @@ REAUTHENTICATION_MS = "10000"
 SECRETS = ("first-canary-51", "second-canary-52", CLIENT_SECRET)
 
 
-class SecureStack(Stack):
-    """A stack with a secure broker; the node's roles log in with a mechanism each.
+class RolesStack(SecureStack):
+    """The node's roles log in with a mechanism each.
 
     Args:
         folder: everything of it.
@@ -40,28 +30,17 @@ class SecureStack(Stack):
     """
 
     def __init__(self, folder: Path, oauth: OAuthServer) -> None:
-        super().__init__(folder / "stack")
+        prefix = "listener.name.scram.scram-sha-512."
+        settings = {f"{prefix}connections.max.reauth.ms": REAUTHENTICATION_MS}
+        super().__init__(folder, oauth, settings)
         self.oauth = oauth
         self.secrets = folder / "secrets"
         self.secrets.mkdir()
-        self.state_dir.mkdir()
-        prefix = "listener.name.scram.scram-sha-512."
-        self.secure = SecureBroker(
-            self.state_dir / "broker",
-            Keys(folder / "keys"),
-            oauth,
-            settings={f"{prefix}connections.max.reauth.ms": REAUTHENTICATION_MS},
-        )
-        self.secure.keys.client("admin")
+        self.keys.client("admin")
 
-    def start_broker(self) -> None:
-        """The secure broker takes the place of the open one."""
-        self._lock.acquire(self.state_dir)
-        self._rest_port = free_port()
-        (self.state_dir / "warehouse").mkdir()
-        self.broker = self.secure.start()
+    def prepare(self) -> None:
+        """Create the users of SCRAM."""
         self.replace_passwords(SECRETS[0])
-        self._node_properties.update(self._logins())
 
     def replace_passwords(self, password: str) -> None:
         """Give both SCRAM users a new password, at the broker and in the node's files."""
@@ -71,7 +50,8 @@ class SecureStack(Stack):
             new.write_text(password)
             new.rename(self.secrets / user)
 
-    def _logins(self) -> dict[str, str]:
+    def logins(self) -> dict[str, str]:
+        """SCRAM, a certificate for ``admin.`` and a token for ``producer.``."""
         secure, folder = self.secure, self.secrets
 
         def scram(user: str) -> str:
@@ -82,7 +62,7 @@ class SecureStack(Stack):
             "bootstrap.servers": secure.servers("MTLS"),
             "security.protocol": "SSL",
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(secure.keys.folder / "admin.pem"),
+            "ssl.keystore.location": str(self.keys.folder / "admin.pem"),
         }
         bearer = {
             "bootstrap.servers": secure.servers("OAUTH"),
@@ -97,15 +77,6 @@ class SecureStack(Stack):
             "consumer.sasl.jaas.config": scram("consumer"),
             **{f"admin.{name}": value for name, value in mutual.items()},
             **{f"producer.{name}": value for name, value in bearer.items()},
-            "config.providers": "env,dir",
-            "config.providers.dir.class": "DirectoryConfigProvider",
-            "config.providers.dir.param.allowed.paths": str(folder),
-            "icefloe.secrets.refresh.ms": "1000",
-            "icefloe.validate.remote.ms": "25000",
-            "spark.driver.memory": "1g",
-            "spark.master": "local[2]",
-            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-            "value.converter.schemas.enable": "false",
         }
 
 
@@ -158,7 +129,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("secure")
     oauth = OAuthServer(folder)
     oauth.start()
-    stack = SecureStack(folder, oauth)
+    stack = RolesStack(folder, oauth)
     try:
         stack.start_broker()
         for user, granted in acls(SOURCES, "secure").items():
@@ -190,7 +161,7 @@ def test_the_page_has_these_acls() -> None:
 def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     """A connector runs with the documented ACLs, and loses no record when passwords change."""
     stack, name, table = secure.stack, "secure", "secure.orders"
-    assert isinstance(stack, SecureStack)
+    assert isinstance(stack, RolesStack)
     topic = secure.topic("orders")
     secure.table(table)
     config = secure.connector(
@@ -238,7 +209,7 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
 def test_a_missing_acl_is_named(secure: RunningStack) -> None:
     """Validation and the trace of the task name operation and resource."""
     stack, name, table = secure.stack, "refused", "secure.payments"
-    assert isinstance(stack, SecureStack)
+    assert isinstance(stack, RolesStack)
     topic = secure.topic("payments")
     secure.table(table)
     config = secure.connector(topics=topic, iceberg__tables=table, iceberg__control__topic=CONTROL)
@@ -254,22 +225,3 @@ def test_a_missing_acl_is_named(secure: RunningStack) -> None:
     assert "kafka_refused" in trace
     assert f"Read on Topic {topic}" in trace
     secure.delete(name)
-
-
-@contextmanager
-def flowing_records(secure: RunningStack, topic: str, first: int) -> Iterator[list[int]]:
-    """Numbered records are written during the block; the list's last item is the next number."""
-    sent, ends = [first], threading.Event()
-
-    def write() -> None:
-        while not ends.wait(0.1):
-            secure.produce(topic, *numbered(sent[-1], 5))
-            sent.append(sent[-1] + 5)
-
-    with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(write)
-        try:
-            yield sent
-        finally:
-            ends.set()
-        writer.result()

@@ -24,17 +24,12 @@ from tests.support.secure_broker import (
     secure_broker,
 )
 from tests.support.source_reads import BatchCollector, source_reader
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import unique_name
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves sockets of results to the garbage collection
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,11 +54,17 @@ LISTENERS = {
 
 
 class OAuthServer:
-    """An OAuth2 server whose access tokens have the requested scope as their audience."""
+    """An OAuth2 server whose access tokens have the requested scope as their audience.
 
-    def __init__(self, state_dir: Path) -> None:
+    Args:
+        state_dir: for its log.
+        lifetime_s: of its tokens.
+    """
+
+    def __init__(self, state_dir: Path, *, lifetime_s: int = 3600) -> None:
         self.port = free_port()
         self._state_dir = state_dir
+        self._lifetime_s = lifetime_s
         self._child: ChildProcess | None = None
 
     @property
@@ -72,7 +79,19 @@ class OAuthServer:
             *("-cp", jars.class_path("oauth-server")),
             "no.nav.security.mock.oauth2.StandaloneMockOAuth2ServerKt",
         ]
-        environ = {**os.environ, "SERVER_PORT": str(self.port), "SERVER_HOSTNAME": "127.0.0.1"}
+        claims = {"sub": "${clientId}", "aud": ["${scope}"]}
+        mapping = {"requestParam": "grant_type", "match": "*", "claims": claims}
+        token = {
+            "issuerId": "default",
+            "tokenExpiry": self._lifetime_s,
+            "requestMappings": [mapping],
+        }
+        environ = {
+            **os.environ,
+            "SERVER_PORT": str(self.port),
+            "SERVER_HOSTNAME": "127.0.0.1",
+            "JSON_CONFIG": json.dumps({"tokenCallbacks": [token]}),
+        }
         self._child = ChildProcess(
             "the OAuth2 server",
             command,
@@ -86,9 +105,9 @@ class OAuthServer:
 
     def token(self, scope: str) -> str:
         """Return an access token."""
-        asked = {"grant_type": "client_credentials", "scope": scope}
+        form = {"grant_type": "client_credentials", "scope": scope}
         login = (USER, CLIENT_SECRET)
-        answer = httpx.post(f"{self.issuer}/token", data=asked, auth=login)
+        answer = httpx.post(f"{self.issuer}/token", data=form, auth=login)
         return str(answer.json()["access_token"])
 
     def stop(self) -> None:
@@ -97,7 +116,7 @@ class OAuthServer:
             self._child.stop(timeout_ms=10_000)
 
 
-class Keys:
+class CertificateFiles:
     """An authority, and keys and certificates that it signed, in every format.
 
     Args:
@@ -107,13 +126,17 @@ class Keys:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.authority = certificate(folder, "authority")
         self.other = certificate(folder, "other")
-        certificate(folder, "broker", self.authority)
-        self.ca.write_bytes(self.authority[1].public_bytes(serialization.Encoding.PEM))
+        self.replace_authority()
         other = folder / "other-ca.pem"
         other.write_bytes(self.other[1].public_bytes(serialization.Encoding.PEM))
         self.client(USER)
+
+    def replace_authority(self) -> None:
+        """Make a new authority, and a certificate of the broker that it signed."""
+        self.authority = certificate(self.folder, "authority")
+        certificate(self.folder, "broker", self.authority)
+        self.ca.write_bytes(self.authority[1].public_bytes(serialization.Encoding.PEM))
 
     @property
     def ca(self) -> Path:
@@ -127,9 +150,9 @@ class Keys:
 
     def text(self, name: str) -> tuple[str, str]:
         """Return certificate and key of a client as PEM texts."""
-        whole = (self.folder / f"{name}.pem").read_text()
-        at = whole.index("-----BEGIN CERTIFICATE")
-        return whole[at:], whole[:at]
+        pem = (self.folder / f"{name}.pem").read_text()
+        at = pem.index("-----BEGIN CERTIFICATE")
+        return pem[at:], pem[:at]
 
     def encrypted_key(self) -> str:
         """Return the last client's key, encrypted with a password."""
@@ -170,7 +193,7 @@ class SecureBroker(Broker):
     def __init__(
         self,
         state_dir: Path,
-        keys: Keys,
+        keys: CertificateFiles,
         oauth: OAuthServer | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -282,6 +305,7 @@ class SecureBroker(Broker):
             f"{prefix}sasl.enabled.mechanisms": "OAUTHBEARER",
             f"{prefix}oauthbearer.sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
             f"{prefix}oauthbearer.sasl.server.callback.handler.class": validator,
+            "sasl.oauthbearer.clock.skew.seconds": "0",
             "sasl.oauthbearer.jwks.endpoint.url": f"{self.oauth.issuer}/jwks",
             "sasl.oauthbearer.expected.audience": AUDIENCE,
             "sasl.oauthbearer.expected.issuer": self.oauth.issuer,
@@ -299,7 +323,7 @@ def secure_broker(folder: Path) -> Iterator[SecureBroker]:
     oauth = OAuthServer(folder)
     oauth.start()
     try:
-        with SecureBroker(folder / "broker", Keys(folder / "keys"), oauth) as broker:
+        with SecureBroker(folder / "broker", CertificateFiles(folder / "keys"), oauth) as broker:
             broker.set_password(USER, PASSWORD)
             yield broker
     finally:

@@ -3,6 +3,8 @@
 Rules of this file:
 - librdkafka repeats failed connections without an end. A call then only times out, and the reason
   is in the client's error callback. ``ConnectionFailures`` keeps it for the next failed call.
+- A refused login or certificate is reported at once, not at the end of the request's time: see
+  ``unless_refused``.
 - A refused login or certificate is retriable: secrets and certificates are replaced while the
   product runs, and every new client reads them again.
 - An error of authorization names the missing ACL.
@@ -16,11 +18,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
+
+Answer = TypeVar("Answer")
+
+REFUSAL_CHECK_S = 1.0  # most logins take less
 
 TOO_LARGE = "message_too_large"
 UNAVAILABLE = "broker_unavailable"
@@ -66,6 +72,16 @@ _MISSING = {
     KafkaError._UNSUPPORTED_FEATURE,
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
+# the last error of a request whose time was over, while librdkafka still repeats it
+_NOT_YET = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.CONCURRENT_TRANSACTIONS,
 }
 _RANK_OF_LOGIN = 3
 _RANK_OF_TLS = 2
@@ -167,6 +183,47 @@ class ConnectionFailures:
             raise _unanswered(refused, doing, UNAVAILABLE)
 
 
+def unless_refused(
+    ask: Callable[[float], Answer],
+    timeout_s: float,
+    *,
+    failures: ConnectionFailures,
+    serve: Callable[[], object],
+) -> Answer:
+    """Return the answer to a request that blocks, but do not wait while the login is refused.
+
+    librdkafka repeats a refused login until the time of a request is over, and runs no callback
+    meanwhile. So the time is divided into parts, of which each is twice as long as the last.
+
+    Args:
+        ask: sends the request, or continues to wait for it, for so many seconds.
+        timeout_s: for all parts.
+        failures: of the client.
+        serve: lets the client run its callbacks.
+
+    Raises:
+        KafkaException: as ``ask``; the refusal of the login or of the TLS handshake.
+        TimeoutError: as ``ask``.
+    """
+    part_s, left_s = REFUSAL_CHECK_S, timeout_s
+    while part_s < left_s:
+        try:
+            return ask(part_s)
+        except TimeoutError:
+            pass
+        except KafkaException as e:
+            error = e.args[0]
+            # retriable: for example a broker that still loads its transactions after its start
+            if error.code() not in _NOT_YET and not error.retriable():
+                raise
+        worst = failures.served(serve)
+        if worst is not None and failures.is_refusal:
+            raise KafkaException(worst)
+        left_s -= part_s
+        part_s *= 2
+    return ask(left_s)
+
+
 def map_error(
     error: BaseException,
     doing: str,
@@ -195,7 +252,7 @@ def map_error(
     if kafka.code() in _AUTHORIZATION:
         return ConfigError(text + _missing(kafka, needs), code=REFUSED)
     if kafka.code() in _MISSING:
-        return RetriableError(f"{text}; Icefloe needs transactions", code=SERVICE)
+        return RetriableError(f"{text} (the brokers do not have this function)", code=SERVICE)
     if kafka.code() == KafkaError._INVALID_ARG:
         return ConfigError(text, code=REFUSED)
     if kafka.code() in _LOGIN | _TLS:
@@ -227,6 +284,8 @@ def mapped(
         yield
     except (KafkaException, SystemError, BufferError) as e:
         worst = None if failures is None else failures.served(serve)
+        if failures is not None and failures.is_refusal:
+            failures.forget()  # the caller opens a new client
         raise map_error(e, doing, code=code, needs=needs, failure=worst) from e
     if failures is not None:
         failures.forget()
