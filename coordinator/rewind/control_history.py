@@ -1,10 +1,10 @@
 """The control topic as a rewind reads it: where the sources stood at a commit, and what followed.
 
 Rules of this file:
-- A round closes between the answers of tasks, so the source position at a cut is the end of the
-  last range announced below it, which is also the start of the first one above it. After a change
-  of offsets by an operator only the first (before the change) or the second (after it) holds.
-- A position that neither gives is unknown; it is never guessed.
+- A round closes between the answers of tasks. So the source position at a cut is the end of the
+  last range announced below the cut, and the start of the first range above it. If an operator
+  changed the offsets, the end holds for a cut before the change, the start for a cut after it.
+- A position without such a range is unknown; it is never guessed.
 - Announcements are kept as sums. Paths of files are kept, as hashes, only of tables whose next
   commit has to be compared with them.
 """
@@ -81,10 +81,16 @@ class SourcePositions:
     starts_above: dict[TopicPartition, int | None] = field(default_factory=dict)
     _ends_below: dict[TopicPartition, int] = field(default_factory=dict)
     _moved: set[TopicPartition] = field(default_factory=set)
+    _recreated: set[TopicPartition] = field(default_factory=set)
     _all_moved: bool = False
 
     def at(self, tp: TopicPartition) -> int | None:
-        """Return where a partition stood; None when that is not known."""
+        """Return where a partition stood; None when that is not known.
+
+        A position in a topic that was deleted and created again above the cut means nothing.
+        """
+        if tp in self._recreated:
+            return None
         below = self._ends_below.get(tp)
         return below if below is not None else self.starts_above.get(tp)
 
@@ -117,6 +123,9 @@ class SourcePositions:
 
     def _announced_above(self, record: ControlRecord, completion: DataComplete) -> None:
         ranges = record.headers.ranges
+        for lost in record.headers.lost:
+            if lost.end_offset is None:
+                self._recreated.add(TopicPartition(lost.topic, lost.partition))
         for r in ranges or ():
             tp = TopicPartition(r.topic, r.partition)
             is_moved = self._all_moved or tp in self._moved

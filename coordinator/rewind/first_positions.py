@@ -44,10 +44,10 @@ def first_positions(
     offsets, gone = {}, []
     for tp, (first, end) in sorted(logs.items()):
         named = start.offsets.get(tp, -1)
-        wanted = named if named >= 0 else since.get(tp, 0)
-        offsets[tp] = min(max(wanted, first), end)
+        position = named if named >= 0 else since.get(tp, 0)
+        offsets[tp] = min(max(position, first), end)
         # records before the timestamp may be among those that are gone: it is not known
-        lost_from = 0 if named < 0 and wanted == first else wanted
+        lost_from = 0 if named < 0 and position == first else position
         if lost_from < first:
             gone.append(f"{tp.topic}-{tp.partition} {lost_from}..{first - 1}")
     notes = []

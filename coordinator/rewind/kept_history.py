@@ -25,9 +25,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.snapshot_ancestry import ancestry
+from coordinator.commit.table_result import table_result
 from coordinator.rewind.recorded_rewind import RecordedRewind
 
 ATTEMPTS_MAX: Final = 10
@@ -51,7 +52,7 @@ def keep_history(
         A JSON object for each table: its name, ``code`` and ``message`` of a failure.
     """
     return [
-        _reported(name, partial(_keep, catalog, rewind, name, at))
+        table_result(name, partial(_keep, catalog, rewind, name, at))
         for name, at in sorted(targets.items())
     ]
 
@@ -60,7 +61,7 @@ def release_history(
     catalog: CatalogGateway, rewind: RecordedRewind, tables: Iterable[str]
 ) -> list[dict[str, Any]]:
     """Remove these branches; return the same objects as ``keep_history``."""
-    return [_reported(name, partial(_release, catalog, rewind, name)) for name in sorted(tables)]
+    return [table_result(name, partial(_release, catalog, rewind, name)) for name in sorted(tables)]
 
 
 def cancel(
@@ -75,13 +76,13 @@ def cancel(
     names = sorted(tables)
 
     def checked() -> list[dict[str, Any]]:
-        return [_reported(name, partial(_refuse_done, catalog, rewind, name)) for name in names]
+        return [table_result(name, partial(_refuse_done, catalog, rewind, name)) for name in names]
 
     before = checked()
-    if any(one["code"] for one in before):
+    if any(result["code"] for result in before):
         return before
     released = release_history(catalog, rewind, names)
-    return released if any(one["code"] for one in released) else checked()
+    return released if any(result["code"] for result in released) else checked()
 
 
 def _keep(
@@ -95,7 +96,8 @@ def _keep(
             return None
         head = rewind.checked(metadata, keys, target_id).head
         known = metadata.refs.get(rewind.branch)
-        if head is None or (known is not None and known.snapshot_id == head.snapshot_id):
+        is_kept = known is not None and head is not None and known.snapshot_id == head.snapshot_id
+        if head is None or (is_kept and rewind.fence in metadata.refs):
             return None
         present = {"ref": keys.branch, "snapshot-id": head.snapshot_id}
         kept: dict[str, Any] = {
@@ -106,9 +108,10 @@ def _keep(
             "max-ref-age-ms": AGE_MS,
         }
         refs = [kept]
+        if rewind.fence != rewind.branch:
+            refs.append(_tag(rewind.fence, head.snapshot_id))
         if target_id is not None:
-            tag = {"ref-name": rewind.tag, "type": SnapshotRefType.TAG, "snapshot-id": target_id}
-            refs.append({**tag, "max-ref-age-ms": AGE_MS})
+            refs.append(_tag(rewind.tag, target_id))
         return (
             (AssertRefSnapshotId.model_validate(present),),
             tuple(SetSnapshotRefUpdate.model_validate(ref) for ref in refs),
@@ -117,9 +120,20 @@ def _keep(
     _change(catalog, name, change)
 
 
+def _tag(name: str, snapshot_id: int) -> dict[str, Any]:
+    return {
+        "ref-name": name,
+        "type": SnapshotRefType.TAG,
+        "snapshot-id": snapshot_id,
+        "max-ref-age-ms": AGE_MS,
+    }
+
+
 def _release(catalog: CatalogGateway, rewind: RecordedRewind, name: str) -> None:
     def change(table: Table) -> _Change | None:
-        found = [name for name in (rewind.branch, rewind.tag) if name in table.metadata.refs]
+        tags = f"{rewind.branch}-"  # of the target, and of all attempts
+        refs = table.metadata.refs
+        found = [ref for ref in refs if ref == rewind.branch or ref.startswith(tags)]
         if not found:
             return None
         updates = (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in found)
@@ -166,12 +180,3 @@ def _change(
         except (CommitConflict, CommitStateUnknown):
             if not left:
                 raise
-
-
-def _reported(name: str, work: Callable[[], None]) -> dict[str, Any]:
-    reported: dict[str, Any] = {"table": name, "snapshot_id": None, "code": None, "message": None}
-    try:
-        work()
-    except IcefloeError as error:
-        reported |= {"code": error.code, "message": str(error)}
-    return reported

@@ -5,8 +5,10 @@ Rules of this file:
   keeps those that leave the table's branch. Iceberg removes no snapshot of a branch that keeps all.
   Other tools keep what a tag or branch names, and nothing before it. So the history that was
   checked when the branch was made counts as long as nothing was committed since.
-- The name of that branch has the identity of the rewind, and each commit of the rewind requires the
-  branch. So a process that was frozen commits nothing after the rewind was finished or cancelled.
+- A tag has the identity of the rewind and of the attempt to finish it, and each commit of the
+  attempt requires the tag. Only the attempt's own first step makes it, and nothing is committed
+  before that step has ended. So a process that was frozen commits nothing after the rewind was
+  finished or cancelled, even if another frozen process keeps the history once more.
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ class RecordedRewind:
         rewind_id: identity of the rewind.
         cut: control offsets to go back to; None takes out every commit of the connector.
         may_have_expired: see ``rollback``.
+        attempt: identity of the attempt to finish it; empty for one of an older node.
     """
 
     config: ConnectorConfig
     rewind_id: str
     cut: Mapping[int, int] | None
     may_have_expired: bool = False
+    attempt: str = ""
 
     @property
     def branch(self) -> str:
@@ -51,6 +55,11 @@ class RecordedRewind:
     def tag(self) -> str:
         """Name of the tag on the snapshot to go back to."""
         return f"{self.branch}-target"
+
+    @property
+    def fence(self) -> str:
+        """Name of the reference that each commit of this attempt requires."""
+        return f"{self.branch}-{self.attempt}" if self.attempt else self.branch
 
     def keys(self, table: str) -> FloorKeys:
         """Return where the connector keeps its floor of a table."""

@@ -54,7 +54,9 @@ class RewindPlan:
                 "committed_at": instant_text(commit.committed_ms),
                 "control_offsets": {str(p): at for p, at in sorted(commit.offsets.items())},
             },
-            "tables": [_table_json(name, one) for name, one in sorted(self.rollbacks.items())],
+            "tables": [
+                _table_json(name, rollback) for name, rollback in sorted(self.rollbacks.items())
+            ],
             "source_offsets": [
                 [tp.topic, tp.partition, self.before.get(tp), to]
                 for tp, to in sorted(self.positions.items())
@@ -73,14 +75,14 @@ class RewindPlan:
         }
 
 
-def _table_json(name: str, one: Rollback) -> dict[str, Any]:
+def _table_json(name: str, rollback: Rollback) -> dict[str, Any]:
     return {
         "table": name,
-        "target_snapshot_id": one.target_id,
-        "snapshots_removed": len(one.removed),
-        "rows": _rows(one.head),
-        "rows_after": _rows(one.target),
-        "valid_through": one.valid_through,
+        "target_snapshot_id": rollback.target_id,
+        "snapshots_removed": len(rollback.removed),
+        "rows": _rows(rollback.head),
+        "rows_after": _rows(rollback.target),
+        "valid_through": rollback.valid_through,
     }
 
 

@@ -57,6 +57,8 @@ class RewindPlanner:
         admin: the cluster.
         catalog: where the tables are.
         ranges_from: control offsets below which a rebase gave up events.
+        unfinished: ids of the rewind that has not ended and of those that it replaced. Their
+            snapshots are no commits to go back to, because their source offsets are not stored.
     """
 
     config: ConnectorConfig
@@ -64,6 +66,7 @@ class RewindPlanner:
     admin: KafkaAdmin
     catalog: CatalogGateway
     ranges_from: Mapping[int, int]
+    unfinished: Collection[str] = ()
 
     def plan(self, request: RewindRequest) -> RewindPlan:
         """Return the plan.
@@ -102,6 +105,7 @@ class RewindPlanner:
             commit
             for name, table in tables.items()
             for commit in own_commits(name, table.metadata, self._keys(name))
+            if commit.rewind_id not in self.unfinished
         ]
         lowest = {p: max(at, self.ranges_from.get(p, 0)) for p, at in starts.items()}
         return chosen_commit(commits, request, control_offset_max, lowest)
@@ -127,8 +131,8 @@ class RewindPlanner:
         accepted = HISTORY_EXPIRED in request.accepted
         for name, table in tables.items():
             self._add(planned, name, table, None, may_have_expired=accepted)
-            found = planned.rollbacks.get(name)
-            if found is not None and not found.removed and name not in announced:
+            planned_before = planned.rollbacks.get(name)
+            if planned_before is not None and not planned_before.removed and name not in announced:
                 del planned.rollbacks[name]  # the connector never wrote to it
         topics = self.admin.topics()
         planned.before = {
@@ -160,18 +164,22 @@ class RewindPlanner:
         for name, table in tables.items():
             self._add(planned, name, table, cut)
         compared = {
-            name: NextCommit(parse_offsets(summary(one.removed[-1])[self._keys(name).summary]))
-            for name, one in planned.rollbacks.items()
-            if one.removed and not covers(one.floor, starts)
+            name: NextCommit(
+                parse_offsets(summary(table_plan.removed[-1])[self._keys(name).summary])
+            )
+            for name, table_plan in planned.rollbacks.items()
+            if table_plan.removed and not covers(table_plan.floor, starts)
         }
-        floors = {name: one.floor for name, one in planned.rollbacks.items()}
+        floors = {name: table_plan.floor for name, table_plan in planned.rollbacks.items()}
         uuids = {name: tables[name].metadata.table_uuid for name in floors}
         history = ControlHistory(cut, floors, uuids, compared)
         self.log.read(history.take)
-        for name, one in list(planned.rollbacks.items()):
+        for name, table_plan in list(planned.rollbacks.items()):
             if name in compared:
-                self._compare(planned, name, tables[name], one.removed[-1], history.paths[name])
-            if not one.removed and not history.announced[name]:
+                self._compare(
+                    planned, name, tables[name], table_plan.removed[-1], history.paths[name]
+                )
+            if not table_plan.removed and not history.announced[name]:
                 del planned.rollbacks[name]  # nothing above the cut
         self._add_positions(planned, history.positions)
         for name, count in sorted(history.stranded.items()):
@@ -207,14 +215,14 @@ class RewindPlanner:
         keys = self._keys(name)
         try:
             self._refuse_foreign(name, table)
-            one = rollback(table.metadata, keys, cut, may_have_expired=may_have_expired)
+            table_plan = rollback(table.metadata, keys, cut, may_have_expired=may_have_expired)
             table_state(table.metadata, keys)
         except CommitRefused as refused:
             planned.refuse(refused.code, refused.message, name)
             return
-        if one.is_history_expired:
+        if table_plan.is_history_expired:
             planned.refuse(HISTORY_EXPIRED, "the table is emptied", name)
-        planned.rollbacks[name] = one
+        planned.rollbacks[name] = table_plan
 
     def _refuse_foreign(self, name: str, table: Table) -> None:
         if not self.config.may_write(name):
@@ -265,14 +273,14 @@ class RewindPlanner:
         topics = self.admin.topics()
         there = [tp for tp in planned.positions if tp.partition < topics.get(tp.topic, 0)]
         marks = self.admin.watermarks(there)
-        gone = []
+        deleted = []
         for tp, position in sorted(planned.positions.items()):
             start, end = marks.get(tp, (None, 0))
             if start is None:
-                gone.append(f"all of {tp.topic}-{tp.partition}")
+                deleted.append(f"all of {tp.topic}-{tp.partition}")
                 del planned.positions[tp]
             elif position < start:
-                gone.append(f"{tp.topic}-{tp.partition} {position}..{start - 1}")
+                deleted.append(f"{tp.topic}-{tp.partition} {position}..{start - 1}")
                 planned.positions[tp] = start
             elif position > end:
                 planned.refuse(
@@ -280,10 +288,10 @@ class RewindPlanner:
                     f"{tp.topic}-{tp.partition} ends at {end}, below {position}: the topic was "
                     "created again",
                 )
-        if gone:
+        if deleted:
             planned.refuse(
                 RECORDS_GONE,
-                f"Kafka no longer holds records {', '.join(gone[:_SHOWN_MAX])}: their rows are "
+                f"Kafka no longer holds records {', '.join(deleted[:_SHOWN_MAX])}: their rows are "
                 "removed and not loaded again",
             )
 

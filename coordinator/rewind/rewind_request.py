@@ -33,13 +33,13 @@ class RewindRequest:
     accepted: frozenset[str] = frozenset()
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Read the form of the REST API, which has validated it."""
         return cls(
-            given["timestamp_ms"],
-            given["snapshot_id"],
-            {TopicPartition(t, p): at for t, p, at in given["offsets"]},
-            given["beginning"],
-            tuple(given["tables"]),
-            frozenset(given["accept"]),
+            fields["timestamp_ms"],
+            fields["snapshot_id"],
+            {TopicPartition(t, p): at for t, p, at in fields["offsets"]},
+            fields["beginning"],
+            tuple(fields["tables"]),
+            frozenset(fields["accept"]),
         )

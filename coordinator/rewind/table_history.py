@@ -19,7 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from connect.errors import CommitRefused
 from connect.protocol.control_offsets import covers, parse_offsets
-from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
+from connect.protocol.snapshot_ancestry import (
+    REWIND_PROPERTY,
+    ancestry,
+    engine,
+    is_cut_off,
+    summary,
+)
 from coordinator.commit.floor import FloorKeys, valid_through_text
 
 FOREIGN_COMMIT = "foreign_commit"
@@ -36,12 +42,14 @@ class OwnCommit:
         snapshot_id: of the commit.
         committed_ms: timestamp of the snapshot.
         offsets: control partition -> next control offset, as the commit stored it.
+        rewind_id: of the rewind that made it, if one did.
     """
 
     table: str
     snapshot_id: int
     committed_ms: int
     offsets: Mapping[int, int]
+    rewind_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,8 @@ def own_commits(table: str, metadata: TableMetadata, keys: FloorKeys) -> Iterato
     for snapshot in ancestry(metadata, keys.branch):
         offsets = _own_offsets(snapshot, keys)
         if offsets is not None:
-            yield OwnCommit(table, snapshot.snapshot_id, snapshot.timestamp_ms, offsets)
+            rewind_id = summary(snapshot).get(REWIND_PROPERTY)
+            yield OwnCommit(table, snapshot.snapshot_id, snapshot.timestamp_ms, offsets, rewind_id)
 
 
 def rollback(

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from pyiceberg.table import Table
 
 from connect import failpoints
-from connect.errors import CommitRefused, IcefloeError
+from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import merged, offsets_text
 from connect.protocol.snapshot_ancestry import REWIND_PROPERTY
@@ -33,7 +34,8 @@ from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.empty_snapshot import EmptySnapshot
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
-from coordinator.commit.snapshots import Content
+from coordinator.commit.snapshots import SnapshotContent
+from coordinator.commit.table_result import table_result
 from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import Rollback
 
@@ -42,6 +44,10 @@ class _AlreadyRewound(CommitRefused):
     """The table holds the snapshot of this rewind."""
 
     default_code = "already_rewound"
+
+    def __init__(self, snapshot_id: int) -> None:
+        super().__init__("the table is done")
+        self.snapshot_id = snapshot_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +82,13 @@ class TableRollback:
         for name, target_id in sorted(targets.items()):
             if done:
                 failpoints.hit("B3")
-            done.append(self._apply(name, target_id))
+            done.append(table_result(name, partial(self._apply, name, target_id)))
         return done
 
-    def _apply(self, name: str, target_id: int | None) -> dict[str, Any]:
-        reported: dict[str, Any] = {
-            "table": name,
-            "snapshot_id": None,
-            "code": None,
-            "message": None,
-        }
+    def _apply(self, name: str, target_id: int | None) -> int | None:
         keys = self.rewind.keys(name)
         try:
-            reported["snapshot_id"] = EmptySnapshot(
+            return EmptySnapshot(
                 self.catalog,
                 self.clock,
                 keys,
@@ -99,15 +99,12 @@ class TableRollback:
                 ),
             ).commit()
         except _AlreadyRewound as done:
-            reported["snapshot_id"] = done.coordinates["snapshot_id"]
-        except IcefloeError as error:
-            reported |= {"code": error.code, "message": str(error)}
-        return reported
+            return done.snapshot_id
 
     def _plan(self, table: Table, keys: FloorKeys, target_id: int | None) -> Rollback:
         done = self.rewind.snapshot_in(table.metadata, keys)
         if done is not None:
-            raise _AlreadyRewound("the table is done", snapshot_id=done)
+            raise _AlreadyRewound(done)
         return self.rewind.checked(table.metadata, keys, target_id)
 
     def _state(self, table: Table, keys: FloorKeys, target_id: int | None) -> TableState:
@@ -120,18 +117,18 @@ class TableRollback:
         state = table_state(table.metadata, keys)
         if plan.head is None:
             return state
-        branch = self.rewind.branch
-        kept = table.metadata.refs.get(branch)
+        fence = self.rewind.fence
+        kept = table.metadata.refs.get(fence)
         if kept is None:
             raise CommitRefused(
-                f"branch {branch}, which keeps the history of this rewind, is missing: the rewind "
-                "was cancelled, or the branch was removed; repeat the command",
+                f"{fence}, which keeps the history of this rewind, is missing: the rewind "
+                "was cancelled, is repeated, or the reference was removed; repeat the command",
                 code="rewind_ended",
             )
-        state = replace(state, required_refs={branch: kept.snapshot_id})
+        state = replace(state, required_refs={fence: kept.snapshot_id})
         return replace(state, head=plan.target, replaced=plan.head) if plan.removed else state
 
-    def _content(self, keys: FloorKeys, plan: Rollback, state: TableState) -> Content:
+    def _content(self, keys: FloorKeys, plan: Rollback, state: TableState) -> SnapshotContent:
         floor = offsets_text(merged(state.floor, self.control_ends))
         marks = {
             keys.summary: floor,
@@ -148,7 +145,7 @@ class TableRollback:
         }
         if self.control_topic_id is not None:
             properties[self.rewind.config.topic_id_property] = self.control_topic_id
-        return Content(
+        return SnapshotContent(
             self.clock.new_snapshot_id(),
             str(self.clock.new_uuid()),
             Selection(()),

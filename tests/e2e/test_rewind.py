@@ -34,8 +34,8 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as made:
-        yield made
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as running:
+        yield running
 
 
 class Case:
@@ -96,17 +96,17 @@ def test_a_rewind_survives_a_crash_at_each_step(
 ) -> None:
     """Nothing starts before the same command has finished; then each row is there once."""
     target = f"--to-snapshot={case.snapshots[0]}"
-    status, said = case.rewind(target)
-    assert status == 2, said
-    assert f"source offset of {case.topic}-1: 10 -> 0" in said
-    assert "30 rows become 10" in said
+    status, output = case.rewind(target)
+    assert status == 2, output
+    assert f"source offset of {case.topic}-1: 10 -> 0" in output
+    assert "30 rows become 10" in output
     assert case.is_running()
     (armed / "B2").write_text("raise", "utf-8")
-    status, said = case.rewind(target, "--yes")
-    assert status == 3, said
+    status, output = case.rewind(target, "--yes")
+    assert status == 3, output
     assert "its tables are being taken back" in running.status(case.name)["connector"]["trace"]
-    status, said = case.rewind("--cancel", "--yes")
-    assert status == 0, said
+    status, output = case.rewind("--cancel", "--yes")
+    assert status == 0, output
     assert "trace" not in running.status(case.name)["connector"]
     running.request_state(case.name, "resume")
     running.produce(case.topic, *numbered(30, 2))
@@ -115,8 +115,8 @@ def test_a_rewind_survives_a_crash_at_each_step(
     for point, action in STEPS:
         file = armed / point
         file.write_text(action, "utf-8")
-        status, said = case.rewind(*place, "--yes")
-        assert (status, file.exists()) == (3, False), (point, said)
+        status, output = case.rewind(*place, "--yes")
+        assert (status, file.exists()) == (3, False), (point, output)
         place = []  # from now on it is begun
         if point == "B2":
             with pytest.raises(RetriableError, match="the node ended"):
@@ -127,20 +127,20 @@ def test_a_rewind_survives_a_crash_at_each_step(
         assert refused.status_code == 409, (point, refused.text)
         if action == "crash":
             running.wait_until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
-    status, said = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
-    assert status == 1, said
-    status, said = case.rewind("--cancel", "--yes")
-    assert (status, "table_rewound" in said) == (1, True), said
-    status, said = case.rewind("--yes")
-    assert status == 0, said
+    status, output = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
+    assert status == 1, output
+    status, output = case.rewind("--cancel", "--yes")
+    assert (status, "table_rewound" in output) == (1, True), output
+    status, output = case.rewind("--yes")
+    assert status == 0, output
     for table in case.tables:
         assert set(running.catalog.load_table(table).refs()) == {"main", f"icefloe-{case.name}"}
         assert running.catalog.load_table(table).scan().to_arrow().num_rows == 10
     running.request_state(case.name, "resume")
     running.produce(case.topic, *numbered(32, 3))
     case.check(35)
-    status, said = running.icefloe("audit", case.name)
-    assert status == 0, said
+    status, output = running.icefloe("audit", case.name)
+    assert status == 0, output
 
 
 def test_a_connector_is_loaded_again(running: RunningStack, case: Case, armed: Path) -> None:
@@ -152,10 +152,10 @@ def test_a_connector_is_loaded_again(running: RunningStack, case: Case, armed: P
     running.produce(case.topic, *numbered(35, 5))
     case.check(40)
     (armed / "B3").write_text("raise", "utf-8")
-    status, said = case.rewind(f"--to-snapshot={newest}", "--yes")
-    assert status == 3, said
-    status, said = case.rewind("--reload", "--replace", "--yes")
-    assert status == 0, said
+    status, output = case.rewind(f"--to-snapshot={newest}", "--yes")
+    assert status == 3, output
+    status, output = case.rewind("--reload", "--replace", "--yes")
+    assert status == 0, output
     running.request_state(case.name, "resume")
     case.check(40)
     running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
@@ -171,13 +171,13 @@ def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case)
     assert foreign is not None
     newest = running.catalog.load_table(case.tables[0]).current_snapshot()
     assert newest is not None
-    status, said = case.rewind(f"--to-snapshot={newest.parent_snapshot_id}", "--yes")
-    assert status == 1, said
-    assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in said
+    status, output = case.rewind(f"--to-snapshot={newest.parent_snapshot_id}", "--yes")
+    assert status == 1, output
+    assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in output
     running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
-    status, said = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
-    assert status == 1, said
-    assert "no commit of the connector" in said
+    status, output = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
+    assert status == 1, output
+    assert "no commit of the connector" in output
 
 
 def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:
@@ -201,9 +201,9 @@ def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:
         wanted = [text for count, text in texts for _ in range(count)]
 
         def inspect() -> bool:
-            found = duckdb_rows(running.catalog.load_table(table), "id", "name")
-            ids = {number for number, _ in found}
-            return sorted(text for _, text in found) == wanted and len(ids) == len(found)
+            rows = duckdb_rows(running.catalog.load_table(table), "id", "name")
+            ids = {number for number, _ in rows}
+            return sorted(text for _, text in rows) == wanted and len(ids) == len(rows)
 
         running.wait_until(inspect, lambda: f"{wanted} in {table}")
 
@@ -216,15 +216,15 @@ def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:
     changed(20, 5, "b")
     wait_for((5, "a"), (10, "b"))
     running.stop(name)
-    status, said = running.icefloe("rewind", name, f"--to-snapshot={before.snapshot_id}", "--yes")
-    assert status == 0, said
+    status, output = running.icefloe("rewind", name, f"--to-snapshot={before.snapshot_id}", "--yes")
+    assert status == 0, output
     wait_for((10, "a"))
     running.request_state(name, "resume")
     wait_for((5, "a"), (10, "b"))
     changed(3, 2, "c")
     wait_for((5, "a"), (8, "b"), (2, "c"))
-    status, said = running.icefloe("rewind", name, "--reload", "--yes")
-    assert (status, "icefloe.start.offsets" in said) == (0, True), said
+    status, output = running.icefloe("rewind", name, "--reload", "--yes")
+    assert (status, "icefloe.start.offsets" in output) == (0, True), output
     wait_for((5, "a"), (8, "b"), (2, "c"))
-    status, said = running.icefloe("audit", name)
-    assert status == 0, said
+    status, output = running.icefloe("audit", name)
+    assert status == 0, output

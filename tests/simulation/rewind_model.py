@@ -1,52 +1,50 @@
 """A connector that is rewound again and again, with crashes, late commits and failing tables.
 
 Rules of this file:
-- The production code plans: ``RewindPlanner``, and with it ``rollback`` and ``ControlHistory``.
-  Floors are read with ``table_state``. Tasks, coordinator, catalog and the operator are models.
+- The production code plans: ``RewindPlanner``, and with it ``rollback`` and ``ControlHistory``. It
+  keeps, checks, releases and cancels: ``RecordedRewind``, ``kept_history``. Floors are read with
+  ``table_state``. Tasks, coordinator, catalog, the commit of a rewind and the operator are models.
+- A process that rewinds may be frozen at each of its steps, and continue when its rewind was
+  finished, cancelled or replaced. Only then is its place in the record another one's.
 - A commit without an answer may land at any later time, if the branch is still where it was.
 - All chance comes from the seed.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+import contextlib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
-from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate
 
-from connect.errors import CommitRefused
-from connect.model.layout import TopicPartition
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
 from connect.protocol.control_offsets import offsets_text, parse_offsets
-from connect.protocol.control_topic import ControlRecord
 from connect.protocol.snapshot_ancestry import REWIND_PROPERTY, ancestry, summary
 from control_schemas.events import (
     CommitComplete,
-    ContentFile,
-    DataComplete,
-    DataWritten,
-    Event,
     EventHeaders,
-    FileContent,
-    SourceRange,
-    TableReference,
-    TopicPartitionOffset,
 )
-from coordinator.commit.floor import floor_keys, table_state
+from coordinator.rewind import kept_history
+from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.rewind_plan import RewindPlan
 from coordinator.rewind.rewind_planner import RewindPlanner
 from coordinator.rewind.rewind_request import RewindRequest
-from coordinator.rewind.table_history import own_commits, rollback
-from tests.support.tables import connector
+from coordinator.rewind.table_history import own_commits
+from tests.simulation.rewind_connector import (
+    COMMIT,
+    SOURCES,
+    ModelConnector,
+    ModelTable,
+    ref_to,
+)
 
-TABLES = ("db.a", "db.b", "db.c")
-SOURCES = (TopicPartition("t", 0), TopicPartition("t", 1))
-COMMIT = UUID(int=1)
 MOVES = 120
+HEAL_TURNS_MAX = 30
 BUGS = (
     "floor goes back with the rows",
     "connector starts before the rewind is done",
@@ -55,101 +53,42 @@ BUGS = (
     "offsets are announced after the tables",
     "tables change without a condition",
     "commits of others are ignored",
+    "commits of the rewind do not require its branch",
+    "history is not kept",
+    "a cancelled rewind keeps its branches",
+    "cancelled although a table was taken back",
+    "tables are not read again after the branches are removed",
+    "replaced before the branches are removed",
+    "attempts share their fence",
+    "replaced by a rewind to its own snapshot",
+    "only the last rewind is unfinished",
 )
 
-Row = tuple[int, int]  # source partition and offset
+UNFENCED = ("commits of the rewind do not require its branch", "history is not kept")
 
 
-class ModelSnapshot(Snapshot):
-    """A snapshot whose files are known by path."""
-
-    files: frozenset[str] = frozenset()
-    added: frozenset[str] = frozenset()
-
-    def manifests(self, io: object) -> Any:
-        """Return one manifest with the added files."""
-        del io
-        entries = [
-            SimpleNamespace(
-                status=ManifestEntryStatus.ADDED,
-                snapshot_id=self.snapshot_id,
-                data_file=SimpleNamespace(file_path=path),
-            )
-            for path in self.added
-        ]
-        return [
-            SimpleNamespace(
-                added_snapshot_id=self.snapshot_id, fetch_manifest_entry=lambda _: entries
-            )
-        ]
+class Expired(Exception):  # noqa: N818 - ends a run without a verdict
+    """The snapshot to go back to expired during the rewind: the operator has no way out."""
 
 
-class ModelTable:
-    """A table: its metadata, as far as it is read."""
-
-    def __init__(self, number: int) -> None:
-        self.table_uuid = UUID(int=100 + number)
-        self.refs: dict[str, SnapshotRef] = {}
-        self.by_id: dict[int, ModelSnapshot] = {}
-        self.properties: dict[str, str] = {}
-        self.sequence = 0
-        self.io = None
-
-    @property
-    def metadata(self) -> ModelTable:
-        """Return itself."""
-        return self
-
-    @property
-    def snapshots(self) -> list[ModelSnapshot]:
-        """Every kept snapshot."""
-        return list(self.by_id.values())
-
-    @property
-    def current_snapshot_id(self) -> int | None:
-        """Head of the main branch."""
-        ref = self.refs.get("main")
-        return None if ref is None else ref.snapshot_id
-
-    @property
-    def head(self) -> ModelSnapshot | None:
-        """The branch's snapshot."""
-        head_id = self.current_snapshot_id
-        return None if head_id is None else self.by_id[head_id]
-
-
-class Violation(AssertionError):  # noqa: N818 - as in the other simulation
-    """A promise was broken."""
-
-
-class Model:
+class Model(ModelConnector):
     """One connector with two source partitions and three tables.
 
     Args:
         seed: of all chance.
         bug: planted; empty for none.
+        frozen_max: processes that may be frozen at the same time.
     """
 
-    def __init__(self, seed: int, bug: str = "") -> None:
-        self.chance = random.Random(seed)
+    def __init__(self, seed: int, bug: str = "", *, frozen_max: int = 3) -> None:
+        super().__init__(seed)
         self.bug = bug
-        self.config = connector("c", TABLES)
-        self.log: list[ControlRecord] = []
-        self.log_start = 0
-        self.ends = dict.fromkeys(SOURCES, 0)
-        self.committed = dict.fromkeys(SOURCES, 0)
-        self.group_offset = 0
-        self.tables = {name: ModelTable(n) for n, name in enumerate(TABLES)}
-        self.keys = {name: floor_keys(self.config, name) for name in TABLES}
-        self.rows: dict[str, frozenset[Row]] = {}
-        self.foreign: dict[str, set[str]] = {name: set() for name in TABLES}
-        self.failing: set[str] = set()
-        self.late: list[Callable[[], None]] = []
-        self.recorded: dict[str, Any] | None = None
+        self.frozen_max = frozen_max
         self.work: Iterator[None] | None = None
-        self.is_running = True
-        self.now_ms = 1_000
-        self.ids = 0
+        self.frozen: list[Iterator[None]] = []
+        self.is_healing = False
+        self.happened: Counter[str] = Counter()
+        self.catalog: Any = SimpleNamespace(find=self.tables.get, commit=self.commit_refs)
         self.done = 0
 
     def run(self) -> int:
@@ -167,6 +106,10 @@ class Model:
             (self.rewind, 3),
             (self.step_rewind, 9),
             (self.crash, 2),
+            (self.freeze, 2),
+            (self.thaw, 3),
+            (self.cancel, 1),
+            (self.replace, 1),
         )
         names, weights = zip(*moves, strict=True)
         for move in self.chance.choices(names, weights, k=MOVES):
@@ -176,201 +119,138 @@ class Model:
         self.check()
         return self.done
 
-    # ------------------------------------------------------------ Kafka and tasks
-
-    def append(self, payload: Any, headers: EventHeaders | None = None) -> None:
-        """Write an event."""
-        event = Event(COMMIT, 0, self.config.connect_group_id, payload)
-        self.log.append(ControlRecord(0, len(self.log), event, headers or EventHeaders()))
-
-    def produce(self) -> None:
-        """Write records to a source partition."""
-        self.ends[self.chance.choice(SOURCES)] += self.chance.randint(1, 4)
-
-    def answer(self) -> None:
-        """One task reads, writes a file for each table, and announces them in one transaction."""
-        if not self.is_running:
-            return
-        tp = self.chance.choice(SOURCES)
-        start = self.committed[tp]
-        end = self.chance.randint(start, self.ends[tp]) if self.ends[tp] > start else start
-        for number, name in enumerate(TABLES):
-            rows = [
-                (tp.partition, at) for at in range(start, end) if (tp.partition + at) % 3 == number
-            ]
-            if rows:
-                path = f"{name}/{self.new_id()}"
-                self.rows[path] = frozenset(rows)
-                uuid = self.tables[name].table_uuid
-                reference = TableReference("", ("db",), name[3:], uuid)
-                file = ContentFile(FileContent.DATA, path, "PARQUET", 0, (), len(rows), 1)
-                self.append(DataWritten(COMMIT, reference, (file,), ()))
-        ranges = (SourceRange(tp.topic, tp.partition, start, end, 0, 0, 0, 0, None),)
-        places = (TopicPartitionOffset(tp.topic, tp.partition, end, None),)
-        self.append(DataComplete(COMMIT, places), EventHeaders(layout=1, ranges=ranges))
-        self.committed[tp] = end
-
-    def restart(self) -> None:
-        """Tasks start again: any next range is accepted, and the offsets are the same."""
-        if self.is_running:
-            self.append(CommitComplete(COMMIT, None), EventHeaders(moved=()))
-
-    def retain(self) -> None:
-        """Retention deletes events that are committed."""
-        if self.group_offset > self.log_start and not self.recorded:
-            self.log_start = self.chance.randint(self.log_start, self.group_offset)
-
-    # ------------------------------------------------------------ coordinator and catalog
-
-    def new_id(self) -> int:
-        """A fresh identity."""
-        self.ids += 1
-        return self.ids
-
-    def round(self) -> None:
-        """Commit everything announced; a table may fail, an answer may be lost."""
-        if not self.is_running:
-            return
-        close = kept = len(self.log)
-        for name, table in self.tables.items():
-            floor = table_state(table, self.keys[name]).floor.get(0, 0)  # type: ignore[arg-type] # has what is read of metadata
-            paths = set()
-            first = None
-            for record in self.log[max(self.group_offset, floor) : close]:
-                assert record.event is not None
-                payload = record.event.payload
-                if isinstance(payload, DataWritten) and str(payload.table) == name:
-                    paths |= {file.file_path for file in payload.data_files or ()}
-                    first = record.offset if first is None else first
-            if not paths:
-                continue
-            assert first is not None
-            if name in self.failing:
-                kept = min(kept, first)
-            elif not self.chance.randrange(8):
-                self.late.append(self.commit(name, frozenset(paths), close))
-                kept = min(kept, first)
-            else:
-                self.commit(name, frozenset(paths), close)()
-        self.group_offset = max(self.group_offset, kept)
-        self.append(CommitComplete(COMMIT, None))
-
-    def commit(self, name: str, paths: frozenset[str], close: int) -> Callable[[], None]:
-        """Return a conditional commit of files."""
-        table = self.tables[name]
-        base = table.head
-        files = (base.files if base else frozenset()) | paths
-        made = self.snapshot(name, base, files, paths, offset=close)
-
-        def land() -> None:
-            if table.head is base:
-                self.put(name, made, offset=close)
-
-        return land
-
-    def snapshot(
-        self,
-        name: str,
-        parent: ModelSnapshot | None,
-        files: frozenset[str],
-        added: frozenset[str],
-        *,
-        offset: int | None,
-        operation: Operation = Operation.APPEND,
-        **marks: str,
-    ) -> ModelSnapshot:
-        """A snapshot on top of another one."""
-        if offset is not None:
-            marks[self.keys[name].summary] = offsets_text({0: offset})
-        return ModelSnapshot(
-            snapshot_id=self.new_id(),
-            parent_snapshot_id=None if parent is None else parent.snapshot_id,
-            sequence_number=0,
-            timestamp_ms=self.now_ms,
-            manifest_list="-",
-            summary=Summary(operation=operation, **marks),
-            files=files,
-            added=added,
-        )
-
-    def put(self, name: str, made: ModelSnapshot, *, offset: int | None) -> None:
-        """The catalog applies a commit; a rewind's parent must still be there."""
-        table, keys = self.tables[name], self.keys[name]
-        table.sequence += 1
-        numbered = made.model_copy(update={"sequence_number": table.sequence})
-        table.by_id[made.snapshot_id] = numbered
-        table.refs["main"] = _ref(made, SnapshotRefType.BRANCH)
-        if offset is not None:
-            table.refs[keys.tag] = _ref(made, SnapshotRefType.TAG)
-            table.properties[keys.mirror] = offsets_text({0: offset})
-
-    def land_late(self) -> None:
-        """A commit without an answer lands, or is refused."""
-        if self.late:
-            self.late.pop(self.chance.randrange(len(self.late)))()
-
-    def fail(self) -> None:
-        """A table begins or ceases to fail."""
-        self.failing ^= {self.chance.choice(TABLES)}
-
-    def expire(self) -> None:
-        """Old snapshots expire, as far as no reference needs them."""
-        name = self.chance.choice(TABLES)
-        table = self.tables[name]
-        if self.keys[name].mirror not in table.properties:
-            return  # without a commit of the connector, the cut history is a lost floor
-        kept = {ref.snapshot_id for ref in table.refs.values()}
-        for snapshot_id in list(table.by_id)[: self.chance.randrange(4)]:
-            if snapshot_id not in kept:
-                del table.by_id[snapshot_id]
-
-    def write_foreign(self) -> None:
-        """Another writer appends rows, or compacts."""
-        name = self.chance.choice(TABLES)
-        head = self.tables[name].head
-        files = head.files if head else frozenset()
-        if self.chance.randrange(4):
-            made = self.snapshot(
-                name, head, files, frozenset(), offset=None, operation=Operation.REPLACE
-            )
-        else:
-            path = f"foreign/{self.new_id()}"
-            self.foreign[name].add(path)
-            made = self.snapshot(name, head, files | {path}, frozenset({path}), offset=None)
-        self.put(name, made, offset=None)
-
     # ------------------------------------------------------------ the operator
 
     def rewind(self) -> None:
-        """Stop the connector and begin a rewind to a random commit, if the plan allows it."""
+        """Begin a rewind to a random commit, or continue the recorded one."""
         if self.work is not None:
             return
         if self.recorded is not None:
-            self.work = self.steps()
+            self.work = self.steps(self.recorded)
             return
+        self.is_running = False
+        if not self.begin():
+            self.is_running = True
+
+    def begin(self) -> bool:
+        """Record a rewind to a random commit; return False if no plan allows it."""
         commits = [
             commit.snapshot_id
             for name, table in self.tables.items()
             for commit in own_commits(name, table, self.keys[name])  # type: ignore[arg-type] # as above
         ]
-        if not commits:
-            return
-        self.is_running = False
-        plan = self.plan(RewindRequest(snapshot_id=self.chance.choice(commits)))
+        plan = None
+        if commits:
+            plan = self.plan(RewindRequest(snapshot_id=self.chance.choice(commits)))
         if plan is None:
-            self.is_running = True
-            return
+            return False
         assert plan.commit is not None
         self.recorded = {
             "id": str(self.new_id()),
             "cut": plan.commit.offsets,
-            "tables": {name: one.target_id for name, one in plan.rollbacks.items()},
+            "tables": {name: one.target_id for name, one in sorted(plan.rollbacks.items())},
             "offsets": plan.positions,
+            "replaced": self.unfinished_ids(),
         }
         if self.bug == "tables without later snapshots are left out":
             kept = [name for name, one in plan.rollbacks.items() if one.removed]
             self.recorded["tables"] = {n: self.recorded["tables"][n] for n in kept}
-        self.work = self.steps()
+        self.work = self.steps(self.recorded)
+        return True
+
+    def unfinished_ids(self) -> list[str]:
+        """Return the ids of the recorded rewind, and of those that it replaced."""
+        if self.recorded is None:
+            return []
+        replaced = self.recorded["replaced"]
+        if self.bug == "only the last rewind is unfinished":
+            replaced = []
+        return [*replaced, self.recorded["id"]]
+
+    def identity(self, recorded: dict[str, Any]) -> RecordedRewind:
+        """What a process knows of a rewind."""
+        return RecordedRewind(self.config, recorded["id"], recorded["cut"])
+
+    def freeze(self) -> None:
+        """The process that rewinds is frozen; the operator does not wait for it."""
+        if self.work is not None and len(self.frozen) < self.frozen_max:
+            self.happened["frozen"] += 1
+            self.frozen.append(self.work)
+            self.work = None
+
+    def thaw(self) -> None:
+        """A frozen process makes a step."""
+        if self.frozen:
+            program = self.frozen.pop(self.chance.randrange(len(self.frozen)))
+            if next(program, self) is not self:
+                self.frozen.append(program)
+
+    def cancel(self) -> bool:
+        """The operator cancels the rewind, as ``icefloe rewind --cancel``."""
+        recorded = self.recorded
+        if recorded is None or self.work is not None:
+            return False
+        rewind, tables = self.identity(recorded), recorded["tables"]
+        if self.bug == "a cancelled rewind keeps its branches":
+            failed = any(self.is_taken_back(rewind, name) for name in tables)
+        elif self.bug == "cancelled although a table was taken back":
+            kept_history.release_history(self.catalog, rewind, tables)
+            failed = False
+        elif self.bug == "tables are not read again after the branches are removed":
+            failed = any(self.is_taken_back(rewind, name) for name in tables)
+            if not failed:
+                kept_history.release_history(self.catalog, rewind, tables)
+        else:
+            results = kept_history.cancel(self.catalog, rewind, tables)
+            failed = any(one["code"] for one in results)
+        if failed:
+            return False
+        self.happened["cancelled"] += 1
+        self.recorded = None
+        self.is_running = True
+        return True
+
+    def is_taken_back(self, rewind: RecordedRewind, name: str) -> bool:
+        """Whether a table holds the snapshot of a rewind."""
+        return rewind.snapshot_in(self.tables[name], self.keys[name]) is not None  # type: ignore[arg-type] # as above
+
+    def replace(self) -> bool:
+        """The operator begins another rewind in place of the recorded one."""
+        recorded = self.recorded
+        if recorded is None or self.work is not None:
+            return False
+        if self.bug != "replaced before the branches are removed":
+            kept_history.release_history(self.catalog, self.identity(recorded), recorded["tables"])
+        if self.begin():
+            self.happened["replaced"] += 1
+            return True
+        return False
+
+    # ------------------------------------------------------------ references in the catalog
+
+    def commit_refs(self, table: ModelTable, requirements: Any, updates: Any) -> None:
+        """Change references, if the branch is still where it was; another client may be first."""
+        self.interfere()
+        for requirement in requirements:
+            if isinstance(requirement, AssertRefSnapshotId):
+                ref = table.refs.get(requirement.ref)
+                if ref is None or ref.snapshot_id != requirement.snapshot_id:
+                    raise CommitConflict("the branch has moved")
+        for update in updates:
+            if isinstance(update, RemoveSnapshotRefUpdate):
+                table.refs.pop(update.ref_name, None)
+            else:
+                table.refs[update.ref_name] = SnapshotRef(
+                    snapshot_id=update.snapshot_id, snapshot_ref_type=update.type
+                )
+        if not self.is_healing and not self.chance.randrange(8):
+            raise CommitStateUnknown("applied, and the answer is lost")
+
+    def interfere(self) -> None:
+        """Something else happens between two requests of a process."""
+        if not self.is_healing and not self.chance.randrange(4):
+            moves = (self.land_late, self.write_foreign, self.expire, self.thaw)
+            self.chance.choice(moves)()
 
     def plan(self, request: RewindRequest) -> RewindPlan | None:
         """Return the plan of the production code; None when it refuses."""
@@ -386,7 +266,9 @@ class Model:
             watermarks=lambda partitions: {tp: marks[tp] for tp in partitions},
         )
         catalog = SimpleNamespace(find=self.tables.get)
-        planner = RewindPlanner(self.config, log, admin, catalog, {})  # type: ignore[arg-type] # has what is called
+        is_known = self.bug != "replaced by a rewind to its own snapshot"
+        unfinished = self.unfinished_ids() if is_known else []
+        planner = RewindPlanner(self.config, log, admin, catalog, {}, unfinished)  # type: ignore[arg-type] # has what is called
         try:
             plan = planner.plan(request)
         except CommitRefused:
@@ -396,63 +278,92 @@ class Model:
         }.get(self.bug)
         return plan if all(code == ignored for code, _, _ in plan.problems) else None
 
-    def steps(self) -> Iterator[None]:
+    def steps(self, recorded: dict[str, Any]) -> Iterator[None]:
         """The steps of a recorded rewind; a crash may end it at each ``yield``."""
-        recorded = self.recorded
-        assert recorded is not None
+        rewind = self.identity(recorded)
+        if self.bug != "attempts share their fence":
+            rewind = replace(rewind, attempt=str(self.new_id()))
         moved = EventHeaders(moved=tuple((tp.topic, tp.partition) for tp in recorded["offsets"]))
         yield
+        if not (yield from self.keep(recorded, rewind)):
+            return
+        if self.recorded is not recorded:  # a former leader is refused
+            return
         if self.bug != "offsets are announced after the tables":
             self.append(CommitComplete(COMMIT, None), moved)
         yield
         end = len(self.log)
         for name, target_id in recorded["tables"].items():
-            yield from self.take_back(name, target_id, recorded, end)
+            if not (yield from self.take_back(name, target_id, rewind, end)):
+                self.refused(name, target_id)
+                return
             yield
         if self.bug == "offsets are announced after the tables":
             self.append(CommitComplete(COMMIT, None), moved)
+        if self.recorded is not recorded:
+            return
         self.committed |= recorded["offsets"]
         yield
-        self.recorded = None
-        self.is_running = True
-        self.done += 1
+        kept_history.release_history(self.catalog, rewind, recorded["tables"])
+        yield
+        if self.recorded is recorded:
+            self.recorded = None
+            self.is_running = True
+            self.done += 1
+
+    def keep(self, recorded: dict[str, Any], rewind: RecordedRewind) -> Generator[None, None, bool]:
+        """Keep the history of each table; return False when one refuses."""
+        for name, target_id in recorded["tables"].items():
+            if self.bug != "history is not kept":
+                results = kept_history.keep_history(self.catalog, rewind, {name: target_id})
+                if results[0]["code"]:
+                    self.refused(name, target_id)
+                    return False
+            yield
+        return True
 
     def take_back(
-        self, name: str, target_id: int | None, recorded: dict[str, Any], end: int
-    ) -> Iterator[None]:
-        """Commit the rewind to a table, if the branch is still as it was read."""
+        self, name: str, target_id: int | None, rewind: RecordedRewind, end: int
+    ) -> Generator[None, None, bool]:
+        """Commit the rewind to a table, if the branch is still as it was read.
+
+        Returns:
+            False when the table refuses.
+        """
         table, keys = self.tables[name], self.keys[name]
         while True:
-            chain = list(ancestry(table, "main"))  # type: ignore[arg-type] # as above
-            if any(summary(s).get(REWIND_PROPERTY) == recorded["id"] for s in chain):
-                return
-            cut, head = recorded["cut"], table.head
+            if self.is_taken_back(rewind, name):
+                return True
+            head, kept = table.head, table.refs.get(rewind.fence)
+            is_fenced = self.bug not in UNFENCED and head is not None
+            if is_fenced and kept is None:
+                return False
             try:
-                plan = rollback(table, keys, cut)  # type: ignore[arg-type] # as above
+                rewind.checked(table, keys, target_id)  # type: ignore[arg-type] # as above
             except CommitRefused:
                 if self.bug != "commits of others are ignored":
-                    self.undo_foreign(name, target_id)
-                    yield
-                    continue
-                target = table.by_id.get(target_id or 0)
-            else:
-                if plan.target_id != target_id:
-                    self.undo_foreign(name, target_id)
-                    yield
-                    continue
-                target = table.by_id.get(target_id or 0)
+                    return False
+            target = table.by_id.get(target_id or 0)
             floor = end
             if self.bug == "floor goes back with the rows":
                 own = None if target is None else summary(target).get(keys.summary)
                 floor = parse_offsets(own).get(0, 0)
                 table.properties[keys.mirror] = offsets_text({0: floor})
             files = target.files if target else frozenset()
-            marks = {REWIND_PROPERTY: recorded["id"]}
+            marks = {REWIND_PROPERTY: rewind.rewind_id}
             made = self.snapshot(name, target, files, frozenset(), offset=floor, **marks)
             yield
-            if table.head is head or self.bug == "tables change without a condition":
+            is_kept = not is_fenced or table.refs.get(rewind.fence) == kept
+            is_same = table.head is head and is_kept
+            if is_same or self.bug == "tables change without a condition":
                 self.put(name, made, offset=floor)
-                return
+                return True
+
+    def refused(self, name: str, target_id: int | None) -> None:
+        """The operator takes back the commits of others, or does nothing."""
+        if self.chance.randrange(2) or self.is_healing:
+            with contextlib.suppress(Expired):
+                self.undo_foreign(name, target_id)
 
     def undo_foreign(self, name: str, target_id: int | None) -> None:
         """The operator takes back the commits of others, as the refusal demands."""
@@ -466,7 +377,7 @@ class Model:
         if own is None:
             table.refs.pop("main", None)
         else:
-            table.refs["main"] = _ref(own, SnapshotRefType.BRANCH)
+            table.refs["main"] = ref_to(own, SnapshotRefType.BRANCH)
         if table.head is (chain[0] if chain else None):
             raise Expired
 
@@ -484,12 +395,16 @@ class Model:
     # ------------------------------------------------------------ the end
 
     def heal(self) -> None:
-        """Finish the rewind and commit everything."""
+        """Finish, cancel or replace the rewind; let frozen processes continue; commit everything.
+
+        Raises:
+            Expired: no way is left.
+        """
         self.failing.clear()
-        if self.recorded is not None:
-            self.work = self.work or self.steps()
-            while self.work is not None:
-                self.step_rewind()
+        self.is_healing = True
+        self.end_rewind()
+        if self.chance.randrange(2):
+            self.finish_frozen()
         self.is_running = True
         while self.late:
             self.land_late()
@@ -504,28 +419,23 @@ class Model:
             self.round()
             while self.late:
                 self.land_late()
+        self.finish_frozen()
+        for _ in range(4):
+            self.round()
 
-    def check(self) -> None:
-        """Each record must be in its table once, and the rows of others too."""
-        for number, (name, table) in enumerate(self.tables.items()):
-            files = table.head.files if table.head else frozenset()
-            rows = sorted(row for path in files for row in self.rows.get(path, ()))
-            wanted = sorted(
-                (tp.partition, at)
-                for tp, end in self.ends.items()
-                for at in range(end)
-                if (tp.partition + at) % 3 == number
-            )
-            if rows != wanted:
-                twice = sorted({row for row in rows if rows.count(row) > 1})
-                raise Violation(f"{name}: lost {sorted(set(wanted) - set(rows))}, twice {twice}")
-            if not self.foreign[name] <= files:
-                raise Violation(f"{name}: rows of another writer are lost")
+    def end_rewind(self) -> None:
+        """Finish the recorded rewind; where a table refuses, cancel or replace it."""
+        for _ in range(HEAL_TURNS_MAX):
+            if self.recorded is None:
+                return
+            self.work = self.work or self.steps(self.recorded)
+            while self.work is not None:
+                self.step_rewind()
+            if self.recorded is not None and not self.cancel():
+                self.replace()
+        raise Expired
 
-
-def _ref(snapshot: Snapshot, kind: SnapshotRefType) -> SnapshotRef:
-    return SnapshotRef(snapshot_id=snapshot.snapshot_id, snapshot_ref_type=kind)
-
-
-class Expired(Exception):  # noqa: N818 - ends a run without a verdict
-    """The snapshot to go back to expired during the rewind: the operator has no way out."""
+    def finish_frozen(self) -> None:
+        """Every frozen process continues until its end."""
+        while self.frozen:
+            self.thaw()

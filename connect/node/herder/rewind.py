@@ -101,7 +101,7 @@ class RewindSteps:
         finally:
             self._busy.discard(name)
 
-    def plan(self, state: StoredConnector, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def plan(self, state: StoredConnector, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the plan; nothing is changed.
 
         Raises:
@@ -110,13 +110,17 @@ class RewindSteps:
         """
         layout = state.layout or Layout(state.name, 0, ())
         answer = self._answer(
-            state, step="plan", asked=dict(asked), ranges_from=list(layout.ranges_from)
+            state,
+            step="plan",
+            asked=dict(request),
+            ranges_from=list(layout.ranges_from),
+            unfinished=[] if state.rewind is None else _unfinished_ids(state.rewind),
         )
         plan: Mapping[str, Any] = answer["plan"]
         return plan
 
     def begin(
-        self, state: StoredConnector, asked: Mapping[str, Any], plan: Mapping[str, Any]
+        self, state: StoredConnector, request: Mapping[str, Any], plan: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Record a rewind without open problems; return the record.
 
@@ -126,20 +130,25 @@ class RewindSteps:
         recorded = {
             "id": self._new_id(),
             "group": self._configs.parsed(state).connect_group_id,
-            "asked": dict(asked),
+            "asked": dict(request),
             "commit": commit,
             "cut": None if commit is None else commit["control_offsets"],
             "tables": {t["table"]: t["target_snapshot_id"] for t in plan["tables"]},
             "offsets": [
                 [topic, partition, to] for topic, partition, _, to in plan["source_offsets"]
             ],
-            "may_have_expired": _HISTORY_EXPIRED in asked["accept"],
+            "may_have_expired": _HISTORY_EXPIRED in request["accept"],
+            "replaced": [] if state.rewind is None else _unfinished_ids(state.rewind),
             "step": "recorded",
         }
         self._store.put_rewind(state.name, recorded)
         _log.info("rewind recorded", connector=state.name, rewind=recorded["id"])
         failpoints.hit("B1")
         return recorded
+
+    def attempted(self, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the record with the identity of a new attempt to finish the rewind."""
+        return {**recorded, "attempt": self._new_id()}
 
     def keep_history(
         self, state: StoredConnector, recorded: Mapping[str, Any]
@@ -239,8 +248,8 @@ class RewindSteps:
     def _tables(
         self, state: StoredConnector, recorded: Mapping[str, Any], step: str
     ) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = self._answer(state, step=step, rewind=recorded)["tables"]
-        return found
+        tables: list[Mapping[str, Any]] = self._answer(state, step=step, rewind=recorded)["tables"]
+        return tables
 
     def _answer(self, state: StoredConnector, **more: Any) -> Mapping[str, Any]:
         command = {
@@ -282,6 +291,11 @@ def may_become(state: StoredConnector, target: TargetState) -> StoredConnector:
     if state.rewind is not None and target != "STOPPED":
         raise ConflictError(UNFINISHED.format(name=state.name), connector=state.name)
     return state
+
+
+def _unfinished_ids(recorded: Mapping[str, Any]) -> list[str]:
+    """Return the ids of a rewind that has not ended, and of those that it replaced."""
+    return [*recorded.get("replaced", []), recorded["id"]]
 
 
 def _positions(recorded: Mapping[str, Any]) -> dict[TopicPartition, int]:
