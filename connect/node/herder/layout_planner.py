@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
@@ -22,6 +23,7 @@ from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.assignment import next_layout, task_count, with_deleted_topics
 from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.recreated_topics import known_ids, replaced_topics
 from connect.protocol.control_topic import read_to_end
 from connect.protocol.source_partitions import source_partitions
 from connect.state.config_store import ConfigStore
@@ -67,6 +69,7 @@ class LayoutPlanner:
         config: ConnectorConfig,
         topics: Mapping[str, int],
         reserved: frozenset[str],
+        recreated: Mapping[str, str] = MappingProxyType({}),
     ) -> Layout | None:
         """Return the layout to write; None when the stored one is right.
 
@@ -75,6 +78,7 @@ class LayoutPlanner:
             config: its configuration.
             topics: partition count of every topic of the cluster.
             reserved: topics that no connector may read.
+            recreated: source topics that were created again, with the ids to accept.
 
         Raises:
             ConfigError: ``topics.regex`` is not a regular expression.
@@ -83,6 +87,7 @@ class LayoutPlanner:
         """
         partitions = self._partitions(config, state, topics, reserved)
         topic_ids = self._topic_ids(config, state, partitions)
+        topic_ids |= {topic: recreated[topic] for topic in topic_ids.keys() & recreated.keys()}
         nodes, may_shrink = self._nodes()
         if state.is_ready and state.layout is not None and state.layout.tasks:
             unknown = self._unknown_layouts.get(state.name, 0)  # ``check_announced`` finds it
@@ -112,7 +117,7 @@ class LayoutPlanner:
         """
         topics = self._admin.topics()
         reserved = self._configs.reserved_topics()
-        found = self._with_other_control_topic()
+        changed = self._with_other_topics()
         is_open = False
         for name in self._store.names():
             state = self._store.get(name)
@@ -127,10 +132,10 @@ class LayoutPlanner:
                 has_other = now != state.layout.partitions and (has_grown_only or now == before)
                 is_behind = self._unknown_layouts.get(name, 0) >= state.layout.number
                 if has_other or is_behind or self._has_other_count(state.layout, config, len(now)):
-                    found.append(name)
+                    changed.append(name)
                 elif now != state.layout.partitions:
                     is_open = True
-        return found, is_open
+        return changed, is_open
 
     def check_announced(self) -> None:
         """Find announcements of layouts that the config topic does not know, of what runs."""
@@ -155,38 +160,48 @@ class LayoutPlanner:
         A leader reads the control topic once per connector. If the config topic knows no layout of
         it, that may have been lost long ago: then the whole control topic is read.
         """
-        found = self._unknown_layouts.get(state.name)
-        if found is None:
-            found = newest_announced_layout(
+        newest = self._unknown_layouts.get(state.name)
+        if newest is None:
+            newest = newest_announced_layout(
                 config,
                 self._configs.consumer_properties(config),
                 self._admin,
                 self._clock,
                 is_whole=not state.number_max,
             )
-            found = found if found > state.number_max else 0
-            self._unknown_layouts[state.name] = found
-            if found:
+            newest = newest if newest > state.number_max else 0
+            self._unknown_layouts[state.name] = newest
+            if newest:
                 _log.warning(
                     "tasks have announced from layouts that the config topic does not know",
                     connector=state.name,
                     known=state.number_max,
-                    announced=found,
+                    announced=newest,
                 )
-        return found if found > (state.layout.number if state.layout else 0) else 0
+        return newest if newest > (state.layout.number if state.layout else 0) else 0
 
-    def _with_other_control_topic(self) -> list[str]:
-        """Return the running connectors with a control topic that is gone or was replaced."""
-        known: dict[str, tuple[str, str]] = {}
+    def _with_other_topics(self) -> list[str]:
+        """Return the running connectors with another control topic, or a source topic to accept."""
+        control: dict[str, dict[str, str]] = {}
+        sources: dict[str, dict[str, str]] = {}
         for name in self._store.names():
             state = self._store.get(name)
             with contextlib.suppress(ConfigError):
-                topic = self._configs.parsed(state).control_topic
+                config = self._configs.parsed(state)
+                topic = config.control_topic
                 topic_id = dict(state.layout.topic_ids).get(topic) if state.layout else None
-                if state.is_to_run and state.is_ready and topic_id is not None:
-                    known[name] = topic, topic_id
-        now = self._admin.topic_ids({topic for topic, _ in known.values()})
-        return [name for name, (topic, was) in known.items() if now.get(topic) != was]
+                if state.is_to_run and state.is_ready:
+                    control[name] = {} if topic_id is None else {topic: topic_id}
+                    sources[name] = known_ids(state, config)
+        now = self._admin.topic_ids(
+            {t for ids in (*control.values(), *sources.values()) for t in ids}
+        )
+        return [
+            name
+            for name, ids in control.items()
+            if any(now.get(topic) != was for topic, was in ids.items())
+            or replaced_topics(sources[name], now)
+        ]
 
     def _partitions(
         self,
@@ -195,10 +210,10 @@ class LayoutPlanner:
         topics: Mapping[str, int],
         reserved: frozenset[str],
     ) -> list[TopicPartition]:
-        found = source_partitions(config, topics, excluded=reserved)
+        partitions = source_partitions(config, topics, excluded=reserved)
         if state.end is not None and config.end is not None:  # later partitions are not in the run
-            found = [tp for tp in found if tp in state.end.offsets]
-        return with_deleted_topics(config, state, found)
+            partitions = [tp for tp in partitions if tp in state.end.offsets]
+        return with_deleted_topics(config, state, partitions)
 
     def _topic_ids(
         self, config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
@@ -221,10 +236,10 @@ class LayoutPlanner:
                 topic=control,
                 topic_id=known[control],
             )
-        if config.topics_regex is None and (gone := known.keys() & {*config.topics} - names):
+        if config.topics_regex is None and (deleted := known.keys() & {*config.topics} - names):
             raise DataLost(
-                f"source topics were deleted: {', '.join(sorted(gone))}; remove them from topics, "
-                "or reset their offsets to continue without the records that were not read",
+                f"source topics were deleted: {', '.join(sorted(deleted))}; remove them from "
+                "topics, or reset their offsets to continue without the records that were not read",
                 code="source_topic_deleted",
                 connector=state.name,
             )

@@ -102,13 +102,13 @@ class ApiRoute(APIRoute):
     def _refusals(self) -> dict[int | str, dict[str, Any]]:
         """Return the error answers of every path operation of this kind."""
         rule = self.rule
-        found = errors(*_ANYWHERE)
+        statuses = errors(*_ANYWHERE)
         if rule.role is not None:
-            found |= errors(*_FOR_CALLERS)
+            statuses |= errors(*_FOR_CALLERS)
         is_for_some = rule.role is not None and (rule.role != "read" or rule.of != "any")
         if not self._is_get or is_for_some:
-            found |= errors(403)
-        return found | (errors(409) if rule.at == "leader" else {})
+            statuses |= errors(403)
+        return statuses | (errors(409) if rule.at == "leader" else {})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the function that serves a request."""

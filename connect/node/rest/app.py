@@ -128,11 +128,11 @@ class Api(FastAPI):
 
     def methods_of(self, path: str) -> set[str]:
         """Return the methods of all path operations that match a decoded path."""
-        found: set[str] = set()
+        methods: set[str] = set()
         for route in self.routes:
             if isinstance(route, APIRoute) and route.path_regex.match(path):
-                found |= route.methods or set()
-        return found
+                methods |= route.methods or set()
+        return methods
 
 
 def create_app(

@@ -191,8 +191,8 @@ class Users:
         """
         user = self._with_password(login.name)
         salt, expected = user.password if user and user.password else (b"unknown", b"")
-        found = hashlib.scrypt(login.password.encode(), salt=salt, **_SCRYPT)
-        is_right = hmac.compare_digest(found, expected)
+        digest = hashlib.scrypt(login.password.encode(), salt=salt, **_SCRYPT)
+        is_right = hmac.compare_digest(digest, expected)
         with self._lock:
             now = self._with_password(login.name)
             if not is_right or user is None or now is None or now.password != user.password:
@@ -242,10 +242,10 @@ def new_token() -> tuple[str, str]:
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(file: Path) -> tuple[_User, ...]:

@@ -100,8 +100,8 @@ class ClusterMetrics:
             n: own for n in wanted if urls.get(n, "") is None
         }
         missing: dict[str, str] = {}
-        asked = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in received})
-        for node, answer in asked.items():
+        answers = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in received})
+        for node, answer in answers.items():
             if isinstance(answer, str):
                 missing[node] = answer
             else:
@@ -113,30 +113,30 @@ class ClusterMetrics:
         self, credentials: Credentials, urls: Mapping[str, str | None]
     ) -> dict[str, Mapping[str, ConnectorMetrics] | str]:
         """Return each node's metrics, or why there are none."""
-        found: dict[str, Mapping[str, ConnectorMetrics] | str] = {}
-        asked: dict[str, Future[Mapping[str, ConnectorMetrics]]] = {}
+        answers: dict[str, Mapping[str, ConnectorMetrics] | str] = {}
+        pending: dict[str, Future[Mapping[str, ConnectorMetrics]]] = {}
         for node, url in urls.items():
             if url is None:
-                found[node] = "it has left the cluster"
+                answers[node] = "it has left the cluster"
             elif self._is_silent(node):
-                found[node] = f"it did not answer and is asked again after {SILENT_MS // 1000} s"
+                answers[node] = f"it did not answer and is asked again after {SILENT_MS // 1000} s"
             else:
-                asked[node] = self._pool.submit(self._metrics_of, url, credentials)
-        wait(asked.values(), timeout=ASK_S)
-        for node, future in asked.items():
+                pending[node] = self._pool.submit(self._metrics_of, url, credentials)
+        wait(pending.values(), timeout=ASK_S)
+        for node, future in pending.items():
             if not future.done():
                 if not future.cancel():  # a cancelled request was never sent
                     self._was_silent(node)
-                found[node] = f"no answer within {ASK_S:g} s"
+                answers[node] = f"no answer within {ASK_S:g} s"
                 continue
             try:
-                found[node] = future.result()
+                answers[node] = future.result()
             except UnavailableError as e:
                 self._was_silent(node)
-                found[node] = e.message[:REASON_CHARS]
+                answers[node] = e.message[:REASON_CHARS]
             except IcefloeError as e:
-                found[node] = e.message[:REASON_CHARS]
-        return found
+                answers[node] = e.message[:REASON_CHARS]
+        return answers
 
     def _metrics_of(self, url: str, credentials: Credentials) -> Mapping[str, ConnectorMetrics]:
         url = f"{url}{OVERVIEW}?forward=false"
@@ -144,7 +144,7 @@ class ClusterMetrics:
         if answer.status_code != 200:
             raise IcefloeError(f"it answered with HTTP {answer.status_code}")
         try:
-            return {one["name"]: one for one in answer.json()["connectors"]}
+            return {connector["name"]: connector for connector in answer.json()["connectors"]}
         except (ValueError, KeyError, TypeError) as e:
             raise IcefloeError("its answer is not an overview") from e
 

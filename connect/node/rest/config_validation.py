@@ -111,7 +111,7 @@ class ConfigValidator:
         """
         facts = self._facts
         others = self._others(config.get("name"))
-        taken = TakenNames(
+        taken_names = TakenNames(
             facts.group_id,
             facts.reserved_topics | control_topics(others.values(), facts.resolve),
             facts.reserved_topics - {DEFAULT_CONTROL_TOPIC},
@@ -119,20 +119,20 @@ class ConfigValidator:
             self._groups(others, caller),
         )
         try:
-            found = validate(
+            validation = validate(
                 plugin,
                 config,
                 self._plugins,
-                cluster=taken,
+                cluster=taken_names,
                 resolve=facts.resolve,
                 policy=ClientPolicy.of(facts.properties, facts.resolve),
                 reach=Reach.of(facts.properties),
             )
         except ConfigError as error:
             raise ApiError(400, Masker(config, facts.resolve)(error.message)) from error
-        if found.errors or plugin.judge is None:
-            return found
-        return found.with_errors(config, self._not_granted(config))
+        if validation.errors or plugin.check is None:
+            return validation
+        return validation.with_errors(config, self._not_granted(config))
 
     def whole(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
         """Run the local checks and, without errors, those of broker and catalog.
@@ -140,11 +140,11 @@ class ConfigValidator:
         Raises:
             ApiError: as ``quick``.
         """
-        found = self.quick(plugin, config, caller)
-        if found.errors or plugin.judge is None or self._preflight is None:
-            return found
-        given = {name: value for name, value in config.items() if value is not None}
-        return found.with_errors(config, self._preflight.check(given))
+        validation = self.quick(plugin, config, caller)
+        if validation.errors or plugin.check is None or self._preflight is None:
+            return validation
+        values = {name: value for name, value in config.items() if value is not None}
+        return validation.with_errors(config, self._preflight.check(values))
 
     def valid(self, config: Raw, caller: Caller) -> dict[str, str]:
         """Return the configuration to store.
@@ -152,11 +152,11 @@ class ConfigValidator:
         Raises:
             ApiError: 400, with every error.
         """
-        found = self.quick(self.plugin_of(config), config, caller)
-        if found.errors:
-            lines = "\n".join(found.errors)[:ERRORS_CHARACTERS_MAX]
-            raise ApiError(400, _INVALID.format(count=len(found.errors), errors=lines))
-        for warning in found.warnings:
+        validation = self.quick(self.plugin_of(config), config, caller)
+        if validation.errors:
+            lines = "\n".join(validation.errors)[:ERRORS_CHARACTERS_MAX]
+            raise ApiError(400, _INVALID.format(count=len(validation.errors), errors=lines))
+        for warning in validation.warnings:
             _LOG.warning("connector %s: %s", config.get("name"), warning)
         return {name: value for name, value in config.items() if value is not None}
 
@@ -178,7 +178,7 @@ class ConfigValidator:
 
     def _others(self, name: str | None) -> dict[str, Mapping[str, str]]:
         """Return the configurations of the other connectors that are Iceberg sinks."""
-        found: dict[str, Mapping[str, str]] = {}
+        configs: dict[str, Mapping[str, str]] = {}
         with contextlib.suppress(UnavailableError):  # starting: the creation reports it
             for other in self._herder.connectors():
                 if other == name:
@@ -186,17 +186,17 @@ class ConfigValidator:
                 with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
                     config = self._herder.connector(other).config
                     plugin = self._plugins.connector(config.get("connector.class", ""))
-                    if plugin is not None and plugin.judge is not None:
-                        found[other] = config
-        return found
+                    if plugin is not None and plugin.check is not None:
+                        configs[other] = config
+        return configs
 
     def _topics_read(self, others: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
         """Return the topics that other connectors name, and those that their regex has matched."""
-        found = set(source_topics(others.values(), self._facts.resolve))
+        topics = set(source_topics(others.values(), self._facts.resolve))
         for other in others:
             with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
-                found.update(self._herder.active_topics(other))
-        return frozenset(found)
+                topics.update(self._herder.active_topics(other))
+        return frozenset(topics)
 
     def _groups(self, others: Mapping[str, Mapping[str, str]], caller: Caller) -> dict[str, str]:
         """Return the consumer group of each other connector, with the owner's description."""

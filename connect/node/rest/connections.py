@@ -83,22 +83,22 @@ class Connections:
     def __len__(self) -> int:
         return len(self._by_number)
 
-    def enter(self, made: AcceptedSocket, host: str) -> None:
+    def enter(self, accepted: AcceptedSocket, host: str) -> None:
         """Register a connection; at a limit, close an idle one or the new one."""
-        made.register, made.source = self, source_of(host)
-        own = self._sources.get(made.source, {})
-        if len(own) >= self._of_source and not self._give_up(made.source):
-            made.cut_off()
+        accepted.register, accepted.source = self, source_of(host)
+        own = self._sources.get(accepted.source, {})
+        if len(own) >= self._of_source and not self._give_up(accepted.source):
+            accepted.cut_off()
             return
         if len(self) >= self._in_all:
             largest = sorted(self._idle, key=lambda source: -len(self._sources[source]))
             if not any(self._give_up(source) for source in largest):
-                made.cut_off()
+                accepted.cut_off()
                 return
-        number = made.fileno()
-        self._by_number[number] = made
-        self._sources.setdefault(made.source, {})[number] = made
-        self._idle.setdefault(made.source, {})[number] = made
+        number = accepted.fileno()
+        self._by_number[number] = accepted
+        self._sources.setdefault(accepted.source, {})[number] = accepted
+        self._idle.setdefault(accepted.source, {})[number] = accepted
 
     def mark(self, number: int, *, is_idle: bool) -> None:
         """Note whether a request of a connection, by its file number, is being served."""
@@ -117,17 +117,17 @@ class Connections:
         """Return whether a connection, by its file number, is still registered."""
         return number in self._by_number
 
-    def leave(self, gone: AcceptedSocket) -> None:
+    def leave(self, closed: AcceptedSocket) -> None:
         """Remove a connection; does nothing when it is not registered."""
-        number = gone.fileno()
-        if self._by_number.get(number) is not gone:
+        number = closed.fileno()
+        if self._by_number.get(number) is not closed:
             return
         del self._by_number[number]
         for places in (self._sources, self._idle):
-            own = places.get(gone.source, {})
+            own = places.get(closed.source, {})
             own.pop(number, None)
             if not own:
-                places.pop(gone.source, None)
+                places.pop(closed.source, None)
 
     def _give_up(self, source: str) -> bool:
         """Close the oldest idle connection of an address; return whether there was one."""
@@ -148,14 +148,14 @@ class GuardedListener(socket.socket):
     @classmethod
     def around(cls, listening: socket.socket, connections: Connections | None = None) -> Self:
         """Return a guarded socket; it takes the given one over."""
-        made = cls(fileno=listening.detach())
-        made.connections = Connections() if connections is None else connections
-        return made
+        listener = cls(fileno=listening.detach())
+        listener.connections = Connections() if connections is None else connections
+        return listener
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection; above a limit it is cut off before anything of it is read."""
-        taken, address = super().accept()
-        made = AcceptedSocket(fileno=taken.detach())
+        plain, address = super().accept()
+        made = AcceptedSocket(fileno=plain.detach())
         self.connections.enter(made, address[0])
         with contextlib.suppress(RuntimeError):  # without an event loop there is no handshake
             asyncio.get_running_loop().call_later(HANDSHAKE_S, made.cut_off_silent)

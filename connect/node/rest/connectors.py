@@ -277,11 +277,11 @@ async def read_task_status(
 ) -> m.TaskState:
     """Show the state of a task."""
     try:
-        found = next(t for t in services.herder.status(name).tasks if t.id == task)
+        status = next(t for t in services.herder.status(name).tasks if t.id == task)
         config = services.herder.connector(name).config
     except (UnknownConnectorError, StopIteration):
         raise ApiError(404, f"No status found for task {name}-{task}") from None
-    return _task_state(found, _version(config, services.plugins))
+    return _task_state(status, _version(config, services.plugins))
 
 
 @router.post(
@@ -374,11 +374,11 @@ def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]
     Raises:
         ApiError: 400, it has another name.
     """
-    given = config.get("name", name)
-    if given != name:
+    configured = config.get("name", name)
+    if configured != name:
         raise ApiError(
             400,
-            f"Connector name configuration ({given}) doesn't match connector name in the URL "
+            f"Connector name configuration ({configured}) doesn't match connector name in the URL "
             f"({name})",
         )
     return {**config, "name": name}

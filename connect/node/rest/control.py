@@ -152,22 +152,22 @@ def _warnings(name: str, plan: OffsetPlan) -> Iterator[str]:
 def rebase(name: ConnectorName, body: m.RebaseRequest, herder: HerderDep) -> m.Rebased:
     """Let a stopped connector continue without lost events of its control topic."""
     with not_found(f"Connector {name} not found"):
-        found = herder.rebase(name, body.tables, is_applied=body.apply)
-    return m.Rebased.model_validate(KNOWN.masked(found))
+        result = herder.rebase(name, body.tables, is_applied=body.apply)
+    return m.Rebased.model_validate(KNOWN.masked(result))
 
 
 @router.post("/control/vtts/reset", dependencies=[_CONTROL], responses=errors(404, 409, 503))
 def reset_valid_through(name: ConnectorName, body: m.ResetRequest, herder: HerderDep) -> m.Reset:
     """Withdraw the valid-through time that a stopped connector claimed."""
     with not_found(f"Connector {name} not found"):
-        found = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
-    return m.Reset.model_validate(KNOWN.masked(found))
+        result = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
+    return m.Reset.model_validate(KNOWN.masked(result))
 
 
 @router.post("/rewind", dependencies=[_REWIND], responses=errors(404, 409, 503))
 def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rewound:
     """Take tables and source offsets of a connector back to an earlier commit."""
-    asked = {
+    request = {
         "timestamp_ms": body.timestamp_ms,
         "snapshot_id": body.snapshot_id,
         "offsets": [[at.topic, at.partition, at.offset] for at in body.offsets],
@@ -178,14 +178,14 @@ def rewind(name: ConnectorName, body: om.AskRewind, herder: HerderDep) -> om.Rew
         "replace": body.replace,
     }
     with not_found(f"Connector {name} not found"):
-        found = herder.rewind(name, asked, is_applied=body.apply)
-    return om.Rewound.model_validate(KNOWN.masked(found, kept=_KEPT_NAMES))
+        result = herder.rewind(name, request, is_applied=body.apply)
+    return om.Rewound.model_validate(KNOWN.masked(result, kept=_KEPT_NAMES))
 
 
 def _requested(herder: HerderApi, name: str, *, is_run: bool) -> om.Maintenance:
     with not_found(f"Connector {name} not found"):
-        found = herder.request_maintenance(name, is_run=is_run)
-    return om.Maintenance.model_validate(KNOWN.masked(found, kept=_KEPT_NAMES))
+        result = herder.request_maintenance(name, is_run=is_run)
+    return om.Maintenance.model_validate(KNOWN.masked(result, kept=_KEPT_NAMES))
 
 
 def _view(herder: HerderApi, name: str, view: View) -> Any:

@@ -96,5 +96,5 @@ class Forwarding:
         if position.isdecimal():
             self._herder.await_position(int(position), READ_BACK_S)
         forwarded = {"location", "retry-after", "content-type"}
-        kept = {k: v for k, v in reply.headers.items() if k in forwarded}
-        return Response(reply.content, reply.status_code, kept)
+        headers = {k: v for k, v in reply.headers.items() if k in forwarded}
+        return Response(reply.content, reply.status_code, headers)

@@ -51,19 +51,19 @@ class CrossOrigin:
         """Return the headers to add to the answer to a request with these headers."""
         if not self.origins:
             return []
-        found = [("vary", "Origin")]
+        headers = [("vary", "Origin")]
         origin = request.get("origin")
         if origin is None or not self.origins & {origin, "*"}:
-            return found
-        found.append(("access-control-allow-origin", origin))
+            return headers
+        headers.append(("access-control-allow-origin", origin))
         if is_preflight and "access-control-request-method" in request:
-            found.append(("access-control-allow-methods", ",".join(self.methods)))
-            asked = request.get("access-control-request-headers")
-            if asked:
-                canonical = "-".join(part.capitalize() for part in asked.split("-"))
-                found.append(("access-control-allow-headers", canonical))
-            found.append(("access-control-max-age", "60"))
-        return found
+            headers.append(("access-control-allow-methods", ",".join(self.methods)))
+            requested = request.get("access-control-request-headers")
+            if requested:
+                canonical = "-".join(part.capitalize() for part in requested.split("-"))
+                headers.append(("access-control-allow-headers", canonical))
+            headers.append(("access-control-max-age", "60"))
+        return headers
 
 
 class BodyError(Exception):
@@ -251,10 +251,10 @@ async def _answer(
     content_type: str | None,
     headers: Iterable[tuple[str, str]] = (),
 ) -> None:
-    found = [("content-length", str(len(body))), *headers]
+    headers_sent = [("content-length", str(len(body))), *headers]
     if content_type is not None:
-        found.insert(0, ("content-type", content_type))
-    encoded = [(k.encode(), v.encode()) for k, v in found]
+        headers_sent.insert(0, ("content-type", content_type))
+    encoded = [(k.encode(), v.encode()) for k, v in headers_sent]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 

@@ -34,9 +34,9 @@ def read_server(services: ServicesDep) -> m.ServerInfo:
 )
 async def read_health(herder: HerderDep, response: Response) -> m.HealthStatus:
     """Show the health of the node; no password is needed."""
-    found = herder.health()
-    response.status_code = 200 if found.status == "healthy" else 503
-    return m.HealthStatus(status=found.status, message=found.message)
+    health = herder.health()
+    response.status_code = 200 if health.status == "healthy" else 503
+    return m.HealthStatus(status=health.status, message=health.message)
 
 
 @router.get(

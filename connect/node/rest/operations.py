@@ -172,5 +172,5 @@ def _errors() -> Iterator[None]:
         raise ApiError(404, e.message) from None
     except (Fenced, DataLost) as e:
         raise ApiError(409, str(e)) from None
-    except CommitError as e:  # the catalog refuses: no verdict on what the caller asked
+    except CommitError as e:  # the catalog refuses: the check has no result
         raise ApiError(503, str(e)) from None

@@ -43,11 +43,11 @@ def read_overview(
                 statuses.append(services.herder.status(name))
             except UnknownConnectorError:
                 continue  # deleted meanwhile
-    found = services.cluster_metrics.of(credentials, statuses, is_alone=forward == "false")
+    figures = services.cluster_metrics.of(credentials, statuses, is_alone=forward == "false")
     return m.Overview(
         caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
-        missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in found.missing.items()],
-        connectors=[_connector(s, caller, found.by_connector[s.name]) for s in statuses],
+        missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in figures.missing.items()],
+        connectors=[_connector(s, caller, figures.by_connector[s.name]) for s in statuses],
     )
 
 
@@ -64,11 +64,11 @@ def read_dead_letters(
 ) -> m.DeadLetters:
     """Count the dead letters of all tasks, and show the newest without their content."""
     with not_found(f"Connector {name} not found"):
-        found = services.herder.extension(name, "dead-letters")
+        letters = services.herder.extension(name, "dead-letters")
         status = services.herder.status(name)
     gathered = services.cluster_metrics.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]
-    return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
+    return m.DeadLetters.model_validate({**KNOWN.masked(letters), "records": count})
 
 
 def _connector(

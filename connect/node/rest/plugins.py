@@ -45,17 +45,17 @@ def read_plugin_keys(
     version: Annotated[str | None, Query(description="the required version")] = None,
 ) -> m.KeyDefinitions:
     """List the configuration keys of a plugin."""
-    found = services.plugins.find(plugin)
-    if found is None:
+    plugin_found = services.plugins.find(plugin)
+    if plugin_found is None:
         raise ApiError(404, f"Unknown plugin {plugin}.")
-    if version is not None and found.version is not None:
+    if version is not None and plugin_found.version is not None:
         try:
-            why = version_range.mismatch(found.class_name, version, found.version)
+            why = version_range.mismatch(plugin_found.class_name, version, plugin_found.version)
         except ConfigError:
             raise ApiError(400, f"Invalid version specification: {version}") from None
         if why is not None:
             raise ApiError(400, why)
-    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(found)])
+    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(plugin_found)])
 
 
 @router.put("/{plugin}/config/validate", dependencies=[rule("admin", "any", turns=ASKING_OTHERS)])
@@ -71,9 +71,11 @@ def validate_config(  # noqa: PLR0917 - FastAPI passes all by name
     ] = True,
 ) -> m.ValidationResult:
     """Validate a configuration; the answer is 200 with errors, too. Warnings are headers."""
-    given = body.root.get("connector.class")
-    if given is not None and not _full(given).endswith(_full(plugin)):
-        raise ApiError(400, f"Included connector type {given} does not match request type {plugin}")
+    class_name = body.root.get("connector.class")
+    if class_name is not None and not _full(class_name).endswith(_full(plugin)):
+        raise ApiError(
+            400, f"Included connector type {class_name} does not match request type {plugin}"
+        )
     found = services.validator.plugin_of(body.root)
     validate = services.validator.whole if is_remote else services.validator.quick
     result = validate(found, body.root, caller)
@@ -99,16 +101,16 @@ def _full(name: str) -> str:
 
 def _keys(plugin: Plugin) -> list[Key]:
     """The plugin's keys; the defaults of converters are the node's, so none is shown."""
-    found = list(plugin.keys)
+    keys = list(plugin.keys)
     if plugin.type in {"sink", "source"}:
         for key in plugin.framework:
             if key.name == "connector.plugin.version":
-                found.append(dataclasses.replace(key, default=plugin.version))
+                keys.append(dataclasses.replace(key, default=plugin.version))
             elif key.name.endswith(".converter"):
-                found.append(dataclasses.replace(key, default=None))
+                keys.append(dataclasses.replace(key, default=None))
             else:
-                found.append(key)
-    return found
+                keys.append(key)
+    return keys
 
 
 def _info(plugin: Plugin) -> m.PluginInfo:

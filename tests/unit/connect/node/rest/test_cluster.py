@@ -183,7 +183,7 @@ def test_an_unavailable_node_is_not_asked_for_a_while() -> None:
 
 
 class Secured:
-    """Two nodes that speak TLS; ``b`` leads. People are known by certificates.
+    """Two nodes with TLS; ``b`` leads. Users have certificates.
 
     Args:
         folder: for certificates and users.

@@ -111,13 +111,17 @@ def test_the_overview_contains_the_role_of_the_caller(server: RestServer) -> Non
     """States, metrics, and null for missing values."""
     body = server.send("GET", "/icefloe/v1/overview").json()
     assert body["caller"] == {"name": "everybody", "node_role": "admin"}
-    (found,) = body["connectors"]
-    assert (found["name"], found["state"], found["role"]) == ("orders", "RUNNING", "admin")
-    assert (found["tasks"], found["reason"]) == ({"RUNNING": 1}, None)
-    assert (found["not_in_files"], found["valid_through_ms"]) == (60, 60_000)
+    (connector,) = body["connectors"]
+    assert (connector["name"], connector["state"], connector["role"]) == (
+        "orders",
+        "RUNNING",
+        "admin",
+    )
+    assert (connector["tasks"], connector["reason"]) == ({"RUNNING": 1}, None)
+    assert (connector["not_in_files"], connector["valid_through_ms"]) == (60, 60_000)
     server.send("PUT", "/connectors/orders/pause")
-    (found,) = server.send("GET", "/icefloe/v1/overview").json()["connectors"]
-    assert (found["state"], found["not_in_files"], found["valid_through_ms"]) == (
+    (connector,) = server.send("GET", "/icefloe/v1/overview").json()["connectors"]
+    assert (connector["state"], connector["not_in_files"], connector["valid_through_ms"]) == (
         "PAUSED",
         None,
         None,

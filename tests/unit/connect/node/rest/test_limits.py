@@ -104,15 +104,15 @@ def test_a_caller_is_limited_by_its_own_requests_only(tmp_path: Path) -> None:
     """Above its limits it gets 429; other callers are served."""
     most = ORDINARY.served + ORDINARY.waiting
     with serving(tmp_path) as (server, herder), ThreadPoolExecutor(most + 10) as pool:
-        asked = [pool.submit(offsets, server, "alice") for _ in range(most + 10)]
+        requests = [pool.submit(offsets, server, "alice") for _ in range(most + 10)]
         for _ in range(ORDINARY.served):
             assert herder.asked.acquire(timeout=60)
         assert offsets(server, "bob").status == 200
         # the others wait for the herder
-        refused = [one.result() for _, one in zip(range(10), as_completed(asked), strict=False)]
+        refused = [one.result() for _, one in zip(range(10), as_completed(requests), strict=False)]
         herder.answers.set()
-        found = Counter(one.result().status for one in asked)
-    assert found == {200: most, 429: 10}
+        statuses = Counter(one.result().status for one in requests)
+    assert statuses == {200: most, 429: 10}
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
 
 
@@ -127,8 +127,8 @@ def test_the_same_password_is_hashed_once(tmp_path: Path) -> None:
     """Concurrent requests with one password wait for one check."""
     with serving(tmp_path) as (server, _), ThreadPoolExecutor(50) as pool:
         path, right = "/connectors/bob-1", basic(PASSWORD)
-        asked = [pool.submit(server.send, "GET", path, None, right) for _ in range(50)]
-        assert {one.result().status for one in asked} == {200}
+        requests = [pool.submit(server.send, "GET", path, None, right) for _ in range(50)]
+        assert {one.result().status for one in requests} == {200}
     assert CountingUsers.checks == ["bob"]
 
 

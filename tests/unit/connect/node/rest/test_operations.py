@@ -83,8 +83,8 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def test_content_of_a_dead_letter_needs_admin(api: Api) -> None:
     """Other roles get error and sizes, for connectors of their grants."""
-    shown = api.ask("reader", "GET", "/red-1/dead-letters/0/7").json()
-    assert shown["value"] == {"bytes": 9}
+    letter = api.ask("reader", "GET", "/red-1/dead-letters/0/7").json()
+    assert letter["value"] == {"bytes": 9}
     for user in ("reader", "operator"):
         assert api.ask(user, "GET", "/red-1/dead-letters/0/7/content").status == 403
     content = api.ask("owner", "GET", "/red-1/dead-letters/0/7/content").json()
@@ -175,8 +175,8 @@ def test_an_audit_masks_names_of_tables(api: Api, monkeypatch: pytest.MonkeyPatc
     KNOWN.add(secret)
     counts = dict.fromkeys(("announced", "committed", "waiting", "unproved", "others", "now"), 0)
     audit = api.herder.extension("red-1", "audit")
-    found = {**audit, "tables": [{"name": f"db.{secret}", **counts}]}
-    monkeypatch.setattr(api.herder, "extension", lambda _name, _what: found)
+    report = {**audit, "tables": [{"name": f"db.{secret}", **counts}]}
+    monkeypatch.setattr(api.herder, "extension", lambda _name, _what: report)
     answer = api.ask("reader", "GET", "/red-1/audit")
     assert answer.status == 200, answer.content
     assert answer.json()["tables"][0]["name"] == f"db.{MASK}"
