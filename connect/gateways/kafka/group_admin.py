@@ -29,7 +29,13 @@ from connect.gateways.kafka.kafka_clients import (
     librdkafka_config,
     to_client,
 )
-from connect.gateways.kafka.kafka_errors import ConnectionFailures, RequiredAcls, mapped
+from connect.gateways.kafka.kafka_errors import (
+    UNAVAILABLE,
+    ConnectionFailures,
+    RequiredAcls,
+    mapped,
+    unless_refused,
+)
 from connect.model.layout import TopicPartition
 
 PENDING_TIMEOUT_S = 10.0
@@ -66,7 +72,21 @@ class GroupAdmin:
         self._properties = properties
         self._timeout_s = timeout_s
         self._failures = ConnectionFailures()
-        self._coordinator = CoordinatorClient(self._client, timeout_s)
+        self._coordinator = CoordinatorClient(self._client, timeout_s, self._failures)
+        self._open: AdminClient | None = self._client()
+
+    def close(self) -> None:
+        """Close the connections, even if an error still refers to self."""
+        if self._open is not None:
+            self._open.poll(0)
+        self._open = None
+        self._coordinator.close()
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._open is None:
+            raise RetriableError("the admin client is closed", code=UNAVAILABLE)
+        return self._open
 
     def committed(
         self, group: str, partitions: Collection[TopicPartition]
@@ -114,15 +134,29 @@ class GroupAdmin:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         settings = librdkafka_config(self._properties, "consumer", self._failures, **own)
         consumer = Consumer(settings)
+        refused: list[KafkaError] = []
+
+        def serve() -> None:
+            message = consumer.poll(0)
+            error = message.error() if message is not None else None
+            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                refused.append(error)
+
         try:
-            found = when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
+            found = when_coordinated(
+                lambda: unless_refused(
+                    lambda part_s: consumer.committed(asked, timeout=part_s),
+                    timeout_s,
+                    failures=self._failures,
+                    serve=serve,
+                )
+            )
         except KafkaException:
             # a refused group is asked for again until the time is over; a message has the reason
-            message = consumer.poll(0)
-            refused = message.error() if message is not None else None
-            if refused is None or refused.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+            serve()
+            if not refused:
                 raise
-            raise KafkaException(refused) from None
+            raise KafkaException(refused[0]) from None
         finally:
             consumer.poll(0)  # its callbacks
             consumer.close()
@@ -242,11 +276,15 @@ class CoordinatorClient:
     Args:
         connect: creates a client.
         timeout_s: until an answer is overdue, at most ``ANSWER_TIMEOUT_S``.
+        failures: of the clients.
     """
 
-    def __init__(self, connect: Callable[[], AdminClient], timeout_s: float) -> None:
+    def __init__(
+        self, connect: Callable[[], AdminClient], timeout_s: float, failures: ConnectionFailures
+    ) -> None:
         self._connect = connect
         self._timeout_s = min(timeout_s, ANSWER_TIMEOUT_S)
+        self._failures = failures
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
 
@@ -261,18 +299,35 @@ class CoordinatorClient:
         """
         return when_coordinated(lambda: self._once(question))
 
+    def close(self) -> None:
+        """End the client; requests that wait for it are answered."""
+        with self._lock:
+            self._client = None
+
     def _once(self, question: Callable[[AdminClient, float], Future[Any]]) -> Any:
         with self._lock:
             client = self._client = self._client or self._connect()
         answer = question(client, _CLIENT_TIMEOUT_S)
         try:
-            return answer.result(self._timeout_s)
+            return unless_refused(
+                answer.result,
+                self._timeout_s,
+                failures=self._failures,
+                serve=lambda: client.poll(0),
+            )
         except TimeoutError:
             client.poll(0)  # its callbacks have the reason
-            with self._lock:
-                # another thread may have replaced it already
-                self._client = None if self._client is client else self._client
+            self._replace(client)
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - public
+        except KafkaException:
+            if self._failures.is_refusal:
+                self._replace(client)
+            raise
+
+    def _replace(self, client: AdminClient) -> None:
+        with self._lock:
+            # another thread may have replaced it already
+            self._client = None if self._client is client else self._client
 
 
 def when_coordinated(ask: Callable[[], Any]) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import (
     IsolationLevel,
@@ -24,13 +24,14 @@ from confluent_kafka.admin import (
 
 from connect.errors import RetriableError
 from connect.gateways.kafka.group_admin import GroupAdmin
-from connect.gateways.kafka.kafka_clients import REQUEST_TIMEOUT_S, to_client
+from connect.gateways.kafka.kafka_clients import to_client
 from connect.gateways.kafka.kafka_errors import (
     LOGIN_REFUSED,
     NO_ACLS,
     TLS_FAILED,
     RequiredAcls,
     mapped,
+    unless_refused,
 )
 from connect.model.layout import TopicPartition
 
@@ -44,26 +45,15 @@ _REFUSALS = {
     KafkaError.INVALID_CONFIG,
     KafkaError.POLICY_VIOLATION,
 }
+_ABSENT = {KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION}  # noqa: SLF001 - public
 
 
 class KafkaAdmin(GroupAdmin):
-    """Requests about topics and consumer groups. Thread-safe; every call has a time limit.
-
-    Args:
-        properties: Java-named client properties.
-        timeout_s: for every call.
-    """
-
-    def __init__(
-        self, properties: Mapping[str, str], *, timeout_s: float = REQUEST_TIMEOUT_S
-    ) -> None:
-        super().__init__(properties, timeout_s=timeout_s)
-        self._admin = self._client()
+    """Requests about topics and consumer groups. Thread-safe; every call has a time limit."""
 
     def topics(self) -> dict[str, int]:
         """Return the partition count of every topic of the cluster."""
-        with self._mapped("listing topics"):
-            listed = self._admin.list_topics(timeout=self._timeout_s)
+        listed = self._metadata("listing topics")
         return {
             name: len(topic.partitions)
             for name, topic in listed.topics.items()
@@ -76,8 +66,7 @@ class KafkaAdmin(GroupAdmin):
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
-        with self._mapped("asking for the cluster's id"):
-            return str(self._admin.list_topics(timeout=self._timeout_s).cluster_id)
+        return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """Return the ids (base64) of existing topics; a topic created again has a new id."""
@@ -143,7 +132,9 @@ class KafkaAdmin(GroupAdmin):
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
-                if e.args[0].code() in _REFUSALS:
+                if e.args[0].code() in _ABSENT and self.partitions(name):
+                    return False
+                if e.args[0].code() in _REFUSALS | _ABSENT:
                     acl = f" (ACL Create on Topic {name})" if e.args[0].code() in _DENIED else ""
                     raise RetriableError(
                         f"the broker refuses to create topic {name}: {e.args[0].str()}{acl}; "
@@ -261,10 +252,6 @@ class KafkaAdmin(GroupAdmin):
         ]
         return {tp: at for tp, at in self.committed(group, partitions).items() if at is not None}
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._admin.poll(0)
-
     @contextlib.contextmanager
     def _mapped(self, doing: str, topic_acl: str = "") -> Iterator[None]:
         """Map what the client raises; after a refused login the next request has a new client."""
@@ -276,8 +263,22 @@ class KafkaAdmin(GroupAdmin):
                 yield
         except RetriableError as e:
             if e.code in {LOGIN_REFUSED, TLS_FAILED}:
-                self._admin = self._client()
+                self._open = self._client()
             raise
 
+    def _metadata(self, doing: str) -> Any:
+        with self._mapped(doing):
+            return unless_refused(
+                lambda part_s: self._admin.list_topics(timeout=part_s),
+                self._timeout_s,
+                failures=self._failures,
+                serve=lambda: self._admin.poll(0),
+            )
+
     def _result(self, future: Future[Any]) -> Any:
-        return cast("Any", future.result(self._timeout_s + 5))
+        return unless_refused(
+            future.result,
+            self._timeout_s + 5,  # later than the client's own
+            failures=self._failures,
+            serve=lambda: self._admin.poll(0),
+        )

@@ -1,7 +1,7 @@
 """The Kafka clients: transactions and reading.
 
 Rules of this file:
-- A producer whose transaction failed in any way is thrown away (librdkafka speaks the older
+- A producer whose transaction failed in any way is closed and replaced (librdkafka speaks the older
   EndTxn, so a reused producer could finish a later transaction): ``transact`` is all or raise.
 - No delivery callbacks: a fenced producer raises SystemError out of ``poll`` when one runs.
 - Sending offsets has a time limit of its own: librdkafka 2.16.0 ignores its limit and waits for a
@@ -30,14 +30,16 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 
-from connect.errors import InvariantViolation, RetriableError
+from connect.errors import Fenced, InvariantViolation, RetriableError
 from connect.gateways.kafka.kafka_errors import (
+    SERVICE,
     UNAVAILABLE,
     ConnectionFailures,
     RequiredAcls,
     acls_of_transaction,
     map_error,
     mapped,
+    unless_refused,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
 from connect.model.layout import TopicPartition
@@ -49,10 +51,12 @@ __all__ = [
     "Stage",
     "TransactionalProducer",
     "client_properties",
+    "require_transactions",
 ]
 
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
 REQUEST_TIMEOUT_S = 30.0
+REFUSAL_TIMEOUT_S = 5.0  # a broker that restarts may refuse a login for a moment
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
@@ -126,7 +130,7 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._properties = dict(properties)
         self._failures = ConnectionFailures()
-        self._groups: dict[str, Any] = {}
+        self._group_metadata: dict[str, bytes] = {}
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
@@ -156,7 +160,19 @@ class TransactionalProducer:
             RetriableError: the broker did not answer in time.
         """
         with self._mapped(f"taking over transactional id {self.transactional_id}"):
-            self._producer.init_transactions(timeout_s)
+            unless_refused(
+                self._continue_init,
+                timeout_s,
+                failures=self._failures,
+                serve=self._serve,
+            )
+
+    def _continue_init(self, timeout_s: float) -> None:
+        """Wait for the init that the first call began.
+
+        An error refers to this method, and not to the client's, which would outlive ``close``.
+        """
+        self._producer.init_transactions(timeout_s)
 
     def transact(
         self,
@@ -186,15 +202,8 @@ class TransactionalProducer:
                 if number == 0:
                     on_stage("producing")
             if group_id is not None and offsets:
-                self._send_offsets(offsets, self._group_metadata(group_id), doing)
-            left = self._producer.flush(REQUEST_TIMEOUT_S)
-            if left:
-                self._failures.served(self._serve)
-                raise RetriableError(
-                    f"{doing}: {left} messages were not acknowledged in {REQUEST_TIMEOUT_S:.0f} s"
-                    f"{self._failures.reason}",
-                    code="transaction_unknown",
-                )
+                self._send_offsets(offsets, self._metadata_of(group_id), doing)
+            self._flush(doing)
             on_stage("produced")
             on_stage("committing")
             self._producer.commit_transaction(REQUEST_TIMEOUT_S)
@@ -237,6 +246,18 @@ class TransactionalProducer:
             else:
                 return
 
+    def _flush(self, doing: str) -> None:
+        """Wait until all messages are acknowledged; shorter while the login is refused."""
+        left = self._producer.flush(REFUSAL_TIMEOUT_S)
+        if left and not self._failures.is_refusal:
+            left = self._producer.flush(REQUEST_TIMEOUT_S - REFUSAL_TIMEOUT_S)
+        if left:
+            self._failures.served(self._serve)
+            raise RetriableError(
+                f"{doing}: {left} messages were not acknowledged in time{self._failures.reason}",
+                code="transaction_unknown",
+            )
+
     def _send_offsets(
         self, offsets: Mapping[TopicPartition, int], group_metadata: Any, doing: str
     ) -> None:
@@ -269,12 +290,21 @@ class TransactionalProducer:
         if outcome[0] is not None:
             raise outcome[0]
 
-    def _group_metadata(self, group_id: str) -> Any:
-        consumer = self._groups.get(group_id)
-        if consumer is None:
+    def _metadata_of(self, group_id: str) -> bytes:
+        """Return the group without a member, as the client encodes it.
+
+        Only a consumer can make it. It has never connected and is closed at once, because each
+        open client has several threads.
+        """
+        found = self._group_metadata.get(group_id)
+        if found is None:
             settings = librdkafka_config(self._properties, "consumer")
-            consumer = self._groups[group_id] = Consumer({**settings, "group.id": group_id})
-        return consumer.consumer_group_metadata()
+            consumer = Consumer({**settings, "group.id": group_id})
+            try:
+                found = self._group_metadata[group_id] = consumer.consumer_group_metadata()
+            finally:
+                consumer.close()
+        return found
 
     def close(self) -> None:
         """Release the client; an open transaction is left to the next owner of the id.
@@ -282,9 +312,6 @@ class TransactionalProducer:
         An ``init`` that timed out continues in the client's threads: when the broker answers, it
         would fence the successor. So the client ends now, even if an error still refers to self.
         """
-        for consumer in self._groups.values():
-            consumer.close()
-        self._groups.clear()
         if self._client is None:
             return
         with contextlib.suppress(KafkaException, SystemError):
@@ -297,6 +324,35 @@ class TransactionalProducer:
         if self._client is None:
             raise InvariantViolation(f"producer {self.transactional_id} is closed")
         return self._client
+
+
+def require_transactions(
+    properties: Mapping[str, str], group_id: str, timeout_s: float = REQUEST_TIMEOUT_S
+) -> None:
+    """Check that the brokers take a transactional producer; nothing is written.
+
+    Args:
+        properties: Java-named producer properties.
+        group_id: of the node; the transactional id ``<group.id>-preflight`` is for checks only.
+        timeout_s: for the answer.
+
+    Raises:
+        RetriableError: ``kafka_service``, they have no transactions; or they do not answer.
+        ConfigError: an ACL is missing.
+    """
+    producer = TransactionalProducer(properties, f"{group_id}-preflight")
+    try:
+        with contextlib.suppress(Fenced):  # by another check of the same moment
+            producer.init(timeout_s)
+    except RetriableError as error:
+        if error.code != SERVICE:
+            raise
+        raise RetriableError(
+            f"{error.message}. Icefloe needs transactions; use a Kafka service that has them",
+            code=SERVICE,
+        ) from error
+    finally:
+        producer.close()
 
 
 class LogReader:
@@ -372,7 +428,7 @@ class LogReader:
         return records
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Next offset to be read of each partition; past markers once the end was met."""
+        """Next offset to be read of each partition; past markers once the end was reached."""
         return dict(self._positions)
 
     def close(self) -> None:

@@ -1,0 +1,89 @@
+"""The figures of many tasks and many connectors in docs/evidence/performance.md.
+
+They are reported, never asserted: machines are noisy. ``BENCH_CONNECTORS`` is the number of idle
+connectors, ``BENCH_TASK_RECORDS`` the length of a backlog. ``tests/e2e/test_many_connectors.py``
+asserts threads and file handles.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.embedded.payments import produce, ranges
+from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
+
+CONNECTORS = int(os.environ.get("BENCH_CONNECTORS", "20"))
+RECORDS = int(os.environ.get("BENCH_TASK_RECORDS", "1000000"))
+PAIRS = ("1", "10", "10", "1", "1", "10")
+QUIET_S = 30
+REPORT = Path("build/bench-many.json")
+
+
+def _cpu_share(running: MeasuredStack, seconds: int = QUIET_S) -> float:
+    """Processor time of node, worker and coordinator, in percent of a core."""
+    with running.measured() as costs:
+        time.sleep(seconds)
+    used = sum(costs[0].cpu_s.get(kind, 0.0) for kind in ("node", "worker", "coordinator"))
+    return round(100 * used / costs[0].seconds, 2)
+
+
+def test_tasks_max(measurements: dict[str, Any], tmp_path: Path) -> None:
+    """``tasks.max`` 10 next to 1, in pairs: a backlog, and an interval of 1 s without records."""
+    found: dict[str, dict[str, list[float]]] = {"backlog": {}, "interval_1s": {}}
+    with measured_stack(tmp_path) as running:
+        running.topic("backlog")
+        produce(running.kafka, "backlog", ranges(RECORDS, [0] * PARTITIONS))
+        running.topic("quiet")
+        for turn, tasks in enumerate(("1", *PAIRS)):  # the first run warms the JVMs up
+            name = f"t{turn}"
+            with running.measured() as costs:
+                config = connector(name, "backlog", f"bench.{name}", **{"tasks.max": tasks})
+                running.create(name, config)
+                wait(lambda table=f"bench.{name}": running.rows(table) >= RECORDS)
+            running.delete(name)
+            if turn:
+                spent = sum(costs[0].cpu_s.values()) / RECORDS * 1e6
+                found["backlog"].setdefault(tasks, []).append(round(spent, 2))
+        for turn, tasks in enumerate(PAIRS):
+            name, more = f"q{turn}", {"iceberg.control.commit.interval-ms": "1000"}
+            config = connector(name, "quiet", f"bench.{name}", **more, **{"tasks.max": tasks})
+            running.create(name, config)
+            running.wait_running(name)
+            time.sleep(5)
+            found["interval_1s"].setdefault(tasks, []).append(_cpu_share(running))
+            running.delete(name)
+    for what, values in found.items():
+        ratio = statistics.median(values["10"]) / statistics.median(values["1"])
+        measurements[f"tasks_max_{what}"] = {**values, "ratio": round(ratio, 3)}
+
+
+def test_idle_connectors(measurements: dict[str, Any], tmp_path: Path) -> None:
+    """Threads, file handles, memory and processor time of connectors without records."""
+    with measured_stack(tmp_path) as running:
+        topics = [f"idle-{number}" for number in range(CONNECTORS)]
+        for topic in topics:
+            running.topic(topic, partitions=1)
+        time.sleep(20)  # the warm-up of the worker
+        before, quiet = running.held(), _cpu_share(running)
+        for topic in topics:
+            more = {"iceberg.control.topic": "control", "tasks.max": "10"}
+            more["iceberg.control.commit.interval-ms"] = "300000"
+            running.create(topic, connector(topic, topic, f"bench.{topic}", **more))
+        for topic in topics:
+            running.wait_running(topic)
+        time.sleep(45)
+        after, busy = running.held(), _cpu_share(running, 60)
+    each = {k: round((after[k] - before[k]) / CONNECTORS, 2) for k in before}
+    measurements["idle_connectors"] = {
+        "connectors": CONNECTORS,
+        "each": {**each, "cpu_percent": round((busy - quiet) / CONNECTORS, 3)},
+        "base": {**before, "cpu_percent": quiet},
+    }

@@ -1,0 +1,271 @@
+"""One reader of a control topic for all tasks: each gets what a reader of its own would give it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError, InvariantViolation, RetriableError
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from control_schemas.codec import encode
+from control_schemas.events import Event, StartCommit
+from worker.task.control_feed import ControlFeeds, ControlSubscription
+from worker.task.control_listener import ControlListener
+from worker.task.task_rounds import TaskRounds
+
+TP = TopicPartition("control", 0)
+OTHER = TopicPartition("control", 1)
+TIMEOUT_S = 30
+
+
+class ControlLog:
+    """A control topic in memory, and the readers of it."""
+
+    def __init__(self) -> None:
+        self.records: dict[TopicPartition, list[KafkaRecord]] = {TP: []}
+        self.readers: list[ControlLogReader] = []
+        self.error: Exception | None = None
+        self.changed = threading.Condition()
+
+    def append(self, value: bytes, tp: TopicPartition = TP, *, header: str | None = None) -> None:
+        """Append a record."""
+        with self.changed:
+            log = self.records[tp]
+            headers = () if header is None else ((header, b"1"),)
+            log.append(KafkaRecord(*tp, len(log), None, 0, b"k", value, headers))
+            self.changed.notify_all()
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The end of each partition."""
+        with self.changed:
+            return {tp: len(log) for tp, log in self.records.items()}
+
+    def fail(self, error: Exception) -> None:
+        """Let the next poll of every reader raise."""
+        with self.changed:
+            self.error = error
+            self.changed.notify_all()
+
+    def open_reader(self, _: Any) -> LogReader:
+        """Return a new reader."""
+        made = ControlLogReader(self)
+        self.readers.append(made)
+        return cast("LogReader", made)
+
+
+class ControlLogReader:
+    """What ``LogReader`` promises, for a log in memory."""
+
+    def __init__(self, log: ControlLog) -> None:
+        self._log = log
+        self._positions: dict[TopicPartition, int] = {}
+        self.is_closed = False
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._positions = dict(positions)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition."""
+        return dict(self._positions)
+
+    def poll(self, timeout_ms: int) -> list[KafkaRecord]:
+        """Return what is there."""
+        with self._log.changed:
+            self._log.changed.wait_for(lambda: self._log.error or self._new(), timeout_ms / 1000)
+            if self._log.error is not None:
+                raise self._log.error
+            found = self._new()
+            self._positions |= {tp: len(self._log.records[tp]) for tp in self._positions}
+            return found
+
+    def close(self) -> None:
+        """Close it."""
+        self.is_closed = True
+
+    def _new(self) -> list[KafkaRecord]:
+        return [r for tp, at in self._positions.items() for r in self._log.records[tp][at:]]
+
+
+@pytest.fixture
+def log() -> Iterator[ControlLog]:
+    """A log; its readers end with the test."""
+    yield (made := ControlLog())
+    made.fail(RetriableError("the test ends"))
+
+
+def start_commit(group: str, number: int = 1) -> bytes:
+    return encode(Event(UUID(int=number), 0, group, StartCommit(UUID(int=number))))
+
+
+def subscribe(feeds: ControlFeeds, log: ControlLog, group: str) -> ControlSubscription:
+    return feeds.subscribe({"a": "b"}, "control", group, ends=log.ends)
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return found
+
+
+def test_many_tasks_have_one_reader_and_get_their_own_events(log: ControlLog) -> None:
+    """In order, without events of other groups and announcements."""
+    feeds = ControlFeeds(log.open_reader)
+    tasks = {group: subscribe(feeds, log, group) for group in ("connect-a", "connect-b")}
+    for number in range(3):
+        for group in tasks:
+            log.append(start_commit(group, number))
+        log.append(start_commit("connect-c", number))
+        log.append(start_commit("connect-a", number), header="icefloe.layout")
+    for place, task in enumerate(tasks.values()):
+        found: list[int] = []
+        while len(found) < 3:
+            found += [record.offset for record in task.poll(1000)]
+        assert found == [place, place + 4, place + 8]
+        assert task.poll(0) == []
+    assert len(log.readers) == 1
+
+
+def test_a_task_gets_no_event_from_before_its_start(log: ControlLog) -> None:
+    """And every one that follows, also if the feed reads it before the task knows its start."""
+    feeds = ControlFeeds(log.open_reader)
+    first = subscribe(feeds, log, "connect-a")
+    log.append(start_commit("connect-a", 0))
+    wait_until(lambda: first.poll(100))
+
+    def ends() -> dict[TopicPartition, int]:
+        log.append(start_commit("connect-a", 1))  # before the ends
+        found = log.ends()
+        log.append(start_commit("connect-a", 2))  # after them
+        wait_until(lambda: len(seen) == 2 or seen.extend(r.offset for r in first.poll(100)))
+        return found
+
+    seen: list[int] = []
+    second = feeds.subscribe({"a": "b"}, "control", "connect-a", ends=ends)
+    assert [record.offset for record in second.poll(1000)] == [2]
+    assert len(log.readers) == 1
+
+
+def test_a_later_task_reads_new_partitions_of_the_control_topic(log: ControlLog) -> None:
+    """Earlier tasks do not, and the feed continues where it is."""
+    feeds = ControlFeeds(log.open_reader)
+    first = subscribe(feeds, log, "connect-a")
+    log.append(start_commit("connect-a"))
+    assert len(wait_until(lambda: first.poll(100))) == 1
+    log.records[OTHER] = []
+    second = subscribe(feeds, log, "connect-b")
+    log.append(start_commit("connect-a"), OTHER)
+    log.append(start_commit("connect-b"), OTHER)
+    log.append(start_commit("connect-a"))
+    assert [record.partition for record in wait_until(lambda: second.poll(100))] == [1]
+    assert [(r.partition, r.offset) for r in wait_until(lambda: first.poll(100))] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("no ACL", topic="control"), RetriableError("gone", code="unavailable")]
+)
+def test_an_error_of_the_reader_is_that_of_every_task(log: ControlLog, error: Exception) -> None:
+    """Each has an exception of its own; a task that starts again gets a new reader."""
+    feeds = ControlFeeds(log.open_reader)
+    tasks = [subscribe(feeds, log, "connect-a") for _ in range(2)]
+    log.fail(error)
+    raised = []
+    for task in tasks:
+        with pytest.raises(type(error)) as caught:
+            wait_until(lambda t=task: t.poll(100))
+        raised.append(caught.value)
+        task.close()
+    assert raised[0] is not raised[1]
+    assert {str(one) for one in raised} == {str(error)}
+    wait_until(lambda: log.readers[0].is_closed)
+    log.error = None
+    again = subscribe(feeds, log, "connect-a")
+    log.append(start_commit("connect-a"))
+    assert len(wait_until(lambda: again.poll(100))) == 1
+    assert len(log.readers) == 2
+
+
+def test_the_reader_is_closed_when_the_last_task_has_left(log: ControlLog) -> None:
+    """Also if the task could not start, because the broker did not give the ends."""
+    feeds = ControlFeeds(log.open_reader)
+    tasks = [subscribe(feeds, log, "connect-a") for _ in range(2)]
+    tasks[0].close()
+    log.append(start_commit("connect-a"))
+    assert wait_until(lambda: tasks[1].poll(100))
+    tasks[1].close()
+    wait_until(lambda: log.readers[0].is_closed)
+
+    def no_ends() -> dict[TopicPartition, int]:
+        raise RetriableError("no ends")
+
+    with pytest.raises(RetriableError, match="no ends"):
+        feeds.subscribe({"a": "b"}, "control", "connect-a", ends=no_ends)
+    wait_until(lambda: all(reader.is_closed for reader in log.readers))
+    assert not [t for t in threading.enumerate() if t.name == "control-control"]
+
+
+def test_tasks_with_other_clients_have_another_reader(log: ControlLog) -> None:
+    """The properties of a connector may name another cluster or login."""
+    feeds = ControlFeeds(log.open_reader)
+    subscribe(feeds, log, "connect-a")
+    feeds.subscribe({"a": "c"}, "control", "connect-a", ends=log.ends)
+    wait_until(lambda: len(log.readers) == 2)
+
+
+def test_events_that_wait_are_bounded(log: ControlLog) -> None:
+    """The task starts again from its committed offsets."""
+    task = subscribe(ControlFeeds(log.open_reader, waiting_max=2), log, "connect-a")
+    for _ in range(3):
+        log.append(start_commit("connect-a"))
+    with pytest.raises(RetriableError, match="control events wait"):
+        wait_until(lambda: (time.sleep(0.5), task.poll(100))[1] == [])
+
+
+def test_a_reader_that_ends_by_a_bug_ends_its_tasks(log: ControlLog) -> None:
+    """A task that waited for events without a reader would hang."""
+    feeds = ControlFeeds(log.open_reader)
+    task = subscribe(feeds, log, "connect-a")
+    threading.excepthook, before = (lambda _: None), threading.excepthook
+    try:
+        log.fail(ZeroDivisionError())
+        with pytest.raises(InvariantViolation):
+            wait_until(lambda: task.poll(100))
+    finally:
+        threading.excepthook = before
+
+
+def test_events_of_other_connectors_are_not_decoded(log: ControlLog) -> None:
+    """With 20 connectors of 5 rounds each, every task decodes its own 5 events."""
+    feeds, groups = ControlFeeds(log.open_reader), [f"connect-c{n:02}" for n in range(20)]
+    listeners = [
+        ControlListener(
+            subscribe(feeds, log, group),
+            TaskRounds(rounds_max=10, silence_ms_max=60_000),
+            SystemClock(),
+            group_id=group,
+            task=0,
+        )
+        for group in groups
+    ]
+    for number in range(5):
+        for group in groups:
+            log.append(start_commit(group, number))
+
+    def is_read() -> bool:
+        for each in listeners:
+            each.poll(10)
+        return sum(each.decoded for each in listeners) >= 100
+
+    wait_until(is_read)
+    assert [each.decoded for each in listeners] == [5] * 20
+    assert all(each.rounds.requested is not None for each in listeners)
