@@ -7,7 +7,8 @@ Rules of this file:
 - Manifest lists and merged manifests of attempts that certainly failed are deleted; files of other
   attempts are not. Manifests of the new files are kept for the next attempt, of any round.
 - While the table is unchanged, the same attempt is sent again and no file is written.
-- A throttling catalog (429) is asked again after the time it names, within a bound.
+- If the catalog throttles (429), the request is repeated after the time that the answer names,
+  within a bound.
 - The answer to a request for several tables does not decide about one table: the table is read,
   and committed alone if it lacks the snapshot.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 from pyiceberg.manifest import ManifestFile
@@ -38,7 +39,7 @@ from connect.gateways.catalog.catalog_errors import THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
-from coordinator.commit.snapshots import Content, StagedUpdate, stage
+from coordinator.commit.snapshots import SnapshotContent, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
 
 ATTEMPTS_MAX = 10
@@ -51,6 +52,7 @@ THROTTLE_PAUSE_MS = 500
 log = structlog.get_logger("coordinator")
 
 Manifests = tuple[int, tuple[ManifestFile, ...]]
+Loaded = TypeVar("Loaded")
 
 
 class WaitingClock(Clock, Protocol):
@@ -61,9 +63,47 @@ class WaitingClock(Clock, Protocol):
         ...
 
 
+def read_after(
+    failure: IcefloeError,
+    load: Callable[[], Loaded],
+    clock: WaitingClock,
+    timeout_ms: int,
+) -> Loaded:
+    """Read a table after a commit that failed, repeatedly until it answers.
+
+    Args:
+        failure: of the commit.
+        load: reads the table once.
+        clock: waits.
+        timeout_ms: after this, the answer of the last attempt is final.
+
+    Raises:
+        CommitStateUnknown: no answer in time.
+        CommitRefused: as ``load``.
+    """
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    pause_ms = PAUSE_MIN_MS
+    while True:
+        try:
+            return load()
+        except RetriableError as unanswered:
+            if clock.monotonic_ms() >= deadline_ms:
+                raise CommitStateUnknown(
+                    f"the table could not be read after a commit: {unanswered}"
+                ) from failure
+        clock.sleep_ms(pause_ms)
+        pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
+
+
+def pause_before(clock: WaitingClock, attempt: int) -> None:
+    """Wait before an attempt, randomly: two committers that conflicted should not do so again."""
+    longest_ms = min(PAUSE_MIN_MS * 2**attempt, PAUSE_MAX_MS)
+    clock.sleep_ms(clock.new_snapshot_id() % longest_ms + 1)
+
+
 @dataclass(slots=True)
 class ThrottleBackoff:
-    """The bounded waits of one commit for a throttling catalog.
+    """The bounded waits of one commit for a catalog that throttles.
 
     Args:
         clock: waits.
@@ -112,7 +152,7 @@ class StagedSnapshot:
 
     clock: Clock
     keys: FloorKeys
-    content: Content
+    content: SnapshotContent
     known_manifests: Manifests | None
     new_manifests: PreparedManifests
     expiry: TableExpiry | None = None
@@ -204,7 +244,7 @@ class CommitAttempts:
     def prepare(self, table: Table, state: TableState) -> TableChange:
         """Stage the first attempt, for a request with other tables; then call ``settle``.
 
-        ``commit`` sends it too, should there be no others.
+        Without other tables, ``commit`` sends it.
 
         Raises:
             RetriableError: ``storage_unavailable``, ``clock_off``.
@@ -299,7 +339,7 @@ class CommitAttempts:
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
                 if not has_waited:
-                    self._pause(attempt)
+                    pause_before(self.clock, attempt)
                 state = self.check(table)
             else:
                 self.is_uncertain = was_uncertain
@@ -311,28 +351,15 @@ class CommitAttempts:
         """Read the table after a failed attempt, and note whether its files may be in use."""
         is_certain = isinstance(error, CommitConflict | CommitRefused)
         was_uncertain, self.is_uncertain = self.is_uncertain, True
-        deadline_ms = self.clock.monotonic_ms() + READ_MS_MIN + self.catalog.request_timeout_ms
-        pause_ms = PAUSE_MIN_MS
-        while True:
-            try:
-                table = self.catalog.load(self.identifier)
-                break
-            except RetriableError as unanswered:
-                if self.clock.monotonic_ms() >= deadline_ms:
-                    raise CommitStateUnknown(
-                        f"the table could not be read after a commit: {unanswered}"
-                    ) from error
-            except CommitRefused as refused:
-                raise (error if isinstance(error, CommitRefused) else refused) from error
-            self.clock.sleep_ms(pause_ms)
-            pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
+        timeout_ms = READ_MS_MIN + self.catalog.request_timeout_ms
+        try:
+            table = read_after(
+                error, lambda: self.catalog.load(self.identifier), self.clock, timeout_ms
+            )
+        except CommitRefused as refused:
+            raise (error if isinstance(error, CommitRefused) else refused) from error
         if is_certain and not self.snapshot.is_in(table):
             self.is_uncertain = self.snapshot.new_manifests.is_sent = was_uncertain
         else:
             self.snapshot.is_in_doubt = True
         return table
-
-    def _pause(self, attempt: int) -> None:
-        longest_ms = min(PAUSE_MIN_MS * 2**attempt, PAUSE_MAX_MS)
-        # a random number: two committers that met once should not meet again
-        self.clock.sleep_ms(self.clock.new_snapshot_id() % longest_ms + 1)

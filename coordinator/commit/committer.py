@@ -4,11 +4,13 @@
 steps: ``begin`` for each table, the request, ``settle`` for each. The caller holds each ``lock``.
 
 Rules of this file:
-- The floor decides what is new. A floor that moved without us means another coordinator.
-- An attempt whose fate is not known is remembered; the next commit counts what it would have
-  brought as ours, should it have landed.
-- The table is loaded in every round, though the last answer would serve: moving a branch or a tag
-  also writes its retention, and an old copy would undo what its owner set meanwhile.
+- The floor decides which announcements are new. If the floor has changed and this coordinator did
+  not change it, another coordinator has committed.
+- An attempt with an unknown outcome is remembered. If the next commit finds its snapshot in the
+  table, it counts the attempt as its own.
+- The table is loaded in every round. The answer of the last commit would be enough for the data.
+  But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
+  change that another client made meanwhile.
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -21,8 +23,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from importlib.metadata import version
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -35,22 +36,24 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import (
     CommitError,
     CommitRefused,
-    CommitStateUnknown,
     Fenced,
-    IcefloeError,
     RetriableError,
 )
 from connect.gateways.catalog.catalog import CatalogGateway
-from connect.gateways.catalog.catalog_errors import THROTTLED, UNREADABLE
 from connect.gateways.storage.object_store import delete_files
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from control_schemas.events import DataWritten
 from coordinator.commit.commit_attempt import (
     CommitAttempts,
     CommittedTable,
     Manifests,
     StagedSnapshot,
     WaitingClock,
+)
+from coordinator.commit.commit_rules import (
+    announced_uuids,
+    commit_summary,
+    guarded,
+    refuse_foreign_table,
 )
 from coordinator.commit.file_selection import Selection, select
 from coordinator.commit.floor import (
@@ -64,26 +67,18 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
-from coordinator.commit.snapshots import Content, instant_text, instant_us
+from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
-    CoordinatorFenced,
     TableCommit,
     TableCommitted,
-    TableFailed,
 )
 from coordinator.maintenance.due_work import DueWork
 
 _FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
-_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED, UNREADABLE})
-_MESSAGE_CHARACTERS_MAX = 500
-
-UNEXPECTED = "unexpected"
-"""Code of a table's failure that no error of ours stands for."""
-
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
 
@@ -101,7 +96,7 @@ class _Memory:
     Attributes:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
-        pending: snapshot id -> control offsets of attempts whose fate is not known.
+        pending: snapshot id -> control offsets of attempts with an unknown outcome.
         manifests: of the head after our last commit.
         held_files: which announced files the table already holds.
         new_manifests: of announced files that no snapshot lists yet.
@@ -183,7 +178,7 @@ class Committer:
         config: the connector.
         clock: time, identities, waiting.
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
-        control: the control topic; None where no broker is at hand.
+        control: the control topic; None without a broker.
         has_history: False when the connector's control group has no committed offsets yet.
         due: reports maintenance that is due after a commit; None reports none.
     """
@@ -219,31 +214,11 @@ class Committer:
             coordinator committed meanwhile.
         """
         with self.lock(commit):
-            return self.guarded(commit, lambda: self._commit(commit))
+            return guarded(commit, lambda: self._commit(commit))
 
     def lock(self, commit: TableCommit) -> threading.Lock:
         """Return the lock of the table; every commit of it holds the lock."""
         return self._memory(commit).lock
-
-    def guarded(self, commit: TableCommit, work: Callable[[], T]) -> T | CommitOutcome:
-        """What ``work`` returns, or the outcome that its error stands for.
-
-        An error of any kind is about this table alone. Where it came after a commit was sent, the
-        attempt is remembered as uncertain: its files stay, and the next round searches for it.
-        """
-        try:
-            return work()
-        except Fenced as error:
-            return CoordinatorFenced(commit.table, commit.commit_id, str(error))
-        except (CommitError, RetriableError) as error:
-            error.at(table=str(commit.table), commit_id=str(commit.commit_id))
-            is_final = isinstance(error, CommitRefused) and error.code not in _RETRIABLE_REFUSALS
-            return _failed(commit, error, is_retriable=not is_final)
-        except IcefloeError as error:  # of this table alone
-            return _failed(commit, error, is_retriable=False)
-        except Exception as error:  # the boundary of a table: its libraries raise anything
-            log.exception("table failed", table=str(commit.table), code=UNEXPECTED)
-            return _failed(commit, _unexpected(error), is_retriable=True)
 
     def close(self) -> None:
         """Delete the manifests of announced files that no snapshot can list.
@@ -309,7 +284,7 @@ class Committer:
         table = self._catalog.load(commit.table.identifier)
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
-        _refuse_foreign_table(commit, state, self._config)
+        refuse_foreign_table(commit, state.floor, self._config)
         floor = merged(state.floor, memory.floor or {})
         selection = select(commit, floor, table.location(), table.properties)
         selection = selection.without(
@@ -402,8 +377,8 @@ class Committer:
         state: TableState,
         selection: Selection,
         offsets: Mapping[int, int],
-    ) -> Content:
-        summary = lost_records(commit.announcements, state.floor) | _summary(commit)
+    ) -> SnapshotContent:
+        summary = lost_records(commit.announcements, state.floor) | commit_summary(commit)
         summary[self._config.offsets_property] = offsets_text(offsets)
         properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
         if (claimed_us := _claimed_us(state, commit)) is not None:
@@ -412,21 +387,7 @@ class Committer:
         if self._topic_id:
             properties[self._config.topic_id_property] = self._topic_id
         ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
-        return Content(*ids, selection, summary, properties)
-
-
-@cache
-def _version() -> str:
-    return version("icefloe")
-
-
-def _summary(commit: TableCommit) -> dict[str, str]:
-    return {
-        "kafka.connect.commit-id": str(commit.commit_id),
-        "kafka.connect.task-id": commit.task_id,
-        "engine-name": "icefloe",
-        "engine-version": _version(),
-    }
+        return SnapshotContent(*ids, selection, summary, properties)
 
 
 def _claimed_us(state: TableState, commit: TableCommit) -> int | None:
@@ -449,11 +410,7 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
     Raises:
         CommitRefused: ``table_replaced``, ``format_version_unsupported``.
     """
-    announced = {commit.table.table_uuid}
-    for envelope in commit.announcements:
-        if isinstance(envelope.event.payload, DataWritten):
-            announced.add(envelope.event.payload.table.table_uuid)
-    others = announced - {None, table.metadata.table_uuid}
+    others = announced_uuids(commit) - {table.metadata.table_uuid}
     if others:
         raise CommitRefused(
             f"the table is now {table.metadata.table_uuid}; files were written for "
@@ -469,49 +426,13 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
         )
 
 
-def _refuse_foreign_table(commit: TableCommit, state: TableState, config: ConnectorConfig) -> None:
-    """Raise when files are announced for a table that the connector does not write to.
-
-    Anybody who can write to the control topic can name any table. A table that the connector has
-    committed to stays its own after it was taken out of the configuration: what was announced
-    before then is still to be committed.
-
-    Raises:
-        CommitRefused: ``table_not_configured``.
-    """
-    name = str(commit.table)
-    has_written = bool(state.floor) and config.granted_tables is None
-    if not has_written and not config.may_write(name):
-        raise CommitRefused(
-            f"files were announced for {name}, which connector {config.name} neither writes to by "
-            "its configuration nor has written to; if they are its own, add the table to "
-            "iceberg.tables, else drop them with icefloe tables skip",
-            code="table_not_configured",
-        )
-
-
 def _superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str]:
-    """Metadata files that a commit pushed out of the log, where the table wants them deleted.
+    """Metadata files that a commit removed from the log and that the table wants deleted.
 
-    A commit that goes straight to the catalog skips what Iceberg's own table operations do for
+    PyIceberg's catalogs do not delete them. Iceberg's table operations in Java do, for
     ``write.metadata.delete-after-commit.enabled``.
     """
     if after.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
         return []
     kept = {entry.metadata_file for entry in after.metadata_log}
     return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
-
-
-def _unexpected(error: Exception) -> CommitStateUnknown:
-    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
-    return CommitStateUnknown(
-        f"the table cannot be committed, its files wait: {type(error).__name__}: {text}",
-        code=UNEXPECTED,
-    )
-
-
-def _failed(commit: TableCommit, error: IcefloeError, *, is_retriable: bool) -> TableFailed:
-    present_uuid = error.coordinates.get("present_uuid")
-    return TableFailed(
-        commit.table, commit.commit_id, error.code, str(error), is_retriable, present_uuid
-    )

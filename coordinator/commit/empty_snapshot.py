@@ -18,7 +18,7 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import PreparedManifests
-from coordinator.commit.snapshots import Content
+from coordinator.commit.snapshots import SnapshotContent
 
 RESTARTS_MAX: Final = 3
 
@@ -56,7 +56,7 @@ class EmptySnapshot:
     keys: FloorKeys
     find: Callable[[], Table | None]
     state_of: Callable[[Table], TableState]
-    content_of: Callable[[Table, TableState], Content | None]
+    content_of: Callable[[Table, TableState], SnapshotContent | None]
 
     def commit(self) -> int | None:
         """Commit it; return its id, or None when none was needed.
@@ -82,7 +82,7 @@ class EmptySnapshot:
                     raise
         return tried
 
-    def _attempt(self, table: Table, state: TableState, content: Content) -> None:
+    def _attempt(self, table: Table, state: TableState, content: SnapshotContent) -> None:
         def check(reloaded: Table) -> TableState:
             seen = self.state_of(reloaded)
             if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):

@@ -114,10 +114,12 @@ def select(
                 _refuse_outside(file, roots)
                 seen[file.file_path] = file
                 out.append(file)
-    made = tuple(SequenceStep(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x)
-    if made and not any(s.delete_files for s in made):
-        made = (SequenceStep(tuple(f for s in made for f in s.data_files), ()),)
-    return Selection(made, duplicates)
+    ordered = tuple(
+        SequenceStep(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x
+    )
+    if ordered and not any(s.delete_files for s in ordered):
+        ordered = (SequenceStep(tuple(f for s in ordered for f in s.data_files), ()),)
+    return Selection(ordered, duplicates)
 
 
 def _ordered(
@@ -125,10 +127,10 @@ def _ordered(
 ) -> Iterable[tuple[tuple[int, int], DataWritten]]:
     """Announcements above the floor with their place.
 
-    Tasks number their batches so that of two batches of one layout that may touch the same row
-    the later one has the higher number, of any round: a task that starts over may
-    answer its predecessor's round again, or a newer one before an older. Java's sink gives no
-    numbers; there a round is a step.
+    Tasks number their batches. Of two batches of one layout that may change the same row, the later
+    one has the higher number, also across rounds: a task that restarts may answer the round of its
+    predecessor again, or a newer round before an older one. The Java sink gives no numbers; there a
+    round is a step.
     """
     rounds: dict[object, int] = {}
     for envelope in announcements:

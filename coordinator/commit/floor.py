@@ -1,15 +1,16 @@
 """The floor: control offsets below which everything announced is already in a table.
 
 Rules of this file:
-- Per control partition the floor is the maximum over the newest sink snapshot in the branch's
-  ancestry, the snapshot our tag holds, the mirror in the table's properties, and what this
-  coordinator committed itself (given by the caller).
+- Per control partition the floor is the maximum of four: the newest sink snapshot in the branch's
+  ancestry, the snapshot of the connector's tag, the mirror in the table's properties, and the last
+  commit of this coordinator (an argument).
 - The last VTTS is in a mirror property, too: expiry must not let a claim go back. Only an operator
   takes claims back, with a snapshot that carries the reason (docs/decisions/0023).
-- An ancestry that is cut off without any of these is ``floor_lost``: the table may hold what we
-  would write again. An operator who knows better sets the mirror property, ``{}`` for "nothing".
-- A tag that holds a snapshot which the branch has left means that the table was rolled back:
-  stop, because both ways to continue lose or repeat rows, and the operator must choose.
+- If the ancestry is cut off and has none of these, the floor is unknown (``floor_lost``): the table
+  may hold rows that would be written again. An operator who knows what was committed sets the
+  mirror property; ``{}`` means nothing.
+- If the tag's snapshot is no longer in the branch, the table was rolled back. The commit is
+  refused: each way to continue loses or repeats rows, so the operator must choose.
 
 Source:
     Iceberg Kafka Connect ``Coordinator.lastCommittedOffsetsForTable``, which takes the newest
@@ -49,8 +50,8 @@ class FloorKeys:
         reset_mirror: table property of the control offsets at the last reset of the VTTS.
         tag: name of the tag that is moved with every commit.
         branch: the branch that is committed to.
-        has_history: False for a connector that never completed a round: a table it meets may
-            have any past, but none of it is ours.
+        has_history: False for a connector that never completed a round: no snapshot of the table
+            is its own.
     """
 
     summary: str
@@ -70,14 +71,14 @@ class TableState:
         head: the branch's snapshot, or the one a missing branch starts from; None without any.
         is_branch_missing: the branch is created by the first commit.
         floor: control partition -> next control offset.
-        valid_through_texts: what is known of the last VTTS of this connector, as it stands there:
-            of the newest snapshot that has one, and of the mirror, which outlives snapshots.
+        valid_through_texts: the last VTTS of this connector, as text: that of the newest snapshot
+            with one, and that of the mirror, which remains when snapshots expire.
         reset_offsets: control offsets up to which the last reset of the VTTS withdrew claims; empty
             if there was no reset.
         ancestors: ids of the head and its ancestors, as far as they are kept.
         replaced: the branch's snapshot, where ``head`` is an ancestor of it: the commit then takes
             the snapshots between them out of the branch. None where ``head`` is the branch's.
-        required_refs: other references -> snapshots that they must have when the commit lands.
+        required_refs: other references -> snapshots that they must have when the commit is applied.
     """
 
     head: Snapshot | None
@@ -91,7 +92,7 @@ class TableState:
 
 
 def may_claim(state: TableState, control_offsets: Mapping[int, int]) -> bool:
-    """Whether a round may claim a VTTS: not if it read only what is older than the last reset.
+    """Whether a round may claim a VTTS: only if it read the control topic past the last reset.
 
     A coordinator that was frozen during the reset does not know of it, and its round may be older.
 

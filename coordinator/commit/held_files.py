@@ -1,9 +1,10 @@
 """Which announced files a table already holds: a file is committed once, by any announcement.
 
 Rules of this file:
-- Anybody who can write to the control topic can repeat an announcement, also in the name of
-  another connector. Floors do not notice that; the table's manifests do.
-- A verdict rests on the manifests alone. What is remembered only decides which need not be read.
+- Any client that can write to the control topic can repeat an announcement, also in the name of
+  another connector. Floors do not detect that. The table's manifests do.
+- Only manifests decide whether the table holds a file. The memory only decides which manifests need
+  not be read.
 - The name of a file that a worker wrote holds the time of its creation (a UUID of version 7).
   Manifests that were added before that time cannot list the file.
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot

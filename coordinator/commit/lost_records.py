@@ -22,24 +22,25 @@ def lost_records(announcements: Iterable[Envelope], floor: Mapping[int, int]) ->
     """Return the snapshot property ``icefloe.data-loss``; nothing if no record was lost.
 
     Its value is JSON: ``{"ranges":[["orders",0,10,25]],"more":0,"offsets":15}``, with topic,
-    partition, first lost offset and the next offset after the last one.
+    partition, first lost offset and the next offset after the last one. The latter is null, and not
+    counted, for a topic that was created again: the end of the former topic is unknown.
 
     Args:
         announcements: of the table.
         floor: control partition -> control offset below which the table has the announcements.
     """
-    found = {
+    lost = {
         one
         for envelope in announcements
         if envelope.offset >= floor.get(envelope.partition, 0)
         for one in envelope.headers.lost
     }
-    if not found:
+    if not lost:
         return {}
-    ranges = sorted(astuple(one) for one in found)
+    ranges = sorted((astuple(one) for one in lost), key=lambda r: (*r[:3], r[3] or 0))
     value = {
         "ranges": ranges[:RANGES_MAX],
         "more": max(0, len(ranges) - RANGES_MAX),
-        "offsets": sum(one.offsets for one in found),
+        "offsets": sum(lost_range.offsets for lost_range in lost),
     }
     return {PROPERTY: json.dumps(value, separators=(",", ":"), ensure_ascii=False)}

@@ -146,7 +146,7 @@ class NewFile:
 
 @dataclass(slots=True)
 class ManifestSet:
-    """Manifests of one snapshot in the making.
+    """The manifests of a snapshot that is being prepared.
 
     Attributes:
         table: the table they belong to.
@@ -163,7 +163,7 @@ class ManifestSet:
     def add(self, content: ManifestContent, files: Iterable[NewFile]) -> list[ManifestFile]:
         """Write manifests for new files, grouped by partition spec and bounded in size.
 
-        Entries name no snapshot: they inherit the one that adds the manifest, whichever it is.
+        Entries name no snapshot: they inherit the snapshot that adds the manifest.
         """
         by_spec: dict[int, list[NewFile]] = defaultdict(list)
         for new in files:
@@ -187,7 +187,7 @@ class ManifestSet:
 
         Per spec, bins of up to the target size are packed from the oldest; the bin that holds
         the newest manifest is merged only when it has at least the minimum count. A spec whose
-        source column is gone is left alone: its partition types are no longer known.
+        source column was dropped is not merged: its partition types are no longer known.
 
         Returns:
             What the snapshot's list holds, newest first.
@@ -277,7 +277,7 @@ class MergePolicy:
 
 
 def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
-    """``write.avro.compression-codec`` in Avro's own terms; gzip where it is not available."""
+    """``write.avro.compression-codec`` by Avro's name; gzip if it is not available."""
     named = properties.get("write.avro.compression-codec", "gzip").lower()
     codec = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}.get(named, named)
     is_known = codec in get_args(AvroCompressionCodec)

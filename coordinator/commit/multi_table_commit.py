@@ -1,13 +1,14 @@
 """Commits the tables of a round: each alone, or all of them in one request to the catalog.
 
 Rules of this file:
-- One request for all only where the operator says that the catalog is atomic. Even so its answer
-  decides about no table: each is read, and what it lacks is committed alone.
-- A table that cannot be loaded or written stays out of the request; one that failed after a
-  request for all goes alone until it is committed. No table delays the others for good.
-- A throttling catalog (429) gets the same request again, later. When the bound is reached, its
+- All tables are sent in one request only if the operator configures it, because the catalog must
+  be atomic. The answer decides about no table: each table is read afterwards, and committed alone
+  if it lacks its snapshot.
+- A table that cannot be loaded or written is not part of the request. A table that failed after
+  such a request is committed alone until that succeeds. So no table delays the others forever.
+- If the catalog throttles (429), the same request is repeated later. When the bound is reached, the
   tables wait for the next round: one request per table would be more load.
-- A catalog may lose the second change of a table that is in one request twice: it is in it once.
+- A table is in a request only once: a catalog may lose the second change.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
 from coordinator.commit.commit_attempt import ThrottleBackoff
+from coordinator.commit.commit_rules import TableCommitter, guarded
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 
@@ -38,25 +40,21 @@ class RoundCommitter:
 
     Args:
         committer: commits one table.
-        catalog: where the tables are.
+        joint: commits several tables in one request; None commits each alone.
         threads: tables worked on at the same time.
-        is_atomic: the operator says that the catalog's multi-table commit is atomic.
         name: of the connector, for the threads.
     """
 
     def __init__(
         self,
-        committer: Committer,
-        catalog: CatalogGateway,
+        committer: TableCommitter,
+        joint: JointCommitter | None,
         *,
         threads: int,
-        is_atomic: bool,
         name: str,
     ) -> None:
         self._committer = committer
-        self._catalog = catalog
-        self._is_atomic = is_atomic
-        self._alone: set[tuple[str, ...]] = set()
+        self._joint = joint
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"commit-{name}")
         # waits for those of the pool, so it cannot be one of them
         self._rounds = ThreadPoolExecutor(1, thread_name_prefix=f"round-{name}")
@@ -64,8 +62,9 @@ class RoundCommitter:
 
     def start(self, commits: Sequence[TableCommit]) -> None:
         """Begin to commit these tables; returns at once."""
-        if self._is_atomic and len(commits) > 1:
-            self._note(self._rounds.submit(self.commit_together, commits))
+        joint = self._joint
+        if joint is not None and joint.is_atomic and len(commits) > 1:
+            self._note(self._rounds.submit(joint.commit_together, commits, self._pool))
         else:
             for commit in commits:
                 self._note(self._pool.submit(self._commit_alone, commit))
@@ -89,22 +88,57 @@ class RoundCommitter:
         self._rounds.shutdown(wait=True, cancel_futures=True)
         self._committer.close()
 
-    def commit_together(self, commits: Sequence[TableCommit]) -> list[CommitOutcome]:
-        """Commit several tables in one request, and alone what that does not bring in."""
+    def _commit_alone(self, commit: TableCommit) -> list[CommitOutcome]:
+        return [self._committer.commit(commit)]
+
+    def _note(self, future: Future[list[CommitOutcome]]) -> None:
+        future.add_done_callback(self._ended.put)
+
+
+class JointCommitter:
+    """Commits Iceberg tables in one request to their catalog.
+
+    Args:
+        committer: commits one table.
+        catalog: where the tables are.
+
+    Attributes:
+        is_atomic: False once the catalog does not offer it.
+    """
+
+    def __init__(self, committer: Committer, catalog: CatalogGateway) -> None:
+        self._committer = committer
+        self._catalog = catalog
+        self.is_atomic = True
+        self._alone: set[tuple[str, ...]] = set()
+
+    def commit_together(
+        self, commits: Sequence[TableCommit], pool: ThreadPoolExecutor
+    ) -> list[CommitOutcome]:
+        """Commit several tables in one request, and alone what that does not bring in.
+
+        Args:
+            commits: one per table.
+            pool: works on several tables at a time.
+        """
+
+        def each(work: Callable[[S], T], items: Iterable[S]) -> list[T]:
+            return list(pool.map(work, items))
+
         with contextlib.ExitStack() as locks:
             for commit in sorted(commits, key=lambda c: c.table.identifier):
                 locks.enter_context(self._committer.lock(commit))
-            ready = self._each(self._prepare, commits)
+            ready = each(self._prepare, commits)
             outcomes = [b for b in ready if not isinstance(b, tuple)]
             joint, single = self._chosen([b for b in ready if isinstance(b, tuple)])
             if joint:
                 answer = self._send([change for _, change in joint])
-                settled = self._each(lambda p: self._settle(p[0], answer), joint)
+                settled = each(lambda p: self._settle(p[0], answer), joint)
                 failed = {o.table.identifier for o in settled if isinstance(o, TableFailed)}
                 if len(failed) < len(joint):  # else it was none of the tables
                     self._alone |= failed
                 outcomes += settled
-            outcomes += self._each(lambda p: self._commit_single(p[0]), single)
+            outcomes += each(lambda p: self._commit_single(p[0]), single)
             self._alone -= {o.table.identifier for o in outcomes if isinstance(o, TableCommitted)}
         return outcomes
 
@@ -133,7 +167,7 @@ class RoundCommitter:
             failpoints.hit("C11")
         except (CommitError, RetriableError) as error:
             if error.code == "multi_table_unsupported":
-                self._is_atomic = False
+                self.is_atomic = False
             log.warning(
                 "tables not committed in one request; each is read and committed alone",
                 tables=len(changes),
@@ -150,21 +184,12 @@ class RoundCommitter:
                 return ready
             return ready, ready.attempts.prepare(ready.table, ready.state)
 
-        return self._committer.guarded(commit, prepared)
+        return guarded(commit, prepared)
 
     def _settle(
         self, ready: ReadyCommit, answer: CommitError | RetriableError | None
     ) -> CommitOutcome:
-        return self._committer.guarded(ready.commit, lambda: self._committer.settle(ready, answer))
+        return guarded(ready.commit, lambda: self._committer.settle(ready, answer))
 
     def _commit_single(self, ready: ReadyCommit) -> CommitOutcome:
-        return self._committer.guarded(ready.commit, lambda: self._committer.commit_alone(ready))
-
-    def _commit_alone(self, commit: TableCommit) -> list[CommitOutcome]:
-        return [self._committer.commit(commit)]
-
-    def _each(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
-        return list(self._pool.map(work, items))
-
-    def _note(self, future: Future[list[CommitOutcome]]) -> None:
-        future.add_done_callback(self._ended.put)
+        return guarded(ready.commit, lambda: self._committer.commit_alone(ready))

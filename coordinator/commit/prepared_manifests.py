@@ -1,13 +1,13 @@
-"""Manifests of announced files: written once, kept until a snapshot that lists them has landed.
+"""Manifests of announced files: written once, kept until a snapshot that lists them is committed.
 
 Rules of this file:
 - A manifest is used again unchanged or not at all. Its entries name no snapshot and, in an append,
   no sequence number: both are inherited from the manifest list, so any snapshot can list it.
 - In a row-level commit the entries carry sequence numbers. Such a manifest is used again only while
   the table's last sequence number and the order of the steps are the same.
-- A manifest that an attempt of unknown fate lists is never deleted.
+- A manifest that an attempt with an unknown outcome lists is never deleted.
 - Files that no snapshot can list are deleted: when they are replaced, and when the session ends.
-- A manifest that a client deleted meanwhile is written again: a table must not list what is gone.
+- A manifest that a client deleted meanwhile is written again: a table must not list a missing file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _ManifestGroup:
         steps: what they hold.
         base: the table's last sequence number when the steps were numbered; None in an append.
         commit_uuid: of the commit that wrote them or last found them in the store.
-        is_in_doubt: an attempt of unknown fate lists them.
+        is_in_doubt: an attempt with an unknown outcome lists them.
     """
 
     steps: tuple[SequenceStep, ...]
@@ -145,7 +145,7 @@ class PreparedManifests:
         """A snapshot that lists the files is in the table; what it merged away is deleted.
 
         Args:
-            listed: its manifests; None where another attempt's may have landed instead.
+            listed: its manifests; None if those of another attempt may be in the table instead.
         """
         self.is_sent = listed is None
         self._note_doubt()

@@ -57,14 +57,14 @@ _TOTAL = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class SnapshotContent:
     """What a commit adds, independent of the state of the table.
 
     Attributes:
         snapshot_id: chosen before the first attempt.
         commit_uuid: part of the names of the files written.
         selection: files by step.
-        summary: our snapshot properties.
+        summary: the sink's snapshot properties.
         properties: table properties set in the same commit.
     """
 
@@ -82,7 +82,7 @@ class StagedUpdate:
     Attributes:
         snapshot: what is added.
         updates: the change sent to the catalog.
-        requirements: what must still be true when it lands.
+        requirements: what must still be true when it is applied.
         manifests: what the list holds, as the next commit would read it.
     """
 
@@ -96,7 +96,7 @@ def stage(
     table: Table,
     state: TableState,
     keys: FloorKeys,
-    content: Content,
+    content: SnapshotContent,
     *,
     added: AddedManifests,
     existing: Sequence[ManifestFile],
@@ -181,7 +181,7 @@ def stage(
 def _updates(
     metadata: TableMetadata,
     keys: FloorKeys,
-    content: Content,
+    content: SnapshotContent,
     snapshot: Snapshot,
     *,
     state: TableState,
@@ -238,7 +238,7 @@ def _timestamp_ms(table: Table, now_ms: int) -> int:
     return max(now_ms, last_ms)
 
 
-def _summary(content: Content, added: AddedManifests, parent: Snapshot | None) -> Summary:
+def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot | None) -> Summary:
     if not content.selection.is_row_level:
         operation = Operation.APPEND
     elif added.data:
@@ -265,15 +265,15 @@ def _ref(
     metadata: TableMetadata, name: str, kind: SnapshotRefType, snapshot_id: int
 ) -> SetSnapshotRefUpdate:
     """Move a reference and keep the retention its owner gave it."""
-    kept = metadata.refs.get(name)
+    ref = metadata.refs.get(name)
     return SetSnapshotRefUpdate.model_validate(
         {
             "ref-name": name,
             "type": kind,
             "snapshot-id": snapshot_id,
-            "min-snapshots-to-keep": kept.min_snapshots_to_keep if kept else None,
-            "max-snapshot-age-ms": kept.max_snapshot_age_ms if kept else None,
-            "max-ref-age-ms": kept.max_ref_age_ms if kept else None,
+            "min-snapshots-to-keep": ref.min_snapshots_to_keep if ref else None,
+            "max-snapshot-age-ms": ref.max_snapshot_age_ms if ref else None,
+            "max-ref-age-ms": ref.max_ref_age_ms if ref else None,
         }
     )
 

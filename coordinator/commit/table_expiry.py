@@ -2,8 +2,9 @@
 
 Rules of this file:
 - A commit removes snapshots under the precondition of its data: no request is sent for them alone.
-- Files are deleted after the commit, on a thread of their own: no commit waits for it. What is left
-  when a session ends is found by the removal of orphan files.
+- Files are deleted after the commit, on a thread of their own: no commit waits for it. The end of a
+  session waits ``CLEANER_TIMEOUT_S`` at most. What is left then is found by the removal of orphan
+  files.
 - A failure of the expiry is logged and never fails a table.
 """
 
@@ -14,6 +15,7 @@ import queue
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 import structlog
@@ -31,6 +33,8 @@ from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
 
 QUEUE_MAX: Final = 100
 """Commits whose files wait to be deleted; the files of more are left."""
+CLEANER_TIMEOUT_S: Final = 3.0
+"""A store may hang for minutes in one request; the next session of the coordinator must not."""
 
 log = structlog.get_logger("coordinator")
 
@@ -53,7 +57,7 @@ class TableExpiry:
 
     def due(self, table: Table, keys: FloorKeys, now_ms: int) -> tuple[int, ...]:
         """Return the snapshots to remove with the next attempt."""
-        found = due(
+        snapshots = due(
             table.metadata,
             self.policy,
             branch=keys.branch,
@@ -62,8 +66,8 @@ class TableExpiry:
             kept=self.kept,
             kept_since_ms=self.kept_since_ms,
         )
-        self.removed.update(found)
-        return found
+        self.removed.update(snapshots)
+        return snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +136,24 @@ class ExpiredFileCleaner:
                 self._thread.start()
 
     def close(self) -> None:
-        """Stop after the removal that is under way."""
+        """Stop after the request to the store that is under way, or after ``CLEANER_TIMEOUT_S``."""
         self._closing.set()
-        if self._thread is not None:
-            with contextlib.suppress(queue.Full):
-                self._removals.put_nowait(None)
-            self._thread.join()
+        if self._thread is None:
+            return
+        with contextlib.suppress(queue.Full):
+            self._removals.put_nowait(None)
+        self._thread.join(CLEANER_TIMEOUT_S)
+        if self._thread.is_alive():
+            log.warning(
+                "files of expired snapshots left as orphans",
+                connector=self._connector,
+                error=f"the store did not answer within {CLEANER_TIMEOUT_S:g} s",
+            )
 
     def _run(self) -> None:
         while (removal := self._removals.get()) is not None and not self._closing.is_set():
             try:
-                _delete(removal)
+                _delete(removal, self._closing)
             except (RetriableError, ValueError) as error:
                 log.warning(
                     "files of expired snapshots left as orphans",
@@ -152,11 +163,11 @@ class ExpiredFileCleaner:
                 )
 
 
-def _delete(removal: _Removal) -> None:
+def _delete(removal: _Removal, closing: threading.Event) -> None:
     io = removal.after.io
     with storage_errors("reading manifests of expired snapshots"):
-        found = expired_files(removal.before, removal.removed, removal.after.metadata, io)
-    deleted = delete_files(io, found.paths)
+        expired = expired_files(removal.before, removal.removed, removal.after.metadata, io)
+    deleted = delete_files(io, takewhile(lambda _: not closing.is_set(), expired.paths))
     where = {"connector": removal.connector, "table": removal.name}
     process_metrics.counter("expired_files_deleted", **where).inc(deleted)
     log.info(
@@ -165,5 +176,5 @@ def _delete(removal: _Removal) -> None:
         table=removal.name,
         snapshots=len(removal.removed),
         files=deleted,
-        is_complete=found.is_complete,
+        is_complete=expired.is_complete,
     )

@@ -20,11 +20,11 @@ from typing import Any
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitRefused, IcefloeError
+from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import covers, merged, offsets_text
 from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.empty_snapshot import EmptySnapshot, FloorChanged
+from coordinator.commit.empty_snapshot import EmptySnapshot
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import (
     RESET_PROPERTY,
@@ -33,7 +33,8 @@ from coordinator.commit.floor import (
     floor_keys,
     table_state,
 )
-from coordinator.commit.snapshots import Content
+from coordinator.commit.snapshots import SnapshotContent
+from coordinator.commit.table_result import table_result
 
 
 def reset_claims(
@@ -86,30 +87,16 @@ class _Reset:
 
     def report(self, name: str, *, is_applied: bool) -> dict[str, Any]:
         """Read or reset one table; return its object of the answer."""
-        reported: dict[str, Any] = {
-            "table": name,
-            "claims": [],
-            "snapshot_id": None,
-            "code": None,
-            "message": None,
-        }
-        try:
-            if not self.config.may_write(name):
-                raise CommitRefused(
-                    "the connector does not write to this table", code="table_not_configured"
-                )
-            reported["snapshot_id"] = self._reset(name, reported, is_applied=is_applied)
-        except FloorChanged as changed:
-            reported |= {
-                "snapshot_id": changed.snapshot_id,
-                "code": changed.code,
-                "message": str(changed),
-            }
-        except IcefloeError as error:
-            reported |= {"code": error.code, "message": str(error)}
-        return reported
+        claims: list[str] = []
+        result = table_result(name, lambda: self._reset(name, claims, is_applied=is_applied))
+        return result | {"claims": claims}
 
-    def _reset(self, name: str, reported: dict[str, Any], *, is_applied: bool) -> int | None:
+    def _reset(self, name: str, claims: list[str], *, is_applied: bool) -> int | None:
+        """Add the table's claims to ``claims``; return the id of the snapshot that resets them."""
+        if not self.config.may_write(name):
+            raise CommitRefused(
+                "the connector does not write to this table", code="table_not_configured"
+            )
         keys = floor_keys(self.config, name)
 
         def find() -> Table | None:
@@ -122,9 +109,10 @@ class _Reset:
                 raise
             return table
 
-        def content_of(_: Table, state: TableState) -> Content | None:
+        def content_of(_: Table, state: TableState) -> SnapshotContent | None:
             texts = state.valid_through_texts
-            reported["claims"] = reported["claims"] or sorted(set(texts))
+            if not claims:  # of the first attempt: a later one may read the table after its reset
+                claims.extend(sorted(set(texts)))
             is_reset = not texts and covers(state.reset_offsets, self.control_ends)
             if not is_applied or is_reset:
                 return None
@@ -139,9 +127,9 @@ class _Reset:
             content_of=content_of,
         ).commit()
 
-    def _content(self, keys: FloorKeys, state: TableState) -> Content:
+    def _content(self, keys: FloorKeys, state: TableState) -> SnapshotContent:
         offsets = offsets_text(state.floor)
-        return Content(
+        return SnapshotContent(
             self.clock.new_snapshot_id(),
             str(self.clock.new_uuid()),
             Selection(()),

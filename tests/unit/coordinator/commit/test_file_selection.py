@@ -44,8 +44,8 @@ def _select(*envelopes: Envelope, location: str = ROOT, **properties: str) -> ob
 )
 def test_spellings_of_one_location_are_equal(location: str, path: str) -> None:
     """Schemes and slashes that mean the same location."""
-    found = _select(announced(TABLE, [_file(path)], offset=0), location=location)
-    assert found.files == 1
+    selection = _select(announced(TABLE, [_file(path)], offset=0), location=location)
+    assert selection.files == 1
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,13 @@ def test_a_round_without_batch_numbers_is_one_step() -> None:
 def test_without_deletes_there_is_one_step() -> None:
     """Appends need no order."""
     envelopes = [announced(TABLE, [_file(str(n))], offset=n, batch=n) for n in range(3)]
-    found = _select(*envelopes)
-    assert (len(found.steps), found.files, found.records, found.is_row_level) == (1, 3, 3, False)
+    selection = _select(*envelopes)
+    assert (len(selection.steps), selection.files, selection.records, selection.is_row_level) == (
+        1,
+        3,
+        3,
+        False,
+    )
 
 
 def test_the_floor_is_per_control_partition() -> None:
@@ -124,8 +129,8 @@ def test_the_floor_is_per_control_partition() -> None:
         announced(TABLE, [_file("b")], offset=4, partition=1),
         announced(TABLE, [_file("c")], offset=9, partition=2),
     ]
-    found = select(table_commit(envelopes), {0: 5, 1: 4}, ROOT, {})
-    assert [f.file_path[-1] for f in found.steps[0].data_files] == ["b", "c"]
+    selection = select(table_commit(envelopes), {0: 5, 1: 4}, ROOT, {})
+    assert [f.file_path[-1] for f in selection.steps[0].data_files] == ["b", "c"]
 
 
 def test_the_location_of_an_empty_file_is_not_checked() -> None:

@@ -51,12 +51,12 @@ def test_only_tables_of_the_connector_are_read(
     if more:
         del raw["iceberg.tables"]
     config = parse(raw, node=node)
-    found = restore_floors(
+    results = restore_floors(
         RecordingCatalog(),  # type: ignore[arg-type] # it has what is asked of it
         config,
         ["alice.orders", "bob.orders"],
         {0: 1},
         is_applied=is_applied,
     )
-    assert [one["code"] for one in found] == (codes or ["asked", "not_granted"])
-    assert not any(one["mended"] for one in found)
+    assert [one["code"] for one in results] == (codes or ["asked", "not_granted"])
+    assert not any(one["mended"] for one in results)

@@ -33,5 +33,17 @@ def test_each_range_is_named_once() -> None:
 def test_the_number_of_ranges_is_bounded() -> None:
     """Further ranges are counted."""
     lost = [LostRange("orders", n, 0, 2) for n in range(RANGES_MAX + 3)]
-    found = json.loads(lost_records([_envelope(0, *lost)], {})[PROPERTY])
-    assert (len(found["ranges"]), found["more"], found["offsets"]) == (RANGES_MAX, 3, 2 * len(lost))
+    lost_ranges = json.loads(lost_records([_envelope(0, *lost)], {})[PROPERTY])
+    assert (len(lost_ranges["ranges"]), lost_ranges["more"], lost_ranges["offsets"]) == (
+        RANGES_MAX,
+        3,
+        2 * len(lost),
+    )
+
+
+def test_records_of_a_recreated_topic_have_no_end() -> None:
+    """They are listed with null, and not counted."""
+    lost = [LostRange("orders", 0, 10, None), LostRange("orders", 0, 10, 12)]
+    value = json.loads(lost_records([_envelope(0, *lost)], {})[PROPERTY])
+    ranges = [["orders", 0, 10, None], ["orders", 0, 10, 12]]
+    assert value == {"ranges": ranges, "more": 0, "offsets": 2}

@@ -1,0 +1,1 @@
+"""Delta tables: their log, their schemas, and their object stores."""

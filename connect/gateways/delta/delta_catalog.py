@@ -1,0 +1,163 @@
+"""Delta tables behind PyIceberg's interface of a catalog.
+
+The worker loads, creates and changes Delta tables as it does Iceberg tables. Snapshots, branches,
+tags and sort orders do not exist. Data files are committed by ``coordinator.commit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from connect.config.keys.delta_keys import DELTA, FORMAT
+from connect.config.local_paths import TABLE_PATHS
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.errors import CommitRefused
+from connect.gateways.delta.delta_schema import unsupported
+from connect.gateways.delta.delta_tables import DeltaSnapshot, DeltaTables
+from connect.gateways.storage.guarded_io import GuardedFileIO
+
+_ICEBERG_ONLY: Final = ("format-version",)
+
+
+class DeltaCatalog(NoopCatalog):
+    """Delta tables by name; operations that Delta tables lack raise ``NotImplementedError``.
+
+    Args:
+        name: of the catalog, for events.
+        properties: of the client, as ``client_config`` returns them.
+        locations: where tables may lie.
+    """
+
+    def __init__(
+        self, name: str, properties: Mapping[str, Any], locations: LocationPolicy = EVERYWHERE
+    ) -> None:
+        super().__init__(name, **{key: str(value) for key, value in properties.items()})
+        self._tables = DeltaTables(properties, locations)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Return the newest version of a table.
+
+        Raises:
+            CommitRefused, RetriableError: as ``DeltaTables.load``.
+        """
+        key = self.identifier_to_tuple(identifier)
+        return self._table(key, self._tables.load(key))
+
+    def create_table(  # noqa: PLR0917 - the signature of PyIceberg
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,  # noqa: ARG002 - the configuration places tables
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,  # noqa: ARG002 - validation refuses it
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """Create a table, or load it if another writer created it first."""
+        assert isinstance(schema, Schema)
+        key = self.identifier_to_tuple(identifier)
+        own = {k: str(v) for k, v in properties.items() if k not in _ICEBERG_ONLY}
+        self._tables.create(key, schema, partition_spec, own)
+        return self.load_table(key)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],  # noqa: ARG002 - the version is the condition
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Add columns, on condition that the table did not change since it was loaded.
+
+        Raises:
+            CommitRefused: ``delta_unsupported``: any other change.
+        """
+        key = table.name()
+        snapshot = self._tables.load(key)
+        if metadata_location(snapshot) != table.metadata_location:
+            raise CommitFailedException("the Delta table has a newer version")
+        for update in updates:
+            if isinstance(update, AddSchemaUpdate):
+                self._tables.add_columns(snapshot, update.schema_)
+            elif update.action != "set-current-schema":
+                raise unsupported(f"the change {update.action}")
+        after = self.load_table(key)
+        return CommitTableResponse.model_validate(
+            {"metadata": after.metadata, "metadata-location": after.metadata_location}
+        )
+
+    def table_exists(self, identifier: str | Identifier) -> bool:
+        """Whether the table is there."""
+        try:
+            self.load_table(identifier)
+        except CommitRefused as error:
+            if error.code == "table_missing":
+                return False
+            raise
+        return True
+
+    def create_namespace_if_not_exists(
+        self, namespace: str | Identifier, properties: Properties = EMPTY_DICT
+    ) -> None:
+        """Do nothing: a namespace is a folder, which the first table makes."""
+
+    def namespace_exists(self, namespace: str | Identifier) -> bool:  # noqa: ARG002
+        """Return True: every folder may hold tables."""
+        return True
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:  # noqa: ARG002
+        """Return no properties: folders have none."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: the library keeps its connections in the process."""
+
+    def _table(self, identifier: Identifier, snapshot: DeltaSnapshot) -> Table:
+        return Table(
+            identifier=identifier,
+            metadata=_metadata(snapshot),
+            metadata_location=metadata_location(snapshot),
+            io=GuardedFileIO(self._tables.properties),
+            catalog=self,
+        )
+
+
+def metadata_location(snapshot: DeltaSnapshot) -> str:
+    """Return the file of the log that made this version."""
+    return f"{snapshot.location}/_delta_log/{snapshot.version:020}.json"
+
+
+def _metadata(snapshot: DeltaSnapshot) -> TableMetadataV2:
+    schema, spec = snapshot.schema, snapshot.spec
+    return TableMetadataV2.model_validate(
+        {
+            "format-version": 2,
+            "table-uuid": snapshot.table_uuid,
+            "location": snapshot.location,
+            "last-updated-ms": 0,
+            "last-column-id": schema.highest_field_id,
+            "schemas": [schema],
+            "current-schema-id": schema.schema_id,
+            "partition-specs": [spec],
+            "default-spec-id": spec.spec_id,
+            "last-partition-id": max((f.field_id for f in spec.fields), default=999),
+            "sort-orders": [UNSORTED_SORT_ORDER],
+            "default-sort-order-id": 0,
+            "last-sequence-number": 0,
+            # a file outside the table's folder cannot be committed
+            "properties": {
+                **{k: v for k, v in snapshot.properties.items() if k not in TABLE_PATHS},
+                FORMAT: DELTA,  # tells the worker how to name the columns of files
+            },
+        }
+    )

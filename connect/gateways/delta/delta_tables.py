@@ -1,0 +1,362 @@
+"""Delta tables below one location: load, create, add columns, commit files.
+
+Rules of this file:
+- A commit is conditional on the version that was loaded. The library neither rebases nor repeats
+  it: if another writer committed first, the caller loads the table and decides again.
+- The library may send a request again. So even a conflict can follow a commit that succeeded:
+  callers search the log for their transaction after any error.
+- Only this module maps the library's exceptions.
+- A table with a feature that appends must obey, and that this module does not obey, is refused.
+
+Source:
+    Delta transaction log protocol; delta-rs 1.6 ``CommitBuilder``: with ``max_commit_retries`` 0
+    it writes the version after the loaded one, on condition that it does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from connect.clock import SystemClock
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.errors import (
+    CommitConflict,
+    CommitRefused,
+    CommitStateUnknown,
+    IcefloeError,
+    RetriableError,
+)
+from connect.gateways.catalog_properties import DELTA_ROOT, TABLE_LOCATION
+from connect.gateways.delta.delta_model import DeltaFile
+from connect.gateways.delta.delta_schema import (
+    added_fields,
+    delta_fields,
+    delta_schema_text,
+    iceberg_schema,
+    partition_columns,
+    partition_spec,
+    unsupported,
+)
+from connect.gateways.delta.delta_storage import storage_options
+from connect.gateways.storage.object_store import check_storage, own_credentials
+from connect.redaction.foreign_text import shown_answer
+
+Observe: TypeAlias = Callable[[str, str, int], None]
+_NAME: Final = re.compile(r"[^/\\\x00-\x1f]{1,255}")
+_FEATURES: Final = frozenset(
+    {"appendOnly", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint"}
+)
+"""Writer features that an append obeys; ``iceberg_schema`` refuses columns with invariants."""
+_RULES: Final = (
+    ("delta.constraints.", "check constraints"),
+    ("delta.columnMapping.mode", "column mapping"),
+    ("delta.enableRowTracking", "row tracking"),
+    ("delta.enableInCommitTimestamps", "in-commit timestamps"),
+)
+_HISTORY_MAX: Final = 1_000
+_OFF: Final = frozenset({"none", "false", ""})
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
+_MESSAGE_CHARACTERS_MAX: Final = 500
+_CLOCK: Final = SystemClock()
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_REFUSED: Final = re.compile(
+    r"\b40[13] (Unauthorized|Forbidden)|AccessDenied|lacked the necessary privileges|"
+    r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure|"
+    r"[Pp]ermission denied|status: 40[13]"
+)
+_ONCE: Final = 0  # the library's own repetitions of a commit
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSnapshot:
+    """One version of a Delta table.
+
+    Attributes:
+        name: ``namespace.table``.
+        location: with a scheme.
+        version: of the log.
+        table_uuid: the table's id.
+        schema: as Iceberg schema, see ``delta_schema``.
+        spec: its partition columns.
+        properties: the table's configuration.
+        handle: the library's table at this version.
+    """
+
+    name: str
+    location: str
+    version: int
+    table_uuid: uuid.UUID
+    schema: Schema
+    spec: PartitionSpec
+    properties: Mapping[str, str]
+    handle: DeltaTable
+    observe: Observe
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Names of the partition columns."""
+        return [part.name for part in self.spec.fields]
+
+    def transaction(self, app_id: str) -> int | None:
+        """Return the last version of a transaction identifier; None if it was never written."""
+        with _mapped(self.name, "load", self.observe):
+            found: int | None = self.handle.transaction_version(app_id)
+        return found
+
+    def append(
+        self,
+        files: Sequence[DeltaFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, Any],
+        now_ms: int,
+    ) -> int:
+        """Commit files as the version after this one; return that version.
+
+        Args:
+            files: to add.
+            transactions: version by identifier.
+            metadata: of the commit, JSON.
+            now_ms: wall clock, for the identifiers' time of update.
+
+        Raises:
+            CommitConflict: the version exists, or the table changed. CommitStateUnknown: perhaps
+                committed. CommitRefused: the store refuses access. After each of them the commit
+                may be in the log.
+        """
+        properties = CommitProperties(
+            custom_metadata=dict(metadata),
+            max_commit_retries=_ONCE,
+            app_transactions=[
+                Transaction(app_id=app_id, version=version, last_updated=now_ms)
+                for app_id, version in sorted(transactions.items())
+            ],
+        )
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values=dict(file.partition_values),
+                modification_time=file.modified_ms,
+                data_change=True,
+                stats=file.stats,
+            )
+            for file in files
+        ]
+        with _mapped(self.name, "commit", self.observe, commit_error):
+            self.handle.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self.handle.schema(),
+                partition_by=self.partition_columns,
+                commit_properties=properties,
+            )
+        return self.version + 1
+
+    def committed_version(self, key: str, value: str) -> int | None:
+        """Return the newest version whose commit has a metadata entry; None if no kept one has."""
+        with _mapped(self.name, "history", self.observe):
+            for back, entry in enumerate(self.handle.history(_HISTORY_MAX)):
+                if entry.get(key) == value:
+                    return self.version - back
+        return None
+
+
+class DeltaTables:
+    """The tables of one connector; safe to use from many threads.
+
+    Args:
+        properties: of the client, as ``client_config`` returns them.
+        locations: where tables may lie.
+        observe: called after each operation with its name, its outcome (``ok`` or the error's
+            code) and its milliseconds.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        locations: LocationPolicy = EVERYWHERE,
+        observe: Observe = lambda *_: None,
+    ) -> None:
+        self.properties = own_credentials(properties)
+        self._locations = locations
+        self._observe = observe
+
+    def location(self, identifier: Sequence[str]) -> str:
+        """Return the location of a table.
+
+        Raises:
+            CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
+            ConfigError: the connector may not reach the place.
+        """
+        name = ".".join(identifier)
+        own = self.properties.get(TABLE_LOCATION + name)
+        if own is None:
+            if not all(_NAME.fullmatch(part) and part not in {".", ".."} for part in identifier):
+                raise CommitRefused(f"{name!r} cannot be a folder", code="table_name", table=name)
+            own = "/".join((str(self.properties[DELTA_ROOT]).rstrip("/"), *identifier))
+        place = str(own).rstrip("/")
+        if (why := self._locations.refusal(place)) is not None:
+            raise CommitRefused(f"{place} {why}", code="location_not_granted", table=name)
+        check_storage(self.properties, place)
+        return place
+
+    def load(self, identifier: Sequence[str]) -> DeltaSnapshot:
+        """Return the newest version of a table.
+
+        The log is always read from its last checkpoint. An update of a loaded table would not
+        notice that the folder was deleted and holds another table now.
+
+        Raises:
+            CommitRefused: ``table_missing``, ``delta_unsupported``, ``floor_may_expire``,
+                ``forbidden``; as ``location``.
+            RetriableError: ``catalog_unavailable``.
+        """
+        name, location = ".".join(identifier), self.location(identifier)
+        with _mapped(name, "load", self._observe):
+            options = storage_options(self.properties, location)
+            handle = DeltaTable(location, storage_options=options)
+            return _snapshot(name, location, handle, self._observe)
+
+    def create(
+        self,
+        identifier: Sequence[str],
+        schema: Schema,
+        spec: PartitionSpec,
+        properties: Mapping[str, str],
+    ) -> None:
+        """Create a table; a table that another writer created at the same time is no error.
+
+        Raises:
+            CommitRefused: ``delta_unsupported``; as ``load``.
+            RetriableError: ``catalog_unavailable``; the table may exist.
+        """
+        name, location = ".".join(identifier), self.location(identifier)
+        columns = partition_columns(schema, spec)
+        text = delta_schema_text(delta_fields(schema))
+        with _mapped(name, "create", self._observe):
+            try:
+                DeltaTable.create(
+                    location,
+                    DeltaSchema.from_json(text),
+                    mode="ignore",
+                    partition_by=columns,
+                    configuration=dict(properties),
+                    storage_options=storage_options(self.properties, location),
+                    commit_properties=CommitProperties(max_commit_retries=_ONCE),
+                    raise_if_key_not_exists=False,
+                )
+            except CommitFailedError:
+                self.load(identifier)
+
+    def add_columns(self, snapshot: DeltaSnapshot, schema: Schema) -> None:
+        """Add the columns that ``schema`` has in addition, as the version after the snapshot.
+
+        Raises:
+            CommitConflict, CommitStateUnknown, CommitRefused: as ``DeltaSnapshot.append``;
+                ``delta_unsupported`` if more than columns would change.
+        """
+        fields = added_fields(snapshot.schema, schema)
+        if not fields:
+            return
+        with _mapped(snapshot.name, "add_columns", self._observe, commit_error):
+            snapshot.handle.alter.add_columns(
+                DeltaSchema.from_json(delta_schema_text(fields)).fields,
+                commit_properties=CommitProperties(max_commit_retries=_ONCE),
+            )
+
+
+def _snapshot(name: str, location: str, handle: DeltaTable, observe: Observe) -> DeltaSnapshot:
+    metadata, protocol = handle.metadata(), handle.protocol()
+    properties = dict(metadata.configuration)
+    features = protocol.writer_features or ()
+    if others := sorted(set(map(str, features)) - _FEATURES):
+        raise unsupported(f"it has the feature {', '.join(others)}")
+    for prefix, what in _RULES:
+        for key, value in properties.items():
+            if key.startswith(prefix) and value.strip().lower() not in _OFF:
+                raise unsupported(f"it has {what} ({key})")
+    if properties.get(_FORGETS):
+        raise CommitRefused(
+            f"property {_FORGETS} lets the table forget what was committed; unset the property",
+            code="floor_may_expire",
+        )
+    schema = iceberg_schema(handle.schema().to_json())
+    return DeltaSnapshot(
+        name=name,
+        location=location,
+        version=handle.version(),
+        table_uuid=_uuid(str(metadata.id)),
+        schema=schema,
+        spec=partition_spec(schema, metadata.partition_columns),
+        properties=properties,
+        handle=handle,
+        observe=observe,
+    )
+
+
+def _uuid(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16])
+
+
+def commit_error(error: Exception) -> IcefloeError:
+    """What an exception of a commit means; anything not known to be an answer is unknown."""
+    message = _message(error)
+    if isinstance(error, CommitFailedError):
+        return CommitConflict(message)
+    if _REFUSED.search(message):
+        return CommitRefused(message, code="forbidden")
+    return CommitStateUnknown(message)
+
+
+def _read_error(error: Exception) -> IcefloeError:
+    message = _message(error)
+    if isinstance(error, TableNotFoundError):
+        return CommitRefused("there is no Delta table", code="table_missing")
+    if _REFUSED.search(message):
+        return CommitRefused(message, code="forbidden")
+    return RetriableError(
+        f"the log of the Delta table cannot be read: {message}", code="catalog_unavailable"
+    )
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(_ESCAPES.sub("", str(error)).split())
+    return shown_answer(f"{type(error).__name__}: {text}")[:_MESSAGE_CHARACTERS_MAX]
+
+
+@contextlib.contextmanager
+def _mapped(
+    name: str,
+    operation: str,
+    observe: Observe,
+    to_error: Callable[[Exception], IcefloeError] = _read_error,
+) -> Iterator[None]:
+    """Map the errors of an operation, and report its duration."""
+    started_ms, outcome = _CLOCK.monotonic_ms(), "ok"
+    try:
+        yield
+    except IcefloeError as error:
+        outcome = error.code
+        raise error.at(table=name) from error.__cause__
+    except Exception as error:  # the library raises Exception itself
+        mapped = to_error(error).at(table=name)
+        outcome = mapped.code
+        raise mapped from error
+    finally:
+        observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)

@@ -1,0 +1,188 @@
+"""Announced data files as files of a Delta table: partition values and statistics.
+
+Rules of this file:
+- A statistic that is not certainly right for Delta's readers is left out. Bounds of floating point
+  numbers are, because Parquet leaves NaN out of them and Spark orders NaN above all numbers.
+- A file whose columns the table does not have with the same types is refused: the table's schema
+  was replaced after the file was written.
+
+Source:
+    Delta transaction log protocol, "Partition Value Serialization", "Per-file Statistics".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from connect.errors import CommitRefused
+from connect.gateways.delta.delta_model import DeltaFile, DeltaVersion
+from connect.gateways.delta.delta_schema import Leaf, Path, leaves
+from control_schemas.events import ContentFile, FileContent
+from coordinator.commit.held_files import created_ms
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BOUNDED: Final = (
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+_JSON_DIGITS_MAX: Final = 15
+
+
+def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile:
+    """Return an announced file as a file to add.
+
+    Args:
+        file: below the table's location.
+        table: the version that it is added to.
+        now_ms: wall clock; the time of a file whose name does not say when it was written.
+
+    Raises:
+        CommitRefused: ``delta_deletes``, ``schema_replaced``, ``file_outside_table``.
+    """
+    if file.content is not FileContent.DATA:
+        raise CommitRefused(
+            "delete files cannot be committed to a Delta table",
+            code="delta_deletes",
+            file=file.file_path,
+        )
+    root = f"{table.location}/"
+    if not file.file_path.startswith(root):
+        raise CommitRefused(
+            "an announced file lies outside the table's location",
+            code="file_outside_table",
+            file=file.file_path,
+        )
+    columns = leaves(table.schema)
+    if unknown := set(file.column_sizes or ()) - columns.keys():
+        raise CommitRefused(
+            f"a file has {len(unknown)} columns that the table does not have with the same types: "
+            "its schema was replaced after the file was written",
+            code="schema_replaced",
+            file=file.file_path,
+        )
+    return DeltaFile(
+        path=file.file_path.removeprefix(root),
+        size_bytes=file.file_size_in_bytes,
+        partition_values=_partition_values(file, table),
+        modified_ms=created_ms(file.file_path) or now_ms,
+        stats=_stats(file, table, columns),
+    )
+
+
+def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str | None]:
+    given = {field.field_id: field.value for field in file.partition}
+    expected = {part.field_id: part for part in table.spec.fields}
+    if given.keys() != expected.keys():
+        raise CommitRefused(
+            "a file has other partition columns than the table: its partitioning was replaced "
+            "after the file was written",
+            code="schema_replaced",
+            file=file.file_path,
+        )
+    found = {}
+    for field_id, part in expected.items():
+        kind = table.schema.find_type(part.source_id)
+        value = given[field_id]
+        found[part.name] = None if value is None else partition_text(kind, value)
+    return found
+
+
+def partition_text(kind: IcebergType, value: Any) -> str:
+    """Return a partition value in Delta's text form.
+
+    Args:
+        kind: type of the column.
+        value: in Iceberg's internal form.
+    """
+    if isinstance(kind, BooleanType):
+        return "true" if value else "false"
+    if isinstance(kind, DateType):
+        return _date(value)
+    if isinstance(kind, TimestamptzType):
+        return f"{_moment(value):%Y-%m-%dT%H:%M:%S.%f}Z"
+    if isinstance(kind, TimestampType):
+        return f"{_moment(value):%Y-%m-%d %H:%M:%S.%f}"
+    return str(value)
+
+
+def _stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Leaf]) -> str:
+    in_folders = {part.name for part in table.spec.fields}
+    stats: dict[str, Any] = {"numRecords": file.record_count}
+    lows, highs, nulls = {}, {}, {}
+    for field_id, leaf in columns.items():
+        if leaf.is_repeated or leaf.path[0] in in_folders:
+            continue
+        if (count := (file.null_value_counts or {}).get(field_id)) is not None:
+            nulls[leaf.path] = count
+        low = _bound(leaf.kind, (file.lower_bounds or {}).get(field_id))
+        high = _bound(leaf.kind, (file.upper_bounds or {}).get(field_id))
+        if low is not None and high is not None:
+            lows[leaf.path], highs[leaf.path] = low, high
+    for name, found in (("minValues", lows), ("maxValues", highs), ("nullCount", nulls)):
+        if found:
+            stats[name] = _nested(found)
+    return json.dumps(stats, separators=(",", ":"), ensure_ascii=False)
+
+
+def _bound(kind: IcebergType, value: bytes | None) -> Any:
+    if value is None or not isinstance(kind, _BOUNDED):
+        return None
+    assert isinstance(kind, PrimitiveType)
+    read: Any = from_bytes(kind, value)
+    if isinstance(kind, DateType):
+        return _guarded(_date, read)
+    if isinstance(kind, TimestamptzType):
+        return _guarded(lambda us: f"{_moment(us):%Y-%m-%dT%H:%M:%S.%f}Z", read)
+    if isinstance(kind, TimestampType):
+        return _guarded(lambda us: f"{_moment(us):%Y-%m-%dT%H:%M:%S.%f}", read)
+    if isinstance(kind, DecimalType):  # JSON numbers are exact up to 15 digits everywhere
+        return float(read) if kind.precision <= _JSON_DIGITS_MAX else None
+    return read
+
+
+def _guarded(write: Callable[[int], str], value: int) -> str | None:
+    """Return the text of a date or instant; None before year 1 and after year 9999."""
+    try:
+        return write(value)
+    except OverflowError:
+        return None
+
+
+def _date(days: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _nested(found: Mapping[Path, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for path, value in found.items():
+        at = out
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+        at[path[-1]] = value
+    return out

@@ -1,0 +1,96 @@
+"""Delta tables in every store: files, conditional commits, races, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from connect.errors import IcefloeError
+from connect.gateways.catalog_properties import client_config
+from connect.gateways.delta.delta_storage import storage_options
+from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
+from tests.support.delta_tables import DeltaPlace, together
+from tests.support.listing_proxy import ListingProxy
+from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
+from tests.support.stack import S3Server
+from tests.support.tables import QuickClock
+
+ROUNDS = 4
+
+
+@pytest.fixture(scope="module", params=[S3Proxy, Azurite])
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ObjectStore]:
+    """Each kind of store."""
+    with started(request.param(tmp_path_factory.mktemp("store"))) as made:
+        if isinstance(made, Azurite):
+            proxy = ListingProxy(f"http://127.0.0.1:{made.port}")
+            made.port = int(proxy.uri.rpartition(":")[2])
+            yield made
+            proxy.close()
+        else:
+            yield made
+
+
+def place_in(store: ObjectStore | S3Server) -> DeltaPlace:
+    """A table in a store, with its options for the reader."""
+    location = f"{store.warehouse}/{uuid4()}"
+    settings = {f"iceberg.catalog.{key}": value for key, value in store.properties.items()}
+    made = DeltaPlace(location, raw=settings)
+    client = client_config(made.config.catalog_properties).properties
+    made.options = storage_options(client, location)
+    return made
+
+
+def test_a_store_holds_a_table(store: ObjectStore) -> None:
+    """Files and log, with paths that the store escapes; a second coordinator adds nothing."""
+    place = place_in(store)
+    check_rounds(place)
+
+
+def test_amazons_interface_holds_a_table(s3_server: S3Server) -> None:
+    """As `test_a_store_holds_a_table`."""
+    check_rounds(place_in(s3_server))
+
+
+def check_rounds(place: DeltaPlace) -> None:
+    """Commit rounds, with a coordinator that starts again."""
+    worker = DeltaCommitter(place.store(), place.config, QuickClock())
+    commits = [place.round(n) for n in range(ROUNDS)]
+    for commit in commits:
+        assert isinstance(worker.commit(commit), TableCommitted)
+    outcome = DeltaCommitter(place.store(), place.config, QuickClock()).commit(commits[-1])
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.snapshot_id is None
+    assert place.ids() == list(range(2 * ROUNDS))
+
+
+def test_of_two_coordinators_one_commits(store: ObjectStore) -> None:
+    """The store refuses to write a version of the log twice."""
+    place = place_in(store)
+    for offset in range(ROUNDS):
+        commit = place.round(offset)
+        workers = [DeltaCommitter(place.store(), place.config, QuickClock()) for _ in range(3)]
+        outcomes = together(workers, commit)
+        assert all(
+            isinstance(o, TableCommitted | CoordinatorFenced) or (o.is_retriable) for o in outcomes
+        ), outcomes
+        last = DeltaCommitter(place.store(), place.config, QuickClock()).commit(commit)
+        assert isinstance(last, TableCommitted)
+    assert place.ids() == list(range(2 * ROUNDS))
+    assert place.now().version() == ROUNDS
+
+
+def test_a_refused_key_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With the store's message."""
+    with started(S3Proxy(tmp_path_factory.mktemp("refusing"))) as store:
+        place = place_in(store)
+        settings = {f"iceberg.catalog.{k}": v for k, v in store.properties.items()}
+        settings["iceberg.catalog.s3.secret-access-key"] = "wrong"
+        with pytest.raises(IcefloeError) as caught:
+            DeltaPlace(str(place.config.raw["icefloe.delta.location"]), raw=settings)
+        assert caught.value.code == "forbidden"

@@ -1,0 +1,239 @@
+"""Types, partition values and statistics of Delta tables, as independent readers see them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.errors import CommitRefused
+from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.kernel.effects import TableCommitted
+from tests.support.delta_tables import DeltaPlace, delta_duckdb
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    partition_of,
+    reference,
+    table_commit,
+    written_file,
+)
+from worker.batch.pipeline_spec import PipelineLimits, TablePlan
+from worker.write.parquet_writer import Writers
+from worker.write.table_writer import TableWriter
+
+UTC = dt.UTC
+AT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+ZERO = Decimal(0)
+VALUES: dict[str, tuple[IcebergType, list[Any]]] = {
+    "boolean": (BooleanType(), [True, False]),
+    "int": (IntegerType(), [-(2**31), 2**31 - 1]),
+    "long": (LongType(), [-(2**63), 2**63 - 1]),
+    "date": (DateType(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    "timestamptz": (
+        TimestamptzType(),
+        [
+            dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+            dt.datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        ],
+    ),
+    "timestamp": (TimestampType(), [AT.replace(year=1900, tzinfo=None), AT.replace(tzinfo=None)]),
+    "string": (StringType(), ["a b/c%3A=é", "z'\"\\:?#+&" + "x" * 40]),
+    "decimal": (DecimalType(12, 2), [Decimal("-12345678.90"), Decimal("0.01")]),
+    "large_decimal": (
+        DecimalType(38, 10),
+        [Decimal("-1234567890123456789.0123456789"), Decimal(0)],
+    ),
+}
+PLAIN: dict[str, tuple[IcebergType, list[Any]]] = {
+    "float": (FloatType(), [1.5, float("inf")]),
+    "double": (DoubleType(), [-0.0, float("nan")]),
+    "binary": (BinaryType(), [b"\x00\xff", b""]),
+}
+
+
+def place_of(tmp_path: Path, columns: dict[str, IcebergType], *parts: str) -> DeltaPlace:
+    """A table with an id and columns, partitioned by some of them."""
+    fields = [NestedField(1, "id", LongType(), required=False)]
+    fields += [
+        NestedField(10 + 10 * n, name, kind, required=False)
+        for n, (name, kind) in enumerate(columns.items())
+    ]
+    schema = Schema(*fields)
+    spec = PartitionSpec(
+        *(
+            PartitionField(schema.find_field(name).field_id, 1000 + n, IdentityTransform(), name)
+            for n, name in enumerate(parts)
+        )
+    )
+    return DeltaPlace(str(tmp_path / "lake"), schema=schema, spec=spec)
+
+
+def commit(place: DeltaPlace, *files: Any) -> None:
+    """Commit files, one at each control offset."""
+    named = reference(place.table)
+    worker = DeltaCommitter(place.store(), place.config, QuickClock())
+    events = [announced(named, [file], offset=n) for n, file in enumerate(files)]
+    assert isinstance(outcome := worker.commit(table_commit(events)), TableCommitted), outcome
+
+
+@pytest.mark.parametrize("name", [name for name in VALUES if "decimal" not in name])
+def test_partition_values_are_read_back(tmp_path: Path, name: str) -> None:
+    """Of each type, and null, by delta-rs and DuckDB."""
+    kind, values = VALUES[name]
+    place = place_of(tmp_path, {"p": kind}, "p")
+    files, rows = [], []
+    for n, value in enumerate([*values, None]):
+        row = {"id": n, "p": value}
+        partition = partition_of(place.table, {"p": internal(value)})
+        files.append(written_file(place.table, [row], partition=partition))
+        rows.append((n, value))
+    commit(place, *files)
+    assert readers(place, "id, p") == [rows, rows]
+
+
+def test_values_and_statistics_are_read_back(tmp_path: Path) -> None:
+    """Of each type, with filters that prune files by the statistics."""
+    given = VALUES | PLAIN
+    place = place_of(tmp_path, {f"c_{name}": kind for name, (kind, _) in given.items()})
+    rows = [
+        {"id": n, **{f"c_{name}": values[n] for name, (_, values) in given.items()}}
+        for n in range(2)
+    ]
+    rows.append({"id": 2, **dict.fromkeys(rows[0].keys() - {"id"})})
+    commit(place, *(written_file(place.table, [row]) for row in rows))
+    columns = [f"c_{name}" for name in VALUES]
+    wanted = [tuple(row[c] for c in ("id", *columns)) for row in rows]
+    assert readers(place, ", ".join(["id", *columns])) == [wanted, wanted]
+    plain = place.now().to_pyarrow_table().sort_by("id").to_pylist()
+    assert [repr(r["c_double"]) for r in plain] == ["-0.0", "nan", "None"]
+    assert [r["c_binary"] for r in plain] == [b"\x00\xff", b"", None]
+    with delta_duckdb() as duck:
+        for name in VALUES:
+            for n in range(2):
+                query = f"select id from delta_scan('{place.location}') where c_{name} = ?"
+                assert duck.execute(query, [rows[n][f"c_{name}"]]).fetchall() == [(n,)], name
+        query = f"select id from delta_scan('{place.location}') where c_double > 100"
+        assert duck.execute(query).fetchall() == [(1,)]  # NaN is above all numbers
+
+
+def test_a_decimal_cannot_be_a_partition(tmp_path: Path) -> None:
+    """One of the readers misreads negative ones."""
+    with pytest.raises(CommitRefused, match="partition column p has type decimal"):
+        place_of(tmp_path, {"p": DecimalType(5, 2)}, "p")
+
+
+def test_nested_columns_and_odd_names_are_read_back(tmp_path: Path) -> None:
+    """A file holds a column by its own name, also where Iceberg would store another one."""
+    inner = StructType(
+        NestedField(21, "key", LongType(), required=False),
+        NestedField(22, "é-1", StringType(), required=False),
+    )
+    columns: dict[str, IcebergType] = {
+        "my-own": inner,
+        "1st": ListType(41, inner_copy(42), element_required=False),
+        "m:ap": MapType(51, StringType(), 52, LongType(), value_required=False),
+    }
+    place = place_of(tmp_path, columns)
+    row = {
+        "id": 1,
+        "my-own": {"key": 5, "é-1": "x"},
+        "1st": [{"key": 6, "é-1": None}, None],
+        "m:ap": [("a", 1), ("b", None)],
+    }
+    commit(place, raw_file(place, row))
+    (found,) = place.now().to_pyarrow_table().to_pylist()
+    assert found == row
+    with delta_duckdb() as duck:
+        query = f"""select "my-own"."é-1", "1st"[1]."key" from delta_scan('{place.location}')
+            where "my-own"."key" = 5"""
+        assert duck.execute(query).fetchall() == [("x", 6)]
+    (added,) = [action["add"] for action in place.log(1) if "add" in action]
+    assert json.loads(added["stats"]) == {
+        "numRecords": 1,
+        "minValues": {"id": 1},
+        "maxValues": {"id": 1},
+        "nullCount": {"id": 0, "my-own": {"key": 0, "é-1": 0}},
+    }
+
+
+def inner_copy(first: int) -> StructType:
+    """The struct of the list's elements."""
+    return StructType(
+        NestedField(first + 1, "key", LongType(), required=False),
+        NestedField(first + 2, "é-1", StringType(), required=False),
+    )
+
+
+def raw_file(place: DeltaPlace, row: dict[str, Any]) -> Any:
+    """A file that the worker's writer wrote."""
+    plan = TablePlan.of(place.table, name="db.events", catalog="delta", io_properties={})
+    writer = TableWriter(plan, lambda: "0.parquet")
+    writers = Writers(PipelineLimits())
+    writers.add(writer, pa.Table.from_pylist([row], schema=writer.arrow_schema))
+    ((_, file),) = writers.finish()
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [(UUIDType(), StringType()), (FixedType(4), BinaryType()), (TimeType(), None)],
+)
+def test_types_that_delta_lacks_are_replaced_or_refused(
+    tmp_path: Path, kind: IcebergType, stored: IcebergType | None
+) -> None:
+    """When a table is created."""
+    if stored is None:
+        with pytest.raises(CommitRefused, match="which Delta does not have"):
+            place_of(tmp_path, {"c": kind})
+    else:
+        assert place_of(tmp_path, {"c": kind}).table.schema().find_type("c") == stored
+
+
+def internal(value: Any) -> Any:
+    """A value in Iceberg's internal form."""
+    if isinstance(value, dt.datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (moment - dt.datetime(1970, 1, 1, tzinfo=UTC)) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return (value - dt.date(1970, 1, 1)).days
+    return value
+
+
+def readers(place: DeltaPlace, columns: str) -> list[list[tuple[Any, ...]]]:
+    """Rows as delta-rs and DuckDB read them, by id."""
+    names = columns.split(", ")
+    table = place.now().to_pyarrow_table().sort_by("id").select(names)
+    of_library = [tuple(row.values()) for row in table.to_pylist()]
+    with delta_duckdb() as duck:
+        query = f"select {columns} from delta_scan('{place.location}') order by id"
+        return [of_library, duck.execute(query).fetchall()]

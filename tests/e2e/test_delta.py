@@ -1,0 +1,173 @@
+"""Delta tables of a running stack: fan-out, evolution, dead letters, and crashes of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tests.support.delta_tables import delta_duckdb
+from tests.support.running_stack import RunningStack, armed_stack, numbered
+from tests.support.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+CRASHES = ("C7", "C10", "C11", "C12", "C14", "W4", "W8", "W10")
+
+
+@pytest.fixture(scope="module")
+def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder; files in it arm failpoints of the node's processes."""
+    return tmp_path_factory.mktemp("armed")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
+    """A stack of this module alone: its processes are killed."""
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as made:
+        yield made
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """The folder of a connector's tables."""
+    return tmp_path / "lake"
+
+
+def connector(lake: Path, topic: str, **config: str) -> dict[str, str]:
+    """A connector of Delta tables that creates them."""
+    return {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "iceberg.control.commit.interval-ms": "1000",
+        "topics": topic,
+        "icefloe.format": "delta",
+        "icefloe.delta.location": str(lake),
+        "iceberg.tables.auto-create-enabled": "true",
+        **{k.replace("__", ".").replace("_", "-"): v for k, v in config.items()},
+    }
+
+
+def rows(running: RunningStack, lake: Path, name: str, count: int, who: str) -> list[Any]:
+    """Wait until a table has that many rows; return them as delta-rs reads them."""
+
+    def inspect() -> list[Any] | None:
+        try:
+            found = DeltaTable(str(lake / name)).to_pyarrow_table().to_pylist()
+        except TableNotFoundError:
+            return None
+        return found if len(found) >= count else None
+
+    found = running.wait_until(inspect, lambda: f"{count} rows of {name}: {running.status(who)}")
+    assert len(found) == count
+    return found
+
+
+def of_duckdb(lake: Path, name: str, columns: str) -> list[Any]:
+    """Rows of a table as DuckDB reads them, sorted."""
+    with delta_duckdb() as duck:
+        found = duck.execute(f"select {columns} from delta_scan('{lake / name}')").fetchall()
+        return sorted(found)
+
+
+def test_records_fan_out_to_partitioned_tables_that_grow(running: RunningStack, lake: Path) -> None:
+    """Tables are created with partitions, and get columns at any depth; files are pruned."""
+    name, topic = unique_name("delta"), running.topic("delta")
+    settings = {
+        "iceberg.tables.dynamic-enabled": "true",
+        "iceberg.tables.route-field": "table",
+        "iceberg.tables.default-partition-by": "country",
+        "iceberg.tables.evolve-schema-enabled": "true",
+    }
+    running.create(name, connector(lake, topic) | settings)
+    places = ["de", "fr é/ü", "a b%3A", None]
+    first = [
+        {"table": f"db.t{n % 2}", "id": n, "country": places[n % 4], "own": {"a": n}}
+        for n in range(40)
+    ]
+    running.produce(topic, *first)
+    for table in ("t0", "t1"):
+        rows(running, lake, f"db/{table}", 20, name)
+    more = [
+        {**row, "id": row["id"] + 40, "own": {"a": row["id"], "b": "x"}, "tags": ["é"]}
+        for row in first
+    ]
+    running.produce(topic, *more)
+    found = [row for table in ("t0", "t1") for row in rows(running, lake, f"db/{table}", 40, name)]
+    expected = [{**row, "tags": None, "own": {**row["own"], "b": None}} for row in first] + more
+    assert sorted(found, key=lambda row: row["id"]) == expected
+    for table in ("t0", "t1"):
+        read = of_duckdb(lake, f"db/{table}", "id, own.a, own.b, country")
+        wanted = [r for r in expected if r["table"] == f"db.{table}"]
+        assert [row[0] for row in read] == [r["id"] for r in wanted]
+        assert [row[3] for row in read] == [r["country"] for r in wanted]
+        assert DeltaTable(str(lake / "db" / table)).metadata().partition_columns == ["country"]
+    running.delete(name)
+
+
+def test_bad_records_become_dead_letters(running: RunningStack, lake: Path) -> None:
+    """In a topic, and in a Delta table: wrong values, columns that Delta lacks, and no JSON."""
+    name, topic = unique_name("delta-dlq"), running.topic("delta-dlq")
+    letters = running.topic("letters")
+    settings = {
+        "iceberg.tables": "db.events",
+        "iceberg.tables.evolve-schema-enabled": "true",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.max-ratio": "1",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.table": "db.letters",
+    }
+    running.create(name, connector(lake, topic) | settings)
+    running.produce(topic, *numbered(0, 10))
+    rows(running, lake, "db/events", 10, name)
+    bad = [{"id": "text", "name": "x"}, b"no json", {"id": 11, "a b": 1}]
+    running.produce(topic, *bad, *numbered(20, 5))
+    found = rows(running, lake, "db/events", 15, name)
+    assert sorted(row["id"] for row in found) == [*range(10), *range(20, 25)]
+    stored = rows(running, lake, "db/letters", 3, name)
+    assert len(running.records(letters)) == 3
+    assert b"no json" in {row["value"] for row in stored}
+    running.delete(name)
+
+
+@pytest.mark.parametrize("point", CRASHES)
+def test_a_crash_loses_and_repeats_no_record(
+    running: RunningStack, lake: Path, armed: Path, point: str
+) -> None:
+    """Also of a coordinator that dies between its commit and the answer."""
+    name, topic = unique_name(f"delta-{point}").lower(), running.topic("delta-crash", partitions=2)
+    running.create(name, connector(lake, topic, iceberg__tables="db.events", tasks__max="2"))
+    running.produce(topic, *numbered(0, 50))
+    rows(running, lake, "db/events", 50, name)
+    (armed / f".{point}").write_text("crash")
+    (armed / f".{point}").rename(armed / point)
+    for turn in range(1, 5):
+        running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
+    running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")
+    found = rows(running, lake, "db/events", 250, name)
+    assert sorted(row["id"] for row in found) == list(range(250))
+    assert of_duckdb(lake, "db/events", "id") == [(n,) for n in range(250)]
+    running.delete(name)
+
+
+def test_unsupported_keys_are_refused_with_what_to_do(running: RunningStack, lake: Path) -> None:
+    """When the connector is created."""
+    config = connector(lake, "none") | {
+        "iceberg.tables": "db.events",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.default-partition-by": "day(ts)",
+        "iceberg.catalog.uri": "http://catalog",
+        "iceberg.maintenance.expire-snapshots.enabled": "true",
+    }
+    answer = running.api.post("/connectors", json={"name": "refused", "config": config})
+    assert answer.status_code == 400
+    text = answer.json()["message"]
+    for part in (
+        "rows of Delta tables are only added",
+        "Partition term 'day(ts)'",
+        "iceberg.catalog.uri cannot be used",
+        "use OPTIMIZE and VACUUM",
+    ):
+        assert part in text
