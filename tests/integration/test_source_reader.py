@@ -20,20 +20,16 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.processes import arguments
 from tests.support.source_reads import COLUMNS, BatchCollector, never, produce, read_by, whole_topic
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
-from worker.spark.batch_sizing import ReadSizes
+from worker.batch.descriptors import PartitionProgress
+from worker.spark.batch_sizing import ReadSizes, ReadSpeed
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_reader import SourceReader, as_arrow
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120
 
 
@@ -164,6 +160,47 @@ def test_a_backlog_is_read_in_bounded_batches(
     assert seen.tasks[0] == 2
 
 
+@pytest.mark.parametrize("last_records", [500, 5_000])
+def test_equal_partitions_of_a_backlog_share_spark_tasks(
+    last_records: int,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """Each Spark task writes a file per table, so there is one per core, unless one were idle."""
+    topic = topics.create("shared", partitions=4)
+    for partition, records in enumerate((500, 500, 500, last_records)):
+        produce(kafka_properties, topic, records, partition=partition)
+    two_cores = replace(reader, session=replace(reader.session, cores=2), sizes=ReadSizes(100))
+    for how in ("batch", "backlog"):
+        seen = BatchCollector()
+        read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
+        assert seen.tasks == [2 if last_records == 500 else 4]
+        assert len(seen.rows) == 1_500 + last_records
+
+
+def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """The first batches show the speed; the query after them has larger batches."""
+    topic = topics.create("growing")
+    produce(kafka_properties, topic, 12_000)
+    sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
+    growing = replace(reader, sizes=sizes)
+    seen = BatchCollector()
+
+    def measure(rows: Any, part: OffsetRanges) -> None:
+        seen(rows, part)
+        count = part.record_count_max
+        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
+        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count / 0.8)  # 800 records/s
+
+    growing.read(whole_topic(admin, topic), measure, is_stopping=never)
+    assert [p.record_count_max for p in seen.parts] == [1_000, 4_000, 4_000, 3_000]
+    assert [offset for _, offset in seen.rows] == list(range(12_000))
+
+
 def test_a_stop_ends_the_read_after_the_current_batch(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
@@ -228,15 +265,10 @@ def test_records_deleted_during_a_read_stop_the_reader(
     kafka_properties: dict[str, str],
 ) -> None:
     """Records that retention took from under the reader stop it."""
-    from confluent_kafka import TopicPartition as ClientPartition
-    from confluent_kafka.admin import AdminClient
-
     topic = topics.create("gone")
     produce(kafka_properties, topic, 20)
     part = whole_topic(admin, topic)
-    client = AdminClient(kafka_properties)
-    for future in client.delete_records([ClientPartition(topic, 0, 10)]).values():
-        future.result(30)
+    admin.delete_records({TopicPartition(topic, 0): 10})
     with pytest.raises(DataLost) as e:
         read_by(how, reader, part, BatchCollector())
     assert e.value.code == "source_data_lost"

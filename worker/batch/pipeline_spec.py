@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
+from connect.config.keys.delta_keys import DELTA, FORMAT
 from connect.records.converters.compressed import is_gzip
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
@@ -64,6 +65,11 @@ class TablePlan:
     properties: Mapping[str, str]
     io_properties: Mapping[str, str]
     changes: ChangePlan | None = None
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether it is a Delta table."""
+        return self.properties.get(FORMAT) == DELTA
 
     @property
     def schema(self) -> Schema:

@@ -32,7 +32,7 @@ log = structlog.get_logger("maintenance")
 
 
 def main() -> int:
-    """Serve the node until it says so, goes away, or SIGTERM comes."""
+    """Serve the node until its stop command, its end, or SIGTERM."""
     serving = begin("maintenance", Channel.from_node())
     if serving is None:
         return 0

@@ -203,16 +203,17 @@ class MaintenanceRun:
             target_bytes=maintenance.target_file_size_bytes,
             min_input_files=maintenance.min_input_files or 0,
         )
-        match work:
-            case "delete-files":
-                return actions.apply_delete_files(bytes_max)
-            case "small-files":
-                return actions.compact(bytes_max)
-            case "manifests":
-                return actions.rewrite_manifests()
-            case _:
-                assert job.older_than_ms is not None
-                return actions.remove_orphan_files(job.older_than_ms)
+        if work == "orphan-files":
+            assert job.older_than_ms is not None
+            return actions.remove_orphan_files(job.older_than_ms)
+        with actions.history_kept(self._config.name, self._clock.now_ms()):
+            match work:
+                case "delete-files":
+                    return actions.apply_delete_files(bytes_max)
+                case "small-files":
+                    return actions.compact(bytes_max)
+                case _:
+                    return actions.rewrite_manifests()
 
     def _done(self, table: str, work: str, result: WorkResult, started_ms: int) -> None:
         numbers = {**result.as_json(), "duration_ms": self._clock.monotonic_ms() - started_ms}

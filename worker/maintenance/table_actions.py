@@ -11,20 +11,25 @@ Rules of this file:
   were deleted before may be there again. Iceberg checks that where data files are replaced. Where
   only delete files are removed, it checks nothing: ``_ReadSnapshot`` does.
 - So ``rewrite_position_delete_files`` is not used: its commit accepts no such check.
+- Snapshots that the coordinator would expire meanwhile are kept by a tag (``history_kept``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
+import structlog
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+
+from connect.protocol.maintenance_tag import is_tag_of, tag_name
 
 SUMMARY_PROPERTY: Final = "icefloe.maintenance"
 """Snapshot property of every commit of the maintenance process: the work."""
@@ -36,6 +41,8 @@ MAX_COMMITS: Final = 10
 _BY_PREFIX: Final = True  # files are listed by the client of the table, not by Hadoop's
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _LOST: Final = re.compile("([0-9]{1,9}) rewrite commits failed")
+
+log = structlog.get_logger("maintenance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,38 @@ class TableActions:
         self._target_bytes = target_bytes
         self._min_input_files = max(2, min(MIN_INPUT_FILES, min_input_files))
         self._cores = spark.sparkContext.defaultParallelism
+
+    @contextlib.contextmanager
+    def history_kept(self, connector: str, now_ms: int) -> Iterator[None]:
+        """Keep the snapshot that is read, and all later ones, until the block ends.
+
+        Tags that earlier runs for the connector left are removed.
+
+        Args:
+            connector: its name.
+            now_ms: wall clock.
+
+        Raises:
+            Py4JJavaError: the tag cannot be set.
+        """
+        snapshot = self._snapshot()
+        if snapshot is None:
+            yield
+            return
+        name = tag_name(connector, now_ms)
+        change = self._table.manageSnapshots().createTag(name, snapshot.snapshotId())
+        for left in self._tags_of(connector):
+            change.removeTag(left)
+        change.commit()
+        self._table.refresh()
+        try:
+            yield
+        finally:
+            try:
+                self._table.refresh()
+                self._table.manageSnapshots().removeTag(name).commit()
+            except Py4JError as error:  # the next run removes it
+                log.warning("tag of the maintenance left in the table", tag=name, error=str(error))
 
     def apply_delete_files(self, bytes_max: int) -> WorkResult:
         """Rewrite data files without the rows that delete files remove; then remove these.
@@ -269,6 +308,10 @@ class TableActions:
             parent = snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
         return WorkResult(files, size, added)
+
+    def _tags_of(self, connector: str) -> list[str]:
+        names = [str(name) for name in _each(self._table.refs().keySet())]
+        return [name for name in names if is_tag_of(name, connector)]
 
     def _snapshot(self) -> Any:
         return self._table.snapshot(self._branch)

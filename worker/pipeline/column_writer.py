@@ -115,8 +115,8 @@ class ColumnWriter:
             outcome: of each record; set for those that are written or dropped.
             slow: records that the record path must take; ambiguous ones are added.
             order: place of the block's first record among all records of the Spark task.
-            spread: adds to ambiguous rows the rows that must share their fate; None where a
-                row is a record.
+            spread: adds to ambiguous rows the other rows of their records; None if each row is
+                a record.
         """
         if not decoded.table.num_rows:
             slow[decoded.places] = True  # no table is known, so no column was decoded

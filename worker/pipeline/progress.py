@@ -27,7 +27,7 @@ class ProgressCounter:
 
     Args:
         spec: of the Spark task.
-        now_ms: start of the task; timestamps that lie too far behind it are not believed.
+        now_ms: start of the task; timestamps that are too far before it are ignored.
     """
 
     def __init__(self, spec: PipelineSpec, now_ms: int) -> None:

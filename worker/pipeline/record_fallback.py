@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from connect.model.records import KafkaRecord, SinkRecord
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
-from connect.records.row_operations import ChangeRules, Operation, key_value
+from connect.records.row_operations import ChangeRules, Operation
 from connect.records.tables.schema_evolution import changes
 from connect.records.tables.table_creation import table_for
 from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
@@ -185,13 +185,9 @@ class RecordPath:
                 return self._reference.row(record, table.schema, mapping)
             changes = self._changes.of(table.plan.name)
             changes.learn(record.key)
-            if operation is not Operation.DELETE:
-                return self._reference.row(record, table.schema, mapping)
-            schema = changes.key_schema
-            if record.value is None:
-                key = key_value(record, tuple(f.name for f in schema.fields))
-                record = replace(record, value=key, value_schema=None)
-            return _with_key(self._reference.row(record, schema, mapping))
+            if operation is Operation.DELETE:
+                return self._reference.key_row(record, changes.key_schema, mapping)
+            return self._reference.row(record, table.schema, mapping)
         except RecordError as error:
             error.at(table=table.plan.name)
             raise
@@ -237,12 +233,6 @@ class RecordPath:
             schema_id = table.schema.schema_id
             self.requests.schemas[name] = SchemaRequest(name, schema_id, (*reported, text))
         return True
-
-
-def _with_key(row: dict[str, Any]) -> dict[str, Any]:
-    if all(value is None for value in row.values()):
-        raise RecordError("a delete without a value in its key columns", code="no_key")
-    return row
 
 
 def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:

@@ -6,6 +6,8 @@ Rules of this file:
 - A Kafka consumer keeps all records of its last poll, and Spark keeps a consumer per partition. A
   fetch is bounded in compressed bytes only. So the records of a poll are bounded as well, by their
   mean size, and before that is known by a low number.
+- A batch of a backlog takes half a commit interval, as far as the last batches show how fast the
+  task is. Longer batches make fewer files and cost less: each Spark task makes a file per table.
 - A batch with results that do not fit into memory is read again in smaller batches. The size
   doubles with each batch that succeeds.
 - If records are small on average, their Arrow batches to Python are bounded in rows. A single large
@@ -14,7 +16,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,7 +28,12 @@ FIRST_RECORDS: Final = 10_000
 SMALL_RECORDS: Final = 200_000
 BATCH_RECORDS: Final = 1_000_000
 SMALL_BYTES: Final = 48 * 2**20
+BATCH_GROWTH: Final = 8  # how much larger a batch may become by the measured speed
 BATCH_BYTES: Final = 2**30
+BATCH_MS_MAX: Final = 10_000  # a stop waits for the end of a batch
+INTERVAL_SHARE: Final = 0.5  # of a commit interval, for a batch of a backlog
+STEADY: Final = 1.25  # the speed is known once a batch is at most this much faster than the last
+IMBALANCE_MAX: Final = 1.25  # of the largest Spark task, compared with the mean
 DEAD_LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for an announcement
 SMALL_ROWS: Final = 5_000  # of an Arrow batch to Python
 SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected size of such a batch
@@ -46,14 +53,48 @@ _SHRINK: Final = 8
 
 
 @dataclass(slots=True)
+class ReadSpeed:
+    """How fast a task processes a backlog.
+
+    Args:
+        batch_ms: how long a micro-batch should take; with 0, the speed changes nothing.
+
+    Attributes:
+        is_known: whether the last batches were about equally fast.
+    """
+
+    batch_ms: int = 0
+    is_known: bool = field(default=False, init=False)
+    _records_per_ms: float = field(default=0.0, init=False)
+
+    @property
+    def must_be_measured(self) -> bool:
+        """Whether another batch is needed before the size of batches is fixed."""
+        return self.batch_ms > 0 and not self.is_known
+
+    @property
+    def batch_records(self) -> int:
+        """Number of records in a batch of ``batch_ms``."""
+        return int(self._records_per_ms * self.batch_ms)
+
+    def add(self, records: int, took_ms: float) -> None:
+        """Take the last batch. The first ones are slower, because Java still compiles code."""
+        records_per_ms = records / max(took_ms, 1)
+        self.is_known = self.is_known or records_per_ms <= self._records_per_ms * STEADY
+        self._records_per_ms = records_per_ms
+
+
+@dataclass(slots=True)
 class ReadSizes:
     """The sizes of one task's reads.
 
     Args:
         small_records: one Spark task reads up to this many records, into one file per table.
-        batch_records: upper bound of a micro-batch in a backlog.
+        batch_records: upper bound of a micro-batch in a backlog, until the speed is known.
         small_bytes: reads with more bytes of keys and values use all cores.
-        batch_bytes: target size of a micro-batch, in bytes of keys and values.
+        batch_bytes: the same bound in bytes of keys and values. Rows are written while they are
+            read, so memory does not depend on it.
+        speed: allows larger micro-batches once it is measured.
 
     Attributes:
         are_known: whether the size of records is known from a batch.
@@ -64,6 +105,7 @@ class ReadSizes:
     batch_records: int = BATCH_RECORDS
     small_bytes: int = SMALL_BYTES
     batch_bytes: int = BATCH_BYTES
+    speed: ReadSpeed = field(default_factory=ReadSpeed)
     _records: float = field(default=_DEFAULT_WEIGHT_RECORDS, init=False)
     _bytes: float = field(default=_DEFAULT_WEIGHT_RECORDS * _DEFAULT_BYTES, init=False)
     _shrunk: int | None = field(default=None, init=False)
@@ -83,7 +125,18 @@ class ReadSizes:
     def records_max(self) -> int:
         """Upper bound of records in a micro-batch of a backlog; at least one."""
         fitting = int(self.batch_bytes * self._records / max(self._bytes, 1))
-        return max(1, min(self.batch_records, fitting, self._shrunk or self.batch_records))
+        least = min(self.batch_records, fitting)
+        timely = min(self.speed.batch_records, least * BATCH_GROWTH)
+        largest = max(least, timely)
+        return max(1, min(largest, self._shrunk or largest))
+
+    @property
+    def must_measure_speed(self) -> bool:
+        """Whether batches may become larger by their speed, which is not known yet.
+
+        Not after a batch that did not fit: a query then keeps the size that fits.
+        """
+        return self._shrunk is None and self.speed.must_be_measured
 
     @property
     def are_small(self) -> bool:
@@ -104,9 +157,16 @@ class ReadSizes:
         each = self._bytes / self._records * partition_count
         return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
 
-    def add(self, progress: Mapping[TopicPartition, PartitionProgress]) -> None:
-        """Update the mean size of records with a batch that succeeded."""
+    def add(self, progress: Mapping[TopicPartition, PartitionProgress], took_ms: float = 0) -> None:
+        """Update the mean size of records, and the speed, with a batch that succeeded.
+
+        Args:
+            progress: its records.
+            took_ms: its duration; 0 if it was not measured.
+        """
         read = sum(counted.read for counted in progress.values())
+        if read > self.small_records and took_ms:
+            self.speed.add(read, took_ms)
         size = sum(counted.bytes_read for counted in progress.values())
         self.are_known = True
         share = min(1.0, max(0, _WINDOW_RECORDS - read) / self._records)
@@ -133,3 +193,21 @@ class ReadSizes:
         before = min(record_count, self.records_max)
         self._shrunk = max(1, before // _SHRINK)
         return self._shrunk < before
+
+
+def task_count(records: Collection[int], cores: int) -> int | None:
+    """Return how many Spark tasks read the partitions of a backlog; None for one per partition.
+
+    Each Spark task makes a file per table, so there should be one per core. Spark groups whole
+    partitions by their number and not by their records. With unequal partitions a core would be
+    idle at the end, so they stay single and Spark gives the next one to a free core.
+
+    Args:
+        records: number of records of each partition.
+        cores: number of Spark tasks that run in parallel.
+    """
+    if len(records) <= cores:
+        return None
+    group = -(-len(records) // cores)
+    largest = sum(sorted(records, reverse=True)[:group])
+    return cores if largest * cores <= IMBALANCE_MAX * sum(records) else None

@@ -61,8 +61,9 @@ class BatchProcessor:
         self.errors.tolerated(batch)
         self.limits.add(batch)
         self.ledger.add(batch)
-        self.sizes.add(batch.progress)
-        self.metrics.add(batch, started_ms=started_ms, now_ms=self.clock.monotonic_ms())
+        now_ms = self.clock.monotonic_ms()
+        self.sizes.add(batch.progress, now_ms - started_ms)
+        self.metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
         self.metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from connect import failpoints
@@ -38,6 +39,8 @@ from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
 
 RUNS_MAX = 10
+
+log = structlog.get_logger("worker.task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,7 @@ class PipelineRunner:
             self.tables.discard(result)
             if result.error is not None:
                 error = result.error
-                if error.code == NOT_WRITABLE and self.config.sends_refused_to_dead_letters:
-                    self._refused(error, refused)
+                if error.code == NOT_WRITABLE and self._may_repeat(error, refused):
                     continue
                 if isinstance(error, RecordError):
                     error = _advised(error)
@@ -140,14 +142,26 @@ class PipelineRunner:
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
         return WrittenBatch(ranges, result.progress, tuple(steps), result.dead_letters, result.rows)
 
-    def _refused(self, error: IcefloeError, refused: set[str]) -> None:
-        """Reload a table after its store refused files; at the second refusal make it unusable."""
+    def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:
+        """Reload a table after its store refused files: vended credentials may have ended.
+
+        At the second refusal the table becomes unusable, if the configuration allows that.
+        """
         table = str(error.coordinates["table"])
-        if table in refused:
-            self.tables.mark_unusable(table, error)
-        else:
+        if table not in refused:
             refused.add(table)
+            log.info(
+                "store refuses a table's files, table is loaded again",
+                connector=self.config.name,
+                table=table,
+                error=error.message,
+            )
             self.tables.reload(table)
+            return True
+        if self.config.sends_refused_to_dead_letters:
+            self.tables.mark_unusable(table, error)
+            return True
+        return False
 
     def _check_rows(self, result: BatchResult) -> None:
         """Check that every written record made a row, and that the files contain all kept rows."""

@@ -1,9 +1,8 @@
-"""Reads the control topic for one task: rounds that start and rounds that are complete.
+"""Passes control events to one task: rounds that start and rounds that are complete.
 
 Rules of this file:
-- Reading starts at the end of the topic: the task does not answer rounds that started earlier.
+- It begins at the end of the topic: the task does not answer rounds that started earlier.
 - An event that cannot be decoded is counted and skipped: it cannot belong to this connector.
-- DataWritten and DataComplete events of Icefloe have a header and are skipped without decoding.
 """
 
 from __future__ import annotations
@@ -13,17 +12,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from connect.clock import Clock
-from connect.errors import RetriableError
-from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import CommitComplete, StartCommit
 from control_schemas.headers import decode_headers
+from worker.task.control_feed import ControlSubscription
 from worker.task.task_rounds import TaskRounds
-
-_WORKERS_HEADER = "icefloe.layout"
 
 log = structlog.get_logger("worker.task")
 
@@ -33,34 +28,24 @@ class ControlListener:
     """Passes the coordinator's events on to the rounds of one task. Not thread-safe.
 
     Args:
-        reader: without an assignment; the caller closes it.
+        events: of the control topic since the start of the task; the caller closes it.
         rounds: receive the events.
         clock: for the times of events.
-        topic: the control topic.
         group_id: connect group id; events of other groups are skipped.
         task: number of the task.
+
+    Attributes:
+        decoded: events that were decoded.
+        malformed: those of them that could not be.
     """
 
-    reader: LogReader
+    events: ControlSubscription
     rounds: TaskRounds
     clock: Clock
-    topic: str
     group_id: str
     task: int
+    decoded: int = field(default=0, init=False)
     malformed: int = field(default=0, init=False)
-
-    def start_at_end(self, admin: KafkaAdmin) -> None:
-        """Assign all partitions of the control topic, at their ends.
-
-        Raises:
-            RetriableError: ``topic_missing`` when the control topic does not exist.
-        """
-        partitions = admin.partitions(self.topic)
-        if not partitions:
-            raise RetriableError(
-                f"control topic {self.topic} does not exist", code="topic_missing", topic=self.topic
-            )
-        self.reader.assign(admin.ends(partitions))
 
     def poll(self, timeout_ms: int) -> None:
         """Pass on the events that arrived; wait up to ``timeout_ms`` for the first.
@@ -68,12 +53,11 @@ class ControlListener:
         Raises:
             RetriableError: the broker does not answer.
         """
-        for record in self.reader.poll(timeout_ms):
+        for record in self.events.poll(timeout_ms):
             self._receive(record)
 
     def _receive(self, record: KafkaRecord) -> None:
-        if any(name == _WORKERS_HEADER for name, _ in record.headers):
-            return
+        self.decoded += 1
         try:
             event = decode(record.value or b"")
             headers = decode_headers(record.headers)

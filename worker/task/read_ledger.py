@@ -45,7 +45,12 @@ class OffsetRanges:
     @property
     def record_count_max(self) -> int:
         """Number of offsets in the ranges: an upper bound of the number of records."""
-        return sum(end - self.starts[tp] for tp, end in self.ends.items())
+        return sum(self.record_counts())
+
+    def record_counts(self) -> list[int]:
+        """Return the number of offsets of each partition, where there are any."""
+        counts = (end - self.starts[tp] for tp, end in self.ends.items())
+        return [count for count in counts if count]
 
     def head(self, record_count: int) -> OffsetRanges:
         """Return the first offsets: about ``record_count``, spread evenly over the partitions.
@@ -143,6 +148,8 @@ class ReadLedger:
         positions: the committed source offsets, where reading starts.
         pending: batches that are not announced.
         lost: lost ranges that are not announced.
+        recreated: partitions of topics that were created again, which nothing was announced of yet
+            -> where the lost records of the former topic begin. Announced with their first range.
         out_of_order_ms: subtracted from record timestamps (``iceberg.control.vtts.*``).
         idle_lag_ms: subtracted from the time of a poll that found all records of a partition read.
     """
@@ -152,6 +159,7 @@ class ReadLedger:
     idle_lag_ms: int
     pending: list[WrittenBatch] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
+    recreated: dict[TopicPartition, int] = field(default_factory=dict)
     _lost_unreported: tuple[LostRange, ...] = ()
     _partitions: dict[TopicPartition, _PartitionLedger] = field(init=False)
 
@@ -256,14 +264,14 @@ class ReadLedger:
         Returns:
             The lost ranges, which the next announcement contains.
         """
-        found = []
+        ranges = []
         for tp, start in sorted(starts.items()):
             partition = self._partitions[tp]
             if start > partition.position:
-                found.append(LostRange(tp.topic, tp.partition, partition.position, start))
+                ranges.append(LostRange(tp.topic, tp.partition, partition.position, start))
                 partition.position = start
-        self.lost += found
-        return tuple(found)
+        self.lost += ranges
+        return tuple(ranges)
 
     def answer(self) -> TaskAnnouncement:
         """Return the next announcement. The ledger changes only with ``announced``."""
@@ -276,7 +284,9 @@ class ReadLedger:
                     tp.topic, tp.partition, partition.position, self._timestamp_us(partition)
                 )
             )
-        lost = tuple(self.lost)
+        moved = {TopicPartition(r.topic, r.partition) for r in ranges}
+        former = ((tp, at) for tp, at in sorted(self.recreated.items()) if tp in moved)
+        lost = (*self.lost, *(LostRange(*tp, at, None) for tp, at in former))
         return TaskAnnouncement(
             tuple(self.pending),
             tuple(ranges),
@@ -291,6 +301,8 @@ class ReadLedger:
         assert tuple(self.pending) == answer.batches, "no batch may be added during an announcement"
         self.pending.clear()
         self.lost.clear()
+        for r in answer.ranges:
+            self.recreated.pop(TopicPartition(r.topic, r.partition), None)
         self._lost_unreported = () if answer.has_files else answer.lost_to_report
         for assigned in answer.assignments:
             partition = self._partitions[TopicPartition(assigned.topic, assigned.partition)]

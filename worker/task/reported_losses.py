@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from connect.errors import DataLost
+from connect.model.layout import TopicPartition
 from control_schemas.events import LostRange
 
 SHOWN_MAX: Final = 50
@@ -19,30 +20,55 @@ KEPT_MAX: Final = 10_000
 
 @dataclass(slots=True)
 class ReportedLosses:
-    """The lost ranges of one task. A range that is found again after a restart counts once."""
+    """The lost ranges of one task. A range that is found again after a restart counts once.
 
-    _ends: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    Attributes:
+        recovered: partitions whose committed offset was gone -> where the task continued.
+    """
+
+    recovered: dict[TopicPartition, int] = field(default_factory=dict)
+    _ends: dict[tuple[str, int, int], int | None] = field(default_factory=dict)
 
     def add(self, lost: Iterable[LostRange]) -> None:
         """Add ranges; beyond ``KEPT_MAX`` the oldest are removed."""
         for one in lost:
             place = (one.topic, one.partition, one.start_offset)
-            self._ends[place] = max(one.end_offset, self._ends.get(place, 0))
+            before = self._ends.get(place)
+            ends = [end for end in (before, one.end_offset) if end is not None]
+            self._ends[place] = max(ends, default=None)
         while len(self._ends) > KEPT_MAX:
             del self._ends[next(iter(self._ends))]
 
     def error(self) -> DataLost | None:
         """Return the losses as an error for the status; None without any."""
-        if not self._ends:
+        text = []
+        if self._ends:
+            shown = [
+                f"{topic}-{partition} "
+                + (f"from {start} on (the topic was created again)" if end is None else "")
+                + ("" if end is None else f"[{start}, {end})")
+                for (topic, partition, start), end in sorted(
+                    self._ends.items(), key=lambda item: (item[0], item[1] or 0)
+                )
+            ]
+            text.append(
+                "the task continued after source records that were deleted before they were read: "
+                + _listed(shown, "ranges")
+            )
+        if self.recovered:
+            shown = [f"{tp.topic}-{tp.partition} {at}" for tp, at in sorted(self.recovered.items())]
+            text.append(
+                "committed source offsets were gone, and the task continued after its last "
+                "announcement: " + _listed(shown, "partitions")
+            )
+        if not text:
             return None
-        shown = ", ".join(
-            f"{topic}-{partition} [{start}, {end})"
-            for (topic, partition, start), end in sorted(self._ends.items())[:SHOWN_MAX]
-        )
-        left = len(self._ends) - SHOWN_MAX
-        more = f" and {left} more ranges" if left > 0 else ""
         return DataLost(
-            f"the task continued after source records that were deleted before they were read: "
-            f"{shown}{more}. A restart of the task removes this message",
-            code="source_data_lost",
+            f"{'. '.join(text)}. A restart of the task removes this message",
+            code="source_data_lost" if self._ends else "offsets_lost",
         )
+
+
+def _listed(items: list[str], what: str) -> str:
+    left = len(items) - SHOWN_MAX
+    return ", ".join(items[:SHOWN_MAX]) + (f" and {left} more {what}" if left > 0 else "")

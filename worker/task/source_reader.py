@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
-from worker.spark.batch_sizing import ReadSizes
+from worker.spark.batch_sizing import ReadSizes, task_count
 from worker.spark.session import Session, held_small
 from worker.spark.source_options import (
     POLL_OPTION,
@@ -86,8 +86,9 @@ class SourceReader:
         to the current end of the log, so it may read more than the ranges. A bounded run is read
         as batch reads, one after the other.
 
-        A backlog starts with small batches until the size of the records is known. A streaming
-        query reads at least one record of each partition. Where the partitions are too many for
+        A backlog starts with small batches until the size of the records is known, and with batch
+        reads until the speed is known: the size of a query's batches is fixed. A streaming query
+        reads at least one record of each partition. Where the partitions are too many for
         one batch, this method reads some of them, then others.
 
         Args:
@@ -98,7 +99,7 @@ class SourceReader:
         Raises:
             DataLost, RetriableError: as ``read_batch``.
         """
-        while self.is_bounded or self._starts_small(ranges):
+        while self.is_bounded or self._starts_small(ranges) or self._measures_speed(ranges):
             if is_stopping() or not ranges.record_count_max:
                 return
             starts_small = self._starts_small(ranges)
@@ -193,6 +194,10 @@ class SourceReader:
         is_known = sizes.are_known or sizes.is_small(ranges.record_count_max)
         return not is_known or sizes.records_max < len(ranges.ends)
 
+    def _measures_speed(self, ranges: OffsetRanges) -> bool:
+        is_long = ranges.record_count_max > 2 * self.sizes.records_max
+        return is_long and self.sizes.must_measure_speed
+
     def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
         options = {**self.options, "assign": assignment(partitions)}
         polled = self.sizes.poll_records(len(partitions))
@@ -215,6 +220,8 @@ class SourceReader:
         chosen = rows.select(*(_column(name, is_small=are_small) for name in self.columns))
         if self.sizes.is_small(ranges.record_count_max):
             chosen = chosen.coalesce(1)
+        elif count := task_count(ranges.record_counts(), self.session.cores):
+            chosen = chosen.coalesce(count)
         failpoints.hit("W1")
         on_batch(chosen, ranges)
         failpoints.hit("W12")

@@ -12,12 +12,14 @@ from pyspark.sql import DataFrame
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka.kafka_clients import ProducerMessage
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
 from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
+from worker.task.control_feed import ControlFeeds
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
@@ -114,6 +116,8 @@ class TaskContext:
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
         secrets: reads the secrets of configuration and node again; None keeps them.
+        control: readers of the control topics, for all tasks of the process.
+        admins: admin clients, for all tasks of the process.
         on_spans: receives the spans of each answer; None while the node exports no traces.
     """
 
@@ -129,6 +133,8 @@ class TaskContext:
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
     secrets: SecretRenewal | None = None
+    control: ControlFeeds = field(default_factory=ControlFeeds)
+    admins: SharedAdmins = field(default_factory=SharedAdmins)
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
 
 

@@ -108,12 +108,18 @@ class BatchMetrics:
 class AnnouncementMetrics:
     """Announcements, and records that wait for one."""
 
-    COUNTERS: ClassVar = ("announcements", "dead_letters_produced", "source_offsets_lost")
+    COUNTERS: ClassVar = (
+        "announcements",
+        "dead_letters_produced",
+        "source_offsets_lost",
+        "source_positions_recovered",
+    )
     GAUGES: ClassVar = ("rounds_uncommitted", "records_pending", "records_pending_partition_max")
 
     announcements: int = 0
     dead_letters_produced: int = 0
     source_offsets_lost: int = 0
+    source_positions_recovered: int = 0
     rounds_uncommitted: int = 0
     records_pending: int = 0
     records_pending_partition_max: int = 0

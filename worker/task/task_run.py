@@ -2,9 +2,9 @@
 
 Rules of this file:
 - A round is answered after a read to the end of the log. In a backlog it is answered earlier, with
-  the batches at hand, so that no commit interval passes without data.
+  the batches that are ready, so that no commit interval passes without data.
 - Nothing is read while too many announced rounds are not committed.
-- After an error the run is of no further use: pending batches are not announced.
+- After an error the run ends: pending batches are not announced.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class TaskRun:
         if setup.config.fail_on_data_loss:
             return False
         lost = self.ledger.skip(self.source.log_starts_above(self.ledger.next_offsets))
-        for one in lost:
+        for lost_range in lost:
             log.warning(
                 "source records were deleted before they were read; the task continues after them",
-                topic=one.topic,
-                partition=one.partition,
-                start_offset=one.start_offset,
-                end_offset=one.end_offset,
+                topic=lost_range.topic,
+                partition=lost_range.partition,
+                start_offset=lost_range.start_offset,
+                end_offset=lost_range.end_offset,
                 code="source_data_lost",
                 **setup.log_labels,
             )

@@ -10,17 +10,16 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
 import structlog
 
 from connect import failpoints
-from connect.errors import Fenced
+from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer, client_properties
+from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.source_floor import SourceFloor
-from worker.spark.batch_sizing import ReadSizes
+from worker.spark.batch_sizing import BATCH_MS_MAX, INTERVAL_SHARE, ReadSizes, ReadSpeed
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
@@ -29,13 +28,11 @@ from worker.task.control_listener import ControlListener
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import Offsets, ReadLedger
 from worker.task.round_answers import RoundAnswers
-from worker.task.source_log import SourceLog
+from worker.task.source_log import POSITIONS_LOGGED_MAX, SourceLog
 from worker.task.source_reader import SourceReader
 from worker.task.task_context import BatchRunner, TaskSetup
 from worker.task.task_rounds import TaskRounds
 from worker.task.task_run import TaskRun
-
-POSITIONS_LOGGED_MAX: Final = 50
 
 log = structlog.get_logger("worker.task")
 
@@ -82,6 +79,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
         starts,
         out_of_order_ms=config.vtts_out_of_order_ms,
         idle_lag_ms=config.vtts_idle_lag_ms,
+        recreated=source.recreated(floor, starts),
     )
     rounds = _rounds(setup)
     reader = _source_reader(setup, runner)
@@ -122,8 +120,8 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
     config, assignment, context = setup.config, setup.assignment, setup.context
     if context.stored is None:
         return SourceFloor()
-    found = context.stored(config.name, context.node)
-    newest = found.layout
+    stored = context.stored(config.name, context.node)
+    newest = stored.layout
     if newest is None or newest.number > assignment.layout:
         raise LayoutSuperseded(
             f"the task belongs to layout {assignment.layout}, but the config topic has "
@@ -131,7 +129,7 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
             connector=config.name,
             task=assignment.task,
         )
-    return found.source_floor
+    return stored.source_floor
 
 
 def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
@@ -154,13 +152,10 @@ def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> Transac
 
 def _admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
     config = setup.config
-    admin = KafkaAdmin(
-        client_properties(
-            setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
-        )
+    properties = client_properties(
+        setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
     )
-    clients.callback(admin.close)
-    return admin
+    return clients.enter_context(setup.context.admins.lend(properties))
 
 
 def _announcer(setup: TaskSetup, producer: TransactionalProducer, runner: BatchRunner) -> Announcer:
@@ -188,6 +183,8 @@ def _rounds(setup: TaskSetup) -> TaskRounds:
 
 def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     config, context = setup.config, setup.context
+    interval_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
+    speed = ReadSpeed(min(int(interval_ms * INTERVAL_SHARE), BATCH_MS_MAX))
     return SourceReader(
         context.session,
         source_options(
@@ -198,7 +195,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         ),
         columns=runner.columns,
         pool=config.name,
-        sizes=ReadSizes(context.small_records, context.batch_records),
+        sizes=ReadSizes(context.small_records, context.batch_records, speed=speed),
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
         is_bounded=setup.assignment.ends is not None,
@@ -210,21 +207,37 @@ def _control_listener(
 ) -> ControlListener:
     config = setup.config
     kafka = client_properties(setup.context.node, config.kafka_overrides, prefix="consumer.")
-    reader = LogReader(kafka)
-    clients.callback(reader.close)
-    control = ControlListener(
-        reader,
+    events = setup.context.control.subscribe(
+        kafka,
+        config.control_topic,
+        config.connect_group_id,
+        ends=lambda: _control_ends(admin, config.control_topic),
+    )
+    clients.callback(events.close)
+    return ControlListener(
+        events,
         rounds,
         setup.clock,
-        topic=config.control_topic,
         group_id=config.connect_group_id,
         task=setup.assignment.task,
     )
-    control.start_at_end(admin)
-    return control
+
+
+def _control_ends(admin: KafkaAdmin, topic: str) -> Offsets:
+    """Return the end of each partition of the control topic.
+
+    Raises:
+        RetriableError: ``topic_missing`` when the control topic does not exist.
+    """
+    partitions = admin.partitions(topic)
+    if not partitions:
+        raise RetriableError(
+            f"control topic {topic} does not exist", code="topic_missing", topic=topic
+        )
+    return admin.ends(partitions)
 
 
 def _positions_text(starts: Offsets) -> dict[str, int]:
     """Return the first start offsets by partition, for the log."""
-    shown = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
-    return {f"{tp.topic}-{tp.partition}": offset for tp, offset in shown}
+    displayed = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
+    return {f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed}

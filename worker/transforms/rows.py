@@ -22,7 +22,7 @@ Positions = npt.NDArray[np.int64]
 Fields = dict[str, pa.DataType]
 
 
-class TooManyRows(Exception):  # noqa: N818 - a verdict about a block
+class TooManyRows(Exception):  # noqa: N818 - a result about a block
     """Steps make more rows of a block than fit into memory at once."""
 
 

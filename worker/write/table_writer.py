@@ -67,9 +67,10 @@ class _Shape:
 
 
 @lru_cache(maxsize=1024)
-def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...]) -> _Shape:
+def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...], *, is_delta: bool) -> _Shape:
     schema = Schema.model_validate_json(schema_json)
-    stored = sanitize_column_names(schema)
+    # Iceberg finds a column by its id and stores names that Avro allows; Delta finds it by its name
+    stored = schema if is_delta else sanitize_column_names(schema)
     return _Shape(
         schema=schema,
         arrow_schema=schema_to_pyarrow(stored),
@@ -95,24 +96,24 @@ class _FileSettings:
     options: Mapping[str, Any]
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> _FileSettings:
+    def of(cls, properties: Mapping[str, str]) -> _FileSettings:
         """Read a table's properties."""
         size = table_properties.size
-        codec, level = table_properties.codec(given), table_properties.level(given)
+        codec, level = table_properties.codec(properties), table_properties.level(properties)
         options = {
             "compression": codec,
             "compression_level": _ZSTD_LEVEL if level is None and codec == "zstd" else level,
-            "data_page_size": size(given, table_properties.PAGE_BYTES, _PAGE_BYTES),
+            "data_page_size": size(properties, table_properties.PAGE_BYTES, _PAGE_BYTES),
             "dictionary_pagesize_limit": size(
-                given, table_properties.DICTIONARY_BYTES, _DICTIONARY_BYTES
+                properties, table_properties.DICTIONARY_BYTES, _DICTIONARY_BYTES
             ),
             "store_schema": False,
             "store_decimal_as_integer": True,
             "version": "2.6",
         }
         return cls(
-            size(given, table_properties.TARGET_BYTES, _TARGET_BYTES),
-            size(given, table_properties.GROUP_BYTES, _GROUP_BYTES),
+            size(properties, table_properties.TARGET_BYTES, _TARGET_BYTES),
+            size(properties, table_properties.GROUP_BYTES, _GROUP_BYTES),
             options,
         )
 
@@ -211,7 +212,9 @@ class TableWriter:
         self.plan = plan
         self._equality_ids = equality_ids
         metrics = table_properties.metrics(plan.properties)
-        self._shape = _shape(plan.schema_json, tuple(sorted(metrics.items())))
+        self._shape = _shape(
+            plan.schema_json, tuple(sorted(metrics.items())), is_delta=plan.is_delta
+        )
         self.schema = self._shape.schema
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema

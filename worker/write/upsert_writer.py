@@ -163,18 +163,18 @@ class TableChanges:
         self.forget()
         newest, is_change = self._newest(rows, operations, orders)
         replaced = newest[is_change | self.upsert]
-        kept = np.sort(newest[operations[newest] != Operation.DELETE])
+        remaining = np.sort(newest[operations[newest] != Operation.DELETE])
         if len(replaced):
             assert self._deletes is not None
             keys = rows.select(list(self.key_places)).take(pa.array(np.sort(replaced)))
             writers.add(
                 self._deletes, pa.Table.from_arrays(keys.columns, schema=self._deletes.arrow_schema)
             )
-        if len(kept):
-            is_all = len(kept) == rows.num_rows
-            writers.add(self.table, rows if is_all else rows.take(pa.array(kept)))
-        superseded = len(operations) - len(np.union1d(replaced, kept))
-        return RowCounts(len(operations), superseded, len(operations) - superseded - len(kept))
+        if len(remaining):
+            is_all = len(remaining) == rows.num_rows
+            writers.add(self.table, rows if is_all else rows.take(pa.array(remaining)))
+        superseded = len(operations) - len(np.union1d(replaced, remaining))
+        return RowCounts(len(operations), superseded, len(operations) - superseded - len(remaining))
 
     def _newest(
         self,

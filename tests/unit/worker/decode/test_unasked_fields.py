@@ -22,15 +22,15 @@ def decoded(*rows: Any) -> DecodedBlock:
 
 def test_an_object_of_thousands_of_names_is_refused() -> None:
     """Each name would be a column, so the row is refused; other rows are decoded."""
-    found = decoded({"id": 1}, {f"a rather long name {i}": i for i in range(6_000)}, {"id": 2})
-    assert found.refused.tolist() == [1]
-    assert found.table["id"].to_pylist() == [1, 2]
+    rows = decoded({"id": 1}, {f"a rather long name {i}": i for i in range(6_000)}, {"id": 2})
+    assert rows.refused.tolist() == [1]
+    assert rows.table["id"].to_pylist() == [1, 2]
 
 
 def test_a_long_object_of_few_names_is_decoded() -> None:
     """The limit is on names, not on bytes."""
-    found = decoded({"id": 1, "more": "x" * 100_000})
-    assert (found.refused.tolist(), found.unexpected.tolist()) == ([], [0])
+    rows = decoded({"id": 1, "more": "x" * 100_000})
+    assert (rows.refused.tolist(), rows.unexpected.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize("first", [0, ROWS // 2])

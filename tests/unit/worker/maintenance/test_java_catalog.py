@@ -20,10 +20,10 @@ def test_properties_of_a_rest_catalog_are_passed_on() -> None:
         "s3.region": "eu-1",
         "cache-enabled": "true",
     }
-    found = JavaCatalog.of("ice", given)
-    assert found.implementation == "org.apache.iceberg.rest.RESTCatalog"
-    assert found.jar_groups == ()
-    assert found.properties == {
+    catalog = JavaCatalog.of("ice", given)
+    assert catalog.implementation == "org.apache.iceberg.rest.RESTCatalog"
+    assert catalog.jar_groups == ()
+    assert catalog.properties == {
         "uri": "https://catalog/api",
         "warehouse": "w",
         "credential": "id:secret",
@@ -52,10 +52,10 @@ def test_properties_of_a_rest_catalog_are_passed_on() -> None:
 )
 def test_urls_of_a_database_become_jdbc_urls(uri: str, expected: dict[str, str]) -> None:
     """Tables of the catalog are not created."""
-    found = JavaCatalog.of("ice", {"type": "sql", "uri": uri, "warehouse": "file:///w"})
+    catalog = JavaCatalog.of("ice", {"type": "sql", "uri": uri, "warehouse": "file:///w"})
     own = {"io-impl": RESOLVING, "warehouse": "file:///w", "jdbc.init-catalog-tables": "false"}
-    assert found.properties == {**own, **expected}
-    assert found.jar_groups == ("jdbc",)
+    assert catalog.properties == {**own, **expected}
+    assert catalog.jar_groups == ("jdbc",)
 
 
 @pytest.mark.parametrize("kind", ["hive", "dynamodb", "bigquery"])
@@ -76,12 +76,12 @@ def test_a_glue_catalog(prefix: str) -> None:
         f"{prefix}secret-access-key": "secret",
         "warehouse": "s3://w",
     }
-    found = JavaCatalog.of("ice", given)
-    assert found.implementation == "org.apache.iceberg.aws.glue.GlueCatalog"
-    assert found.jar_groups == ("iceberg-aws",)
-    assert found.properties["client.region"] == "eu-1"
+    catalog = JavaCatalog.of("ice", given)
+    assert catalog.implementation == "org.apache.iceberg.aws.glue.GlueCatalog"
+    assert catalog.jar_groups == ("iceberg-aws",)
+    assert catalog.properties["client.region"] == "eu-1"
     login = {"aws.accessKeyId": "id", "aws.secretAccessKey": "secret"}
-    assert found.system_properties == login
+    assert catalog.system_properties == login
     assert JavaCatalog.of("ice", {"type": "glue"}).system_properties == {}
 
 

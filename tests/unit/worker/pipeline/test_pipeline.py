@@ -158,8 +158,8 @@ def test_an_auto_create_request_contains_the_schema(tmp_path: Path) -> None:
     result = run_batches(connector, both_tables(tmp_path), [source(lines("db.new"))])
     [request] = result.table_requests
     assert request.schema_json is not None
-    made = Schema.model_validate_json(request.schema_json)
-    assert [(f.name, str(f.field_type)) for f in made.fields] == [
+    schema = Schema.model_validate_json(request.schema_json)
+    assert [(f.name, str(f.field_type)) for f in schema.fields] == [
         ("id", "long"),
         ("kind", "string"),
     ]
@@ -351,9 +351,9 @@ def test_the_error_at_the_lowest_position_is_reported() -> None:
         error_row(RecordError("x", topic="t", partition=p, offset=o))
         for p, o in ((1, 1), (0, 9), (0, 3))
     ]
-    found = collect(table_of(*rows)).error
-    assert found is not None
-    assert (found.coordinates["partition"], found.coordinates["offset"]) == (0, 3)
+    error = collect(table_of(*rows)).error
+    assert error is not None
+    assert (error.coordinates["partition"], error.coordinates["offset"]) == (0, 3)
 
 
 def test_unknown_descriptors_are_a_bug() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
-from worker.spark.batch_sizing import BATCH_RECORDS, FIRST_RECORDS, ReadSizes
+from worker.spark.batch_sizing import BATCH_RECORDS, FIRST_RECORDS, ReadSizes, ReadSpeed, task_count
 
 TP = TopicPartition("t", 0)
 
@@ -97,3 +99,63 @@ def test_a_batch_that_does_not_fit_is_read_in_smaller_ones() -> None:
     while sizes.shrink(80_000):
         pass
     assert sizes.records_max == 1
+
+
+def measured(sizes: ReadSizes, *batches: tuple[int, int], each: int = 190) -> ReadSizes:
+    """Add batches, each a number of records and their duration in milliseconds."""
+    for count, took_ms in batches:
+        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * each)
+        sizes.add({TP: progress}, took_ms)
+    return sizes
+
+
+def test_a_batch_of_a_backlog_takes_its_time() -> None:
+    """Its size follows the speed of the last batch, and never falls below the first size."""
+    sizes = measured(ReadSizes(speed=ReadSpeed(5_000)), (10_000, 700))
+    assert sizes.records_max == BATCH_RECORDS, "a small batch shows no speed"
+    assert measured(sizes, (1_000_000, 2_000)).records_max == 2_500_000
+    assert measured(sizes, (2_500_000, 4_000)).records_max == 3_125_000
+    assert measured(sizes, (3_125_000, 30_000)).records_max == BATCH_RECORDS
+    assert measured(sizes, (1_000_000, 10)).records_max == 8 * BATCH_RECORDS
+    assert measured(ReadSizes(), (1_000_000, 2_000)).records_max == BATCH_RECORDS
+    large = measured(ReadSizes(speed=ReadSpeed(60_000)), (1_000_000, 2_000), each=4_000)
+    assert 8 * 2**30 * 0.99 < large.records_max * 4_000 < 8 * 2**30 * 1.01
+
+
+def test_the_speed_is_known_when_it_stops_growing() -> None:
+    """The first batches are slower, because Java compiles code while it runs."""
+    sizes = ReadSizes(speed=ReadSpeed(5_000))
+    known = [
+        measured(sizes, (1_000_000, took_ms)).speed.is_known for took_ms in (3_000, 2_000, 1_800)
+    ]
+    assert known == [False, False, True]
+
+
+def test_a_batch_that_does_not_fit_is_smaller_than_a_timely_one() -> None:
+    """The bound of what fits into memory is not raised by the speed."""
+    sizes = measured(ReadSizes(speed=ReadSpeed(5_000)), (1_000_000, 1_000))
+    assert sizes.records_max == 5_000_000
+    assert sizes.must_measure_speed
+    assert sizes.shrink(5_000_000)
+    assert sizes.records_max == 625_000
+    assert not sizes.must_measure_speed
+
+
+@pytest.mark.parametrize(
+    ("records", "cores", "expected"),
+    [
+        ([10, 10, 10, 10], 2, 2),
+        ([10] * 500, 2, 2),
+        ([10, 10, 10], 2, None),  # 20 and 10: a core would be idle
+        ([12, 10, 10, 10], 2, 2),
+        ([40, 10, 10, 10], 2, None),
+        ([10, 10], 2, None),
+        ([10], 4, None),
+        ([], 2, None),
+    ],
+)
+def test_equal_partitions_are_read_by_one_spark_task_per_core(
+    records: list[int], cores: int, expected: int | None
+) -> None:
+    """Each Spark task writes a file per table."""
+    assert task_count(records, cores) == expected

@@ -39,10 +39,10 @@ def test_without_an_archive_the_jvm_has_no_options_for_it(tmp_path: Path) -> Non
 
 def test_a_truncated_archive_is_not_used(tmp_path: Path) -> None:
     """The JVM would crash; the name contains the size."""
-    whole = keep(put(tmp_path, "made"), tmp_path)
-    assert find_archive(tmp_path) == whole
-    assert f"-XX:SharedArchiveFile={whole}" in archive_options(tmp_path)
-    whole.write_bytes(b"x" * 9)
+    archive = keep(put(tmp_path, "made"), tmp_path)
+    assert find_archive(tmp_path) == archive
+    assert f"-XX:SharedArchiveFile={archive}" in archive_options(tmp_path)
+    archive.write_bytes(b"x" * 9)
     assert archive_options(tmp_path) == []
 
 

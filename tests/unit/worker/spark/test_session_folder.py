@@ -105,12 +105,12 @@ def test_folders_of_other_users_are_not_removed(tmp_path: Path) -> None:
         foreign = _left_over(tmp_path, "icefloe-worker-foreign")
         os.chown(foreign, 12_345, 12_345)
         names_left.add(foreign.name)
-    made = SessionFolder.make(tmp_path)
-    assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
-    assert names(tmp_path) == {*names_left, made.path.name}
+    folder = SessionFolder.make(tmp_path)
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    assert names(tmp_path) == {*names_left, folder.path.name}
     for name in names_left:
         assert (tmp_path / name / "spill").is_dir()
-    made.remove()
+    folder.remove()
 
 
 def test_a_replaced_folder_is_not_removed(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_a_replaced_folder_is_not_removed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "data").write_text("kept")
-    made = SessionFolder.make(tmp_path)
-    made.path.rename(tmp_path / "moved")
-    made.path.symlink_to(target)
-    made.remove()
+    folder = SessionFolder.make(tmp_path)
+    folder.path.rename(tmp_path / "moved")
+    folder.path.symlink_to(target)
+    folder.remove()
     assert (target / "data").read_text() == "kept"

@@ -41,32 +41,35 @@ def options(
 
 def test_client_settings_reach_spark_under_kafka() -> None:
     """Security settings of the node and overrides of the connector become options."""
-    made = options(
+    reader_options = options(
         node={"security.protocol": "SASL_SSL", "consumer.sasl.mechanism": "PLAIN"},
         sasl_jaas_config=JAAS,
         client_id="me",
     )
-    assert made["kafka.bootstrap.servers"] == "h:1"
-    assert made["kafka.security.protocol"] == "SASL_SSL"
-    assert made["kafka.sasl.mechanism"] == "PLAIN"
-    assert made["kafka.sasl.jaas.config"] == JAAS
-    assert made["kafka.client.id"] == "me"
-    assert not any("storage.topic" in key for key in made)
+    assert reader_options["kafka.bootstrap.servers"] == "h:1"
+    assert reader_options["kafka.security.protocol"] == "SASL_SSL"
+    assert reader_options["kafka.sasl.mechanism"] == "PLAIN"
+    assert reader_options["kafka.sasl.jaas.config"] == JAAS
+    assert reader_options["kafka.client.id"] == "me"
+    assert not any("storage.topic" in key for key in reader_options)
 
 
 def test_settings_of_the_protocol_cannot_be_overridden() -> None:
     """Isolation level, group, reset policy and deserializers are fixed."""
-    made = options(
+    reader_options = options(
         isolation_level="read_uncommitted",
         auto_offset_reset="latest",
         key_deserializer="x",
         group_id="mine",
         acks="1",
     )
-    assert made["kafka.isolation.level"] == "read_committed"
-    assert made["failOnDataLoss"] == "true"
-    assert made["kafka.group.id"].startswith("icefloe-source-g-c-0-")
-    assert not {"kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.acks"} & made.keys()
+    assert reader_options["kafka.isolation.level"] == "read_committed"
+    assert reader_options["failOnDataLoss"] == "true"
+    assert reader_options["kafka.group.id"].startswith("icefloe-source-g-c-0-")
+    assert (
+        not {"kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.acks"}
+        & reader_options.keys()
+    )
 
 
 def test_group_follows_task_and_options() -> None:
@@ -175,17 +178,17 @@ def test_texts_of_stores_are_not_shown() -> None:
 
 def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
     """``spark.*`` of the node is used unchanged; its other properties are not."""
-    made = settings(
+    session_settings = settings(
         {"spark.driver.memory": "4g", "sasl.jaas.config": "canary"},
         folder=tmp_path,
         scratch=tmp_path / "tmp",
         jars=[tmp_path / "a.jar"],
         cores=3,
     )
-    assert made["spark.driver.memory"] == "4g"
-    assert made["spark.master"] == "local[3,3]"
-    assert made["spark.ui.enabled"] == "false"
-    assert "canary" not in str(made.values())
+    assert session_settings["spark.driver.memory"] == "4g"
+    assert session_settings["spark.master"] == "local[3,3]"
+    assert session_settings["spark.ui.enabled"] == "false"
+    assert "canary" not in str(session_settings.values())
 
 
 def test_sessions_authenticate(tmp_path: Path) -> None:
@@ -193,9 +196,9 @@ def test_sessions_authenticate(tmp_path: Path) -> None:
 
     def made(**given: str) -> dict[str, str]:
         node = {f"spark.{key.replace('_', '.')}": value for key, value in given.items()}
-        found = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
+        session_settings = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
         names = ("spark.authenticate", "spark.network.crypto.enabled")
-        return {name: found[name] for name in names if name in found}
+        return {name: session_settings[name] for name in names if name in session_settings}
 
     local = {"spark.authenticate": "true"}
     remote = {**local, "spark.network.crypto.enabled": "true"}
@@ -223,8 +226,8 @@ def test_sessions_authenticate(tmp_path: Path) -> None:
 def test_a_local_master_retries_a_failed_task(tmp_path: Path, given: str, used: str) -> None:
     """Spark's default is one attempt; a configured number is kept."""
     node = {"spark.master": given, "spark.authenticate.secret": "x"}
-    made = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
-    assert made["spark.master"] == used
+    session_settings = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
+    assert session_settings["spark.master"] == used
 
 
 def test_java_options_of_a_node_keep_the_temporary_folder(
@@ -232,9 +235,9 @@ def test_java_options_of_a_node_keep_the_temporary_folder(
 ) -> None:
     """They replace the defaults or are appended."""
     given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
-    made = settings(given, folder=tmp_path, scratch=tmp_path / "tmp", jars=[], cores=1)
-    assert made["spark.driver.extraJavaOptions"] == "-Da=1"
-    default = made["spark.driver.defaultJavaOptions"]
+    session_settings = settings(given, folder=tmp_path, scratch=tmp_path / "tmp", jars=[], cores=1)
+    assert session_settings["spark.driver.extraJavaOptions"] == "-Da=1"
+    default = session_settings["spark.driver.defaultJavaOptions"]
     assert default.startswith(f'"-Djava.io.tmpdir={tmp_path}/tmp" ')
     assert default.endswith(" -Db=2")
 
@@ -261,10 +264,12 @@ def test_java_options_of_a_node_keep_the_archive_of_classes(tmp_path: Path) -> N
     """The options of the class archive stay, unless the node replaces them."""
     given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
     options = ["-XX:SharedArchiveFile=/a.jsa"]
-    made = settings(
+    session_settings = settings(
         given, folder=tmp_path, scratch=tmp_path, jars=[], cores=1, java_options=options
     )
-    assert made["spark.driver.defaultJavaOptions"].endswith("-XX:SharedArchiveFile=/a.jsa -Db=2")
+    assert session_settings["spark.driver.defaultJavaOptions"].endswith(
+        "-XX:SharedArchiveFile=/a.jsa -Db=2"
+    )
 
 
 def test_archives_of_spark_are_removed_from_the_module_path() -> None:

@@ -105,13 +105,13 @@ def events(messages: list[ProducerMessage]) -> list[tuple[Any, Any]]:
 
 def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
     """DataWritten has layout, task and batch number, per batch and table."""
-    made = list(
+    payloads = list(
         announcer().events(
             COMMIT, answer({"a": [data_file(0)], "b": [data_file(1)]}, {"a": [data_file(2)]})
         )
     )
-    assert {(m.topic, m.key) for m in made} == {("control", b"connect-c")}
-    *written, (complete, headers) = events(made)
+    assert {(m.topic, m.key) for m in payloads} == {("control", b"connect-c")}
+    *written, (complete, headers) = events(payloads)
     assert [(p.table.name, h.batch, h.layout, h.task) for p, h in written] == [
         ("a", 0, 4, 3),
         ("b", 0, 4, 3),
@@ -137,8 +137,8 @@ def test_the_batches_of_a_successor_have_higher_numbers() -> None:
             ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 0, 1, 7)}, (files,)))
         answered = ledger.answer()
         ledger.announced(answered)
-        found = events(list(announcer().events(COMMIT, answered)))
-        numbers += [h.batch for p, h in found if isinstance(p, DataWritten)]
+        announced = events(list(announcer().events(COMMIT, answered)))
+        numbers += [h.batch for p, h in announced if isinstance(p, DataWritten)]
     assert numbers == sorted(set(numbers))
 
 
@@ -146,9 +146,11 @@ def test_the_batches_of_a_successor_have_higher_numbers() -> None:
 def test_files_are_split_over_events_below_the_size_limit(files: int, limit: int) -> None:
     """Any number of files is announced once and in order."""
     listed = [data_file(i) for i in range(files)]
-    made = list(announcer(limit).events(COMMIT, answer({"a": listed})))
-    assert all(len(m.value or b"") <= limit * EVENT_SHARE for m in made)
-    found = [f for p, _ in events(made) if isinstance(p, DataWritten) for f in p.data_files or ()]
+    messages = list(announcer(limit).events(COMMIT, answer({"a": listed})))
+    assert all(len(m.value or b"") <= limit * EVENT_SHARE for m in messages)
+    found = [
+        f for p, _ in events(messages) if isinstance(p, DataWritten) for f in p.data_files or ()
+    ]
     assert [f.file_path for f in found] == [f.file_path for f in listed]
 
 
@@ -163,8 +165,8 @@ def test_delete_files_have_a_separate_list() -> None:
 def test_files_of_two_specs_have_separate_events() -> None:
     """An event has one partition type; both events have the same batch number."""
     both = [data_file(0), replace(data_file(1, content=FileContent.EQUALITY_DELETES), spec_id=1)]
-    made = events(list(announcer().events(COMMIT, answer({"a": both}))))
-    written = [(p, h) for p, h in made if isinstance(p, DataWritten)]
+    announced = events(list(announcer().events(COMMIT, answer({"a": both}))))
+    written = [(p, h) for p, h in announced if isinstance(p, DataWritten)]
     assert [(len(p.data_files or ()), len(p.delete_files or ())) for p, _ in written] == [
         (1, 0),
         (0, 1),
@@ -174,11 +176,13 @@ def test_files_of_two_specs_have_separate_events() -> None:
 
 def test_a_file_too_large_for_an_event_is_announced_without_bounds() -> None:
     """Bounds only serve pruning."""
-    made = list(announcer(12_000).events(COMMIT, answer({"a": [data_file(0, bound=b"x" * 6_000)]})))
-    ((payload, _), _) = events(made)
-    (found,) = payload.data_files or ()
-    assert not found.lower_bounds
-    assert found.record_count == 1
+    messages = list(
+        announcer(12_000).events(COMMIT, answer({"a": [data_file(0, bound=b"x" * 6_000)]}))
+    )
+    ((payload, _), _) = events(messages)
+    (file,) = payload.data_files or ()
+    assert not file.lower_bounds
+    assert file.record_count == 1
 
 
 def test_an_event_that_cannot_be_made_smaller_is_an_error() -> None:
@@ -190,13 +194,13 @@ def test_an_event_that_cannot_be_made_smaller_is_an_error() -> None:
 
 def test_a_batch_without_files_has_only_its_range() -> None:
     """If all records are dropped, there is no DataWritten."""
-    made = events(list(announcer().events(COMMIT, answer({"a": []}))))
-    assert [type(p) for p, _ in made] == [DataComplete]
+    announced = events(list(announcer().events(COMMIT, answer({"a": []}))))
+    assert [type(p) for p, _ in announced] == [DataComplete]
 
 
 def test_lost_records_are_in_the_header_of_every_event() -> None:
     """Files carry ranges that no snapshot has yet, DataComplete those inside its ranges."""
     old, new = LostRange("t", 0, 0, 3), LostRange("t", 0, 3, 9)
     given = replace(answer({"a": [data_file(0)]}), lost=(new,), lost_to_report=(old, new))
-    found = [headers.lost for _, headers in events(list(announcer().events(COMMIT, given)))]
-    assert found == [(old, new), (new,)]
+    lost = [headers.lost for _, headers in events(list(announcer().events(COMMIT, given)))]
+    assert lost == [(old, new), (new,)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from connect.model.layout import TopicPartition
 from control_schemas.events import LostRange
 from worker.task.reported_losses import KEPT_MAX, SHOWN_MAX, ReportedLosses
 
@@ -20,3 +21,18 @@ def test_ranges_are_named_and_bounded() -> None:
     text = str(losses.error())
     assert text.count("many-0") == SHOWN_MAX
     assert f"and {KEPT_MAX - SHOWN_MAX} more ranges" in text
+
+
+def test_recreated_topics_and_recovered_positions_are_named() -> None:
+    """With the code of the loss, if there is one."""
+    losses = ReportedLosses()
+    losses.recovered[TopicPartition("orders", 2)] = 7
+    error = losses.error()
+    assert error is not None
+    assert error.code == "offsets_lost"
+    assert "last announcement: orders-2 7. A restart" in error.message
+    losses.add([LostRange("orders", 0, 10, None), LostRange("orders", 0, 0, 5)])
+    error = losses.error()
+    assert error is not None
+    assert error.code == "source_data_lost"
+    assert "orders-0 [0, 5), orders-0 from 10 on (the topic was created again)" in error.message

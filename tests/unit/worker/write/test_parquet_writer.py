@@ -107,18 +107,18 @@ def write(
     limits: PipelineLimits | None = None,
     **properties: str,
 ) -> tuple[ContentFile, ...]:
-    one = plan(folder, schema, spec=spec or PartitionSpec(), properties=properties)
-    result = run_batches(config(), [one], [source(values)], limits=limits)
+    planned = plan(folder, schema, spec=spec or PartitionSpec(), properties=properties)
+    result = run_batches(config(), [planned], [source(values)], limits=limits)
     assert result.error is None
     return result.files["db.t1"]
 
 
 def test_files_roll_at_their_target_size(tmp_path: Path) -> None:
     """A file ends at the target size of its table; no row is lost or duplicated."""
-    one = plan(tmp_path, SCHEMA, properties={"write.target-file-size-bytes": "1000"})
+    planned = plan(tmp_path, SCHEMA, properties={"write.target-file-size-bytes": "1000"})
     limits = PipelineLimits(block_rows=100, group_rows=100)
     batches = [numbered(100, start=s) for s in range(0, 1000, 100)]
-    result = run_batches(config(), [one], batches, limits=limits)
+    result = run_batches(config(), [planned], batches, limits=limits)
     files = result.files["db.t1"]
     assert len(files) > 2
     assert len({f.file_path for f in files}) == len(files)
@@ -198,9 +198,11 @@ def test_an_invalid_codec_is_replaced_by_zstd(tmp_path: Path) -> None:
 
 def test_an_aborted_task_deletes_its_files(tmp_path: Path) -> None:
     """The writers end without a warning in the log."""
-    one = plan(tmp_path, SCHEMA)
+    planned = plan(tmp_path, SCHEMA)
     limits = PipelineLimits(block_rows=100, group_rows=10)
-    result = run_batches(config(), [one], [numbered(100), source([b"{"], start=100)], limits=limits)
+    result = run_batches(
+        config(), [planned], [numbered(100), source([b"{"], start=100)], limits=limits
+    )
     assert result.error is not None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     gc.collect()  # pytest fails on warnings of the collection
@@ -279,8 +281,8 @@ def test_pyiceberg_reads_every_type_as_it_was_written(tmp_path: Path) -> None:
         PartitionField(15, 1001, DayTransform(), "ts_day"),
     )
     table = catalog.create_table("db.t1", ALL_TYPES, partition_spec=spec)
-    one = TablePlan.of(table, name="db.t1", catalog="c", io_properties={})
-    result = run_batches(config(), [one], [source([ONE_OF_ALL, SMALL])])
+    planned = TablePlan.of(table, name="db.t1", catalog="c", io_properties={})
+    result = run_batches(config(), [planned], [source([ONE_OF_ALL, SMALL])])
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in result.files["db.t1"]:
             append.append_data_file(as_data_file(file))
@@ -298,7 +300,7 @@ def test_pyiceberg_reads_every_type_as_it_was_written(tmp_path: Path) -> None:
 
 def as_data_file(file: ContentFile) -> DataFile:
     """The file as PyIceberg's own writer would hand it over."""
-    made = DataFile.from_args(
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=file.file_path,
         file_format=FileFormat.PARQUET,
@@ -314,8 +316,8 @@ def as_data_file(file: ContentFile) -> DataFile:
         split_offsets=list(file.split_offsets or ()),
         sort_order_id=file.sort_order_id,
     )
-    made.spec_id = file.spec_id or 0
-    return made
+    data_file.spec_id = file.spec_id or 0
+    return data_file
 
 
 def test_only_repetitive_columns_get_a_dictionary() -> None:
