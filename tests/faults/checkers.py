@@ -303,8 +303,8 @@ def check_no_growth(what: str, values: Sequence[float], *, slack: float) -> list
     """
     if len(values) < 8:
         return [f"{what}: {len(values)} values are too few"]
-    kept = values[len(values) // 4 :]
-    early, late = (float(np.median(part)) for part in np.array_split(kept, 2))
+    later = values[len(values) // 4 :]
+    early, late = (float(np.median(part)) for part in np.array_split(later, 2))
     return [f"{what} grows from {early:.0f} to {late:.0f}"] if late > early + slack else []
 
 

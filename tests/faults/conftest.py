@@ -36,11 +36,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedStack]:
             run = PaymentsStack(Stack(folder, node_properties=NODE_PROPERTIES))
             try:
                 run.start(config)
-                made = SharedStack(run, run.producer(RECORDS_PER_S), config, armed, is_small)
-                made.producer.start(RECORDS, RECORDS)
-                made.producer.finish()
-                run.wait_until_committed(made.producer.rows)
-                yield made
+                shared = SharedStack(run, run.producer(RECORDS_PER_S), config, armed, is_small)
+                shared.producer.start(RECORDS, RECORDS)
+                shared.producer.finish()
+                run.wait_until_committed(shared.producer.rows)
+                yield shared
             finally:
                 run.close()
     finally:

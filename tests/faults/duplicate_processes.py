@@ -99,20 +99,22 @@ class DuplicateProcess:
 @contextmanager
 def duplicate_process(run: PaymentsStack, name: str, folder: Path) -> Iterator[DuplicateProcess]:
     """Start a duplicate process that accepts commands; stop it after the block."""
-    made = DuplicateProcess(run, name, folder)
+    duplicate = DuplicateProcess(run, name, folder)
     try:
-        made.wait_until("ready")
-        yield made
+        duplicate.wait_until("ready")
+        yield duplicate
     finally:
-        made.stop()
+        duplicate.stop()
 
 
 def _environ(run: PaymentsStack) -> dict[str, str]:
     """As the stack gives it to its node, without the failpoints."""
     catalog = run.stack.catalog_properties
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONNECT_", "ICEFLOE_"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("CONNECT_", "ICEFLOE_"))
+    }
     return {
-        **kept,
+        **environment,
         "ICEFLOE_CATALOG_URI": catalog["uri"],
         "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
     }

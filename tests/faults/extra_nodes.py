@@ -46,8 +46,8 @@ class ExtraNodes:
         """Return the view of the cluster that a node has; the node of the stack without a name."""
         base = self.run.stack.rest_url if name is None else self.urls[name]
         url = f"{base}/icefloe/v1/cluster"
-        found: dict[str, Any] = httpx.get(url, timeout=60).json()
-        return found
+        answer: dict[str, Any] = httpx.get(url, timeout=60).json()
+        return answer
 
     def unit_count(self, name: str, *, seen_by: str | None = None) -> int:
         """Return the number of units that are placed on a node, in the view of a node."""

@@ -174,5 +174,5 @@ def _corrupt_some(values: list[bytes], start: int) -> None:
         if odd == BROKEN_AT:
             values[place] = value[:-1]
         elif odd == UNKNOWN_KIND_AT:
-            head, found, rest = value.partition(b'"kind":"')
-            values[place] = head + found + b"no" + rest
+            head, separator, rest = value.partition(b'"kind":"')
+            values[place] = head + separator + b"no" + rest

@@ -152,8 +152,8 @@ class PaymentsStack:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the connector."""
-        found: dict[str, Any] = httpx.get(self._url("status"), timeout=60).json()
-        return found
+        status: dict[str, Any] = httpx.get(self._url("status"), timeout=60).json()
+        return status
 
     def ready_layout(self) -> Layout | None:
         """Return the layout that tasks may run; None while none is ready."""
@@ -204,10 +204,10 @@ class PaymentsStack:
             psutil.Process(pid).kill()
         return kill
 
-    def wait_until(self, found: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
+    def wait_until(self, poll: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
         """Wait for a true value, while node and broker run; return it."""
         deadline_s = time.monotonic() + wait_s
-        while not (it := found()):
+        while not (it := poll()):
             self._check()
             assert time.monotonic() < deadline_s, (
                 f"waited {wait_s:.0f} s for {what}\n{self.diagnostics()}"
@@ -244,8 +244,10 @@ class PaymentsStack:
         servers = self.stack.bootstrap_servers
         last, ends = read_log(servers, self.topics)
         # the last records may belong to no table
-        asked = list(ends)
-        self.wait_until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
+        partitions = list(ends)
+        self.wait_until(
+            lambda: self.admin.committed(GROUP, partitions) == ends, "reading to the end"
+        )
         log = join_logs([*self._retired, last])
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
         dead_letters = read_dead_letters(servers, DEAD_LETTER_TOPIC)
@@ -332,12 +334,12 @@ class PaymentsStack:
 @contextmanager
 def payments_stack(folder: Path, config: Mapping[str, str]) -> Iterator[PaymentsStack]:
     """Run a stack with its state in a folder; stop everything after the block."""
-    made = PaymentsStack(Stack(folder, node_properties=NODE))
+    run = PaymentsStack(Stack(folder, node_properties=NODE))
     try:
-        made.start(config)
-        yield made
+        run.start(config)
+        yield run
     finally:
-        made.close()
+        run.close()
 
 
 def _children(pid: int, *, recursive: bool) -> list[psutil.Process]:

@@ -80,8 +80,8 @@ def join_logs(logs: Sequence[Log]) -> Log:
 
 def read_dead_letters(bootstrap_servers: str, topic: str) -> Rows:
     """Return which records are dead letters."""
-    found, _ = _read(bootstrap_servers, [topic], _identity)
-    dead_letters = np.array(found, dtype=np.int64).reshape(-1, 3)
+    records, _ = _read(bootstrap_servers, [topic], _identity)
+    dead_letters = np.array(records, dtype=np.int64).reshape(-1, 3)
     return Rows(dead_letters[:, 0], dead_letters[:, 1], np.zeros(len(dead_letters), np.int64))
 
 
@@ -93,9 +93,9 @@ def read_ranges(
     def ranges(message: Message) -> tuple[bytes, tuple[SourceRange, ...]]:
         return message.value(), decode_headers(message.headers()).ranges or ()
 
-    found, _ = _read(bootstrap_servers, [control_topic], ranges)
+    records, _ = _read(bootstrap_servers, [control_topic], ranges)
     out: dict[TopicPartition, list[ObservedRange]] = {}
-    for r in (r for _, reported in found for r in reported):
+    for r in (r for _, reported in records for r in reported):
         seen = ObservedRange(
             r.start_offset,
             r.end_offset,
@@ -105,7 +105,7 @@ def read_ranges(
             r.records_written,
         )
         out.setdefault(TopicPartition(r.topic, r.partition), []).append(seen)
-    return out, b"\n".join(value for value, _ in found)
+    return out, b"\n".join(value for value, _ in records)
 
 
 def read_announced(bootstrap_servers: str, control_topic: str) -> list[ObservedAnnouncement]:
@@ -118,8 +118,8 @@ def read_announced(bootstrap_servers: str, control_topic: str) -> list[ObservedA
         )
         return ObservedAnnouncement(message.timestamp()[1], headers.layout or 0, tuple(places))
 
-    found, _ = _read(bootstrap_servers, [control_topic], announced)
-    return [seen for seen in found if seen.places]
+    records, _ = _read(bootstrap_servers, [control_topic], announced)
+    return [seen for seen in records if seen.places]
 
 
 def _identity(message: Message) -> tuple[int, int, int]:
@@ -205,8 +205,8 @@ def _read_table(catalog: Any, name: str, *, rows: bool) -> ObservedTable:
             files.append(ObservedFile(path, size_bytes, _stored_bytes(path)))
             added_at[path] = by_id[entry.snapshot_id].sequence_number
     snapshots = tuple(_snapshot(s, table) for s in reversed(chain))
-    found = _scan(table, added_at) if rows else _rows([])
-    return ObservedTable(name, snapshots, tuple(files), found)
+    read = _scan(table, added_at) if rows else _rows([])
+    return ObservedTable(name, snapshots, tuple(files), read)
 
 
 def _stored_bytes(path: str) -> int | None:

@@ -57,8 +57,8 @@ def test_a_commit_applied_after_its_coordinator_died_adds_each_record_once(
     stack.catalog = catalog
     run = PaymentsStack(stack)
     # one table after the other: the tested commit is the only one in flight
-    one = {"iceberg.catalog.type": "rest", "iceberg.control.commit.threads": "1"}
-    config = connector(**one)
+    settings = {"iceberg.catalog.type": "rest", "iceberg.control.commit.threads": "1"}
+    config = connector(**settings)
     try:
         run.start(config)
         shared = SharedStack(run, run.producer(RECORDS_PER_S), config, armed, is_small=False)

@@ -43,11 +43,11 @@ def test_a_session_loads_its_classes_from_the_archive(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()[-1]
 
-    made = run("-m", "worker.spark.archiving")
-    assert Path(made).parent == cache / "classes"
+    archiving = run("-m", "worker.spark.archiving")
+    assert Path(archiving).parent == cache / "classes"
     count, *mapped = run("-c", USE, str(tmp_path)).split()
     assert count == "10"
-    assert made in mapped
+    assert archiving in mapped
     loaded = (tmp_path / "classes.log").read_text().splitlines()
     read = [line for line in loaded if "source: file:" in line or "source: jrt:" in line]
     assert len(read) < READ_MAX

@@ -75,10 +75,10 @@ def failpoint_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failpoin
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
         with payments_stack(tmp_path_factory.mktemp("points"), connector()) as run:
             producer = run.producer(RECORDS_PER_S)
-            made = FailpointRun(run, producer, armed, [], began_s)
-            produce(made)
+            failpoint_run = FailpointRun(run, producer, armed, [], began_s)
+            produce(failpoint_run)
             run.wait_until_committed(producer.rows)
-            yield made
+            yield failpoint_run
 
 
 def shuffled_points() -> list[tuple[int, str]]:

@@ -34,16 +34,16 @@ FROZEN_S = {
 def running(tmp_path: Path) -> Iterator[RunningStack]:
     """A stack for this module only, because its broker is frozen."""
     stack = Stack(tmp_path / "stack", node_properties=NODE)
-    made: RunningStack | None = None
+    running: RunningStack | None = None
     try:
         stack.start_broker()
         stack.start_node()
         stack.wait_for_node()
-        made = RunningStack(stack)
-        yield made
+        running = RunningStack(stack)
+        yield running
     finally:
-        if made is not None:
-            made.close()
+        if running is not None:
+            running.close()
         stack.stop()
 
 

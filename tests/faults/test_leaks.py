@@ -17,19 +17,13 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.faults.checkers import check_no_growth
 from tests.support.processes import arguments
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.source_reader import SourceReader
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS, pytest.mark.faults]
 
 READS = int(os.environ.get("FAULT_READS", "160"))
 SAMPLES = 16

@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.faults]
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory, own_broker: Broker) -> Iterator[RunningNode]:
     """A node on that broker, not yet started."""
-    made = RunningNode(tmp_path_factory.mktemp("node"), own_broker.bootstrap_servers)
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp("node"), own_broker.bootstrap_servers)
+    yield node
+    node.close()
 
 
 def test_a_node_reports_that_it_waits_for_its_broker(own_broker: Broker, node: RunningNode) -> None:

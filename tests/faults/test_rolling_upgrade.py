@@ -57,9 +57,9 @@ def other(tmp_path: Path) -> Environment:
         (source / name).write_text(text.replace(present, changed))
     build(source, tmp_path, "wheel")
     (wheel,) = tmp_path.glob("*.whl")
-    made = Environment(tmp_path / "other", wheel)
-    assert run(made.program, "--version").strip() == OTHER
-    return made
+    environment = Environment(tmp_path / "other", wheel)
+    assert run(environment.program, "--version").strip() == OTHER
+    return environment
 
 
 @pytest.mark.timeout(900)
