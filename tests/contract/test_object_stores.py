@@ -5,11 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime as dt
-import hashlib
-import hmac
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 from pyiceberg.schema import Schema
@@ -24,15 +21,14 @@ from coordinator.kernel.effects import TableCommitted
 from tests.differential.support import config, plan, run_batches, source
 from tests.support.object_stores import (
     AZURITE_ACCOUNT,
-    AZURITE_KEY,
     Azurite,
     FakeGcs,
     ObjectStore,
     S3Proxy,
     started,
 )
-from tests.support.places import Place, paths_of
-from tests.support.stack import S3_BUCKET, unique_name
+from tests.support.stack import unique_name
+from tests.support.table_harness import TableHarness, paths_of
 from worker.batch.descriptors import BatchResult
 
 ROWS = Schema(NestedField(1, "id", LongType(), required=False))
@@ -64,17 +60,17 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 @pytest.fixture(params=["s3proxy", "azurite", "gcs"])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Each kind of store."""
-    found: ObjectStore = request.getfixturevalue(request.param)
-    return found
+    store: ObjectStore = request.getfixturevalue(request.param)
+    return store
 
 
 def test_a_table_is_written_and_read_back(store: ObjectStore, tmp_path: Path) -> None:
     """Data files by the pipeline of the worker, metadata by the committer."""
     gateway = _catalog(store, tmp_path)
     table = gateway.create(("db", unique_name("t").replace("-", "_")), ROWS)
-    place = Place(gateway, table)
-    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
-    assert len(paths_of(place.now())) == 1
+    harness = TableHarness(gateway, table)
+    assert isinstance(harness.committer().commit(harness.round(0)), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 1
     storage = table_storage(table, {})
     written = _write(table.location(), storage, tmp_path)
     [file] = written.files["db.t1"]
@@ -150,21 +146,15 @@ def test_vended_shared_access_signatures_are_used(azurite: ObjectStore) -> None:
     given = {**client_config({**SQL, "warehouse": "s3://b/w", **azurite.address}).properties}
     path = f"{azurite.warehouse}/{unique_name('probe')}"
     for key in (f"adls.sas-token.{host}", f"adls.sas-token.{AZURITE_ACCOUNT}", "adls.sas-token"):
-        lent = {key: _signature(minutes=10), "adls.account-key": OTHER_KEY}
-        probe(GuardedFileIO({**given, **lent}), path)
+        vended = {key: azurite.signature(dt.timedelta(minutes=10)), "adls.account-key": OTHER_KEY}
+        probe(GuardedFileIO({**given, **vended}), path)
     with pytest.raises(RetriableError, match="refuses the credentials"):
-        probe(GuardedFileIO({**given, "adls.sas-token": _signature(minutes=-10)}), path)
-
-
-def _signature(*, minutes: int) -> str:
-    """A shared access signature of the container, which ends in so many minutes."""
-    end = (dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    start, rights, version = "2020-01-01T00:00:00Z", "racwdl", "2020-10-02"
-    resource = f"/blob/{AZURITE_ACCOUNT}/{S3_BUCKET}"
-    text = "\n".join([rights, start, end, resource, "", "", "", version, "c", *[""] * 6])
-    mac = hmac.new(base64.b64decode(AZURITE_KEY), text.encode(), hashlib.sha256)
-    signed = {"sp": rights, "st": start, "se": end, "sv": version, "sr": "c"}
-    return urlencode({**signed, "sig": base64.b64encode(mac.digest()).decode()})
+        probe(
+            GuardedFileIO(
+                {**given, "adls.sas-token": azurite.signature(dt.timedelta(minutes=-10))}
+            ),
+            path,
+        )
 
 
 def _opened(properties: dict[str, str]) -> dict[str, str]:

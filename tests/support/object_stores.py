@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import datetime as dt
+import hashlib
+import hmac
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -157,6 +162,17 @@ class Azurite(ObjectStore):
         """File IO properties in Iceberg's names, for the account's key."""
         return {**self.address, "adls.auth.shared-key.account.key": AZURITE_KEY}
 
+    @staticmethod
+    def signature(life: dt.timedelta) -> str:
+        """A shared access signature of the container; a negative life has ended."""
+        end = (dt.datetime.now(dt.UTC) + life).strftime("%Y-%m-%dT%H:%M:%SZ")
+        start, rights, version = "2020-01-01T00:00:00Z", "racwdl", "2020-10-02"
+        resource = f"/blob/{AZURITE_ACCOUNT}/{S3_BUCKET}"
+        text = "\n".join([rights, start, end, resource, "", "", "", version, "c", *[""] * 6])
+        mac = hmac.new(base64.b64decode(AZURITE_KEY), text.encode(), hashlib.sha256)
+        signed = {"sp": rights, "st": start, "se": end, "sv": version, "sr": "c"}
+        return urlencode({**signed, "sig": base64.b64encode(mac.digest()).decode()})
+
     @property
     def address(self) -> dict[str, str]:
         """The address of the server."""
@@ -210,8 +226,8 @@ class FakeGcs(ObjectStore):
 
     def make_bucket(self) -> None:
         """Create the bucket."""
-        made = f"http://127.0.0.1:{self.port}/storage/v1/b?project=test"
-        httpx.post(made, json={"name": S3_BUCKET}).raise_for_status()
+        url = f"http://127.0.0.1:{self.port}/storage/v1/b?project=test"
+        httpx.post(url, json={"name": S3_BUCKET}).raise_for_status()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
-"""A table in some catalog, and committers for it."""
+"""A table in a catalog, and committers of one connector for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from uuid import uuid4
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -12,6 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.gateways.catalog.catalog import CatalogGateway
 from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableCommit
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -26,6 +28,13 @@ SCHEMA = Schema(
     NestedField(2, "name", StringType(), required=False),
 )
 MIRROR = "icefloe.offsets.control-iceberg.connect-c"
+_EXPIRY = "iceberg__maintenance__expire_snapshots__"
+EXPIRING = {
+    f"{_EXPIRY}enabled": "true",
+    f"{_EXPIRY}max_age_ms": "0",
+    f"{_EXPIRY}min_snapshots_to_keep": "3",
+}
+"""Settings of a connector that keeps three snapshots."""
 
 
 class Racing:
@@ -51,7 +60,7 @@ class Racing:
 
 
 @dataclass
-class Place:
+class TableHarness:
     """A catalog, a table in it, and committers of one connector."""
 
     catalog: CatalogGateway
@@ -59,7 +68,7 @@ class Place:
     name: str = "c"
 
     def committer(self, *, clock: QuickClock | None = None, **more: object) -> Committer:
-        """A coordinator's committer that knows nothing of the others."""
+        """A coordinator's committer, without memory of the others."""
         settings = more.pop("settings", {})
         config = connector(self.name, [".".join(self.table.name())], **settings)
         return Committer(self.catalog, config, clock or QuickClock(), **more)
@@ -74,13 +83,22 @@ class Place:
             [announced(reference(self.table), self.files(count), offset=offset)], **more
         )
 
-    def now(self) -> Table:
-        """The table as it is."""
+    def untimed_round(self, offset: int, count: int = 1) -> TableCommit:
+        """As ``round``, with files without a creation time in their names."""
+        folder = f"{self.table.location()}/data"
+        files = [
+            made_up_file(self.table, file_path=f"{folder}/{uuid4().hex}.parquet")
+            for _ in range(count)
+        ]
+        return table_commit([announced(reference(self.table), files, offset=offset)])
+
+    def reloaded(self) -> Table:
+        """The table as the catalog has it at present."""
         return self.catalog.load(self.table.name())
 
     def change(self, *updates: object) -> Table:
         """Commit a change of another writer."""
-        table = self.now()
+        table = self.reloaded()
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         return self.catalog.commit(table, [uuid], updates)
 

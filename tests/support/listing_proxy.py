@@ -1,0 +1,33 @@
+"""A proxy for Azurite with a parameter of Azure that Azurite ignores.
+
+The Delta library lists the log from a name on (``startFrom``). Azurite 3.37 answers with the whole
+listing, which the library takes for a wrong log.
+"""
+
+from __future__ import annotations
+
+import re
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
+
+_BLOB = re.compile(rb"<Blob>.*?<Name>(.*?)</Name>.*?</Blob>", re.DOTALL)
+
+
+class ListingProxy(LoopbackProxy):
+    """Forwards requests, and cuts listings off before ``startFrom``."""
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        answer = self._forward(request, body)
+        content, length = answer.content, None
+        if request.command == "HEAD":
+            length = int(answer.headers.get("Content-Length") or 0)
+        first = parse_qs(urlsplit(request.path).query).get("startFrom")
+        if first is not None:
+            start = first[0].encode()
+            content = _BLOB.sub(lambda found: found[0] if found[1] >= start else b"", content)
+        left_out = HOP_BY_HOP | {"content-encoding"}
+        headers = {k: v for k, v in answer.headers.items() if k.lower() not in left_out}
+        send(request, answer.status_code, headers, content, length=length)
