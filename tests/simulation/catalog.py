@@ -107,7 +107,7 @@ class Table:
         self.keys = _keys(branch, has_history=True)
         self.fresh_keys = _keys(branch, has_history=False)
         self.last_sequence_number = 0
-        self.claimed_us = 0  # the highest VTTS that anybody could see in the branch
+        self.claimed_us = 0  # the highest VTTS that a reader could see in the branch
         self.refs: dict[str, Ref] = {}
         self.by_id: dict[int, Snapshot] = {}
         self.properties: dict[str, str] = {}

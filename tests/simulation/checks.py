@@ -26,7 +26,7 @@ from tests.simulation.catalog import (
     Table,
 )
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
-from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
+from tests.simulation.task import FUTURE_MAX_MS, UNCOMMITTED_ROUNDS_MAX
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -40,17 +40,18 @@ def unreadable(
     world: World, table_index: int, added: int, vtts: int, partitions: frozenset[int]
 ) -> int:
     """Return the records with a timestamp up to a VTTS that are not in ``added``."""
-    required = 0
     if "control_log_reset" in world.happened:  # checked at the end, see _check_reset
         return 0
     if world.is_vtts_wrong:  # the configuration accepts any timestamp
         return 0
-    for partition in partitions:
-        for at_us, bit, table in world.source[partition]:
-            if table == table_index and at_us <= vtts:
-                required |= bit
-    name = "abc"[table_index]
-    return required & ~(added | world.given_up[name])
+    absent = world.routed[table_index] & ~(added | world.given_up["abc"[table_index]])
+    found = 0
+    if absent:
+        for partition in partitions:
+            for at_us, bit, _ in world.source[partition]:
+                if bit & absent and at_us <= vtts:
+                    found |= bit
+    return found
 
 
 def check_commit(
@@ -127,12 +128,19 @@ def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content
     if is_reset and vtts is None and (content.round_us or -1) >= table.claimed_us:
         world.violation(f"a claim from before the reset holds {table.name} back")
     if vtts is not None:
+        check_future(world, vtts)
         if vtts < table.claimed_us:
             world.violation(f"VTTS of {table.name} went back {table.claimed_us} -> {vtts}")
         index = "abc".index(table.name)
         missing = unreadable(world, index, snapshot.added, vtts, content.partitions)
         if missing:
             world.violation(f"VTTS {vtts} of {table.name}, but {world.named(missing)} missing")
+
+
+def check_future(world: World, vtts: int) -> None:
+    """Check that a VTTS is not ahead of the clock: the next record would be below it."""
+    if vtts > world.now_us + FUTURE_MAX_MS * 1000 and not world.is_vtts_wrong:
+        world.violation(f"VTTS {vtts} is ahead of the clock")
 
 
 def _check_keys(world: World, snapshot: Snapshot) -> None:

@@ -118,6 +118,7 @@ class Coordinator(Actor):
             return
         committer = Committer(world, log.topic_id, has_history=has_history)
         kernel, given, commits = self.kernel, self.given, self.commits
+        receive, pick, announced = kernel.receive, world.pick, kernel.announcements
         if "old announcements need not be read" not in world.bugs:
             is_mistaken = "stable offset taken for the log's end" in world.bugs
             given.append(InitialLogEnds(self._ends(is_stable=is_mistaken)))
@@ -126,18 +127,18 @@ class Coordinator(Actor):
         collecting, idle = Phase.COLLECTING, Phase.IDLE  # an enum member costs a lookup
         while True:
             is_idle, has_received = True, False
-            if not commits or world.pick(2):
+            if not commits or pick(2):
                 polled = self._poll(positions, committer.topic_id)
                 if polled is not None:
                     is_idle = False
                     has_received = bool(polled)
                     for item in polled:
-                        for effect in kernel.receive(item, world.now_ms):
+                        for effect in receive(item, world.now_ms):
                             yield from self._act(effect, committer)
-                    if polled and world.flags & script.DELAY and not world.pick(20):
+                    if polled and world.flags & script.DELAY and not pick(20):
                         world.count("slow poll")
-                        world.now_ms += world.pick(world.timeout_ms)
-            if kernel.announcements.by_table and not world.pick(6):
+                        world.now_ms += pick(world.timeout_ms)
+            if announced.by_table and not pick(6):
                 is_mistaken = "stable offset taken for an answer's end" in world.bugs
                 given.append(CurrentLogEnds(self._ends(is_stable=is_mistaken)))
             while given:
@@ -145,7 +146,7 @@ class Coordinator(Actor):
                 item = given.pop(0)
                 if isinstance(item, LayoutChanged):
                     self.layout = max(self.layout, item.layout, key=lambda x: x.number)
-                for effect in kernel.receive(item, world.now_ms):
+                for effect in receive(item, world.now_ms):
                     yield from self._act(effect, committer)
             if commits:
                 is_idle = False
@@ -161,7 +162,7 @@ class Coordinator(Actor):
                 phase = kernel.phase
                 if phase is collecting or phase is idle:
                     ticked_ms = now_ms
-                    for effect in kernel.receive(Tick(world.new_id(), now_ms * 1000), now_ms):  # type: ignore[arg-type] # any identity will do
+                    for effect in receive(Tick(world.new_id(), now_ms * 1000), now_ms):  # type: ignore[arg-type] # any identity will do
                         yield from self._act(effect, committer)
             yield is_idle
 
@@ -203,13 +204,15 @@ class Coordinator(Actor):
         if topic_id != log.topic_id:
             raise OutOfRangeError  # the client notices the new topic id
         entries = log.entries
-        unread = []
+        partition, is_choice = -1, False
         for known, at in positions.items():
             if at != len(entries[known]):
-                unread.append(known)
-        if not unread:
+                is_choice = partition >= 0
+                partition = known
+        if partition < 0:
             return None
-        partition = unread[world.pick(len(unread))] if len(unread) > 1 else unread[0]
+        if is_choice:  # of two
+            partition = list(positions)[world.pick(2)]
         is_slow = partition == self.slow
         if is_slow and world.pick(8) and not world.is_healing:
             return []  # its broker is slow
@@ -301,16 +304,17 @@ class Coordinator(Actor):
             log.store(CONTROL_GROUP, offsets)
             offsets = None
 
-        def commit() -> None:
-            before = dict(log.groups[CONTROL_GROUP]) if offsets else {}
-            log.commit(tid, epoch, transaction, CONTROL_GROUP, offsets)
-            for partition, offset in (offsets or {}).items():
+        is_answered = world.is_answered()
+        before = dict(log.groups[CONTROL_GROUP]) if offsets else {}
+        log.commit(tid, epoch, transaction, CONTROL_GROUP, offsets)
+        if offsets:
+            for partition, offset in offsets.items():
                 if offset < before.get(partition, 0):
                     world.violation(f"group offset went back {before} -> {offsets}")
-            if vtts is not None:
-                world.check_claim(vtts, covers)
-
-        world.lossy(commit)
+        if vtts is not None:
+            world.check_claim(vtts, covers)
+        if not is_answered:
+            world.lose_answer()
 
     def decide(self, table: TableReference, action: str) -> None:
         """Receive an operator's decision."""

@@ -19,6 +19,7 @@ from control_schemas.events import (
 from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script, table_faults
 from tests.simulation.catalog import TOPIC_ID
+from tests.simulation.coordinator import Coordinator
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction
 from tests.simulation.reset import Reset
 from tests.simulation.task import NO_HEADERS, TOPIC, Actor, Keeper, Leader
@@ -113,6 +114,8 @@ def thaw(world: World) -> None:
         zombie = frozen[world.pick(len(frozen))]
         world.count("zombie", zombie)
         zombie.resume()
+        if isinstance(zombie, Coordinator) and zombie.is_outdated:  # before the next one starts
+            zombie.step(world.pick(12) + 1)
         if zombie is world.keeper and world.pick(2):  # and frozen again
             zombie.step(world.pick(3) + 1)
             zombie.pause()

@@ -37,9 +37,23 @@ class FakeEvent:
     """The part of an event that the kernel reads."""
 
     __slots__ = ("payload",)
+    payload: Any
 
-    def __init__(self, payload: Any) -> None:
-        self.payload = payload
+
+class QuickEnvelope(Envelope):
+    """An envelope that is not frozen: every event needs one, and it takes a third of the time."""
+
+    __slots__ = ()
+    __setattr__ = object.__setattr__
+
+    def __init__(self, payload: object, headers: EventHeaders, partition: int, offset: int) -> None:
+        event = FakeEvent()
+        event.payload = payload
+        self.event = event  # type: ignore[assignment,misc] # see FakeEvent
+        self.headers = headers  # type: ignore[misc] # not frozen
+        self.partition = partition  # type: ignore[misc] # as above
+        self.offset = offset  # type: ignore[misc] # as above
+        self.records = self.size_bytes = 0  # type: ignore[misc] # as above
 
 
 class Transaction:
@@ -118,8 +132,7 @@ class Log:
         offset = len(log)
         if where not in transaction.first:
             transaction.first[where] = offset
-        envelope = Envelope(FakeEvent(payload), headers, where, offset)  # type: ignore[arg-type] # see FakeEvent
-        log.append((transaction, envelope))
+        log.append((transaction, QuickEnvelope(payload, headers, where, offset)))
 
     def commit(
         self,
@@ -159,7 +172,8 @@ class Log:
         """Last stable offset: the end for read_committed."""
         end = len(self.entries[partition])
         for transaction in self.open.values():
-            end = min(end, transaction.first.get(partition, end))
+            if partition in transaction.first:
+                end = min(end, transaction.first[partition])
         return end
 
     def read(self, partition: int, position: int, limit: int) -> tuple[list[Envelope], int]:
@@ -169,17 +183,21 @@ class Log:
             OutOfRangeError: retention passed the position, or the log ends before it.
         """
         log = self.entries[partition]
-        if position < self.starts[partition] or position > len(log):
+        end = len(log)
+        if position < self.starts[partition] or position > end:
             raise OutOfRangeError
         out: list[Envelope] = []
-        end = self.stable_end(partition) if self.open else len(log)
-        for at in range(position, end):
+        if self.open:
+            end = self.stable_end(partition)
+        at = position
+        while at < end:
             transaction, read = log[at]
+            at += 1
             if read is not None and transaction.state == COMMITTED:
                 out.append(read)
                 if len(out) == limit:
-                    return out, at + 1
-        return out, max(position, end)
+                    break
+        return out, at
 
     def kept_events(self) -> Iterator[Envelope]:
         """Every committed event that retention has left."""

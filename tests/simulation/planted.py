@@ -194,7 +194,19 @@ class LastOffsetsPassKept(Kernel):
         return dict(self._positions.next_offsets)
 
 
+class CountsNewerLayouts(Kernel):
+    """Covers a round with answers of tasks whose layout, and configuration, it does not know."""
+
+    def _is_covered(self, current: Any) -> bool:
+        self._newest_layout_seen = 0
+        return super()._is_covered(current)
+
+    def _is_current(self, number: int) -> bool:  # noqa: ARG002 - the bug is to ignore it
+        return True
+
+
 KERNELS: dict[str, type[Kernel]] = {
+    "answers of newer layouts count": CountsNewerLayouts,
     "last offsets pass kept announcements": LastOffsetsPassKept,
     "readiness by count": ReadyByCount,
     "VTTS over other rounds' completions": VttsFromOtherRounds,
@@ -261,6 +273,7 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "reset unnoticed by a commit",
         "old rounds claim after a reset",
         "a table without a claim is not reset",
+        "answers of newer layouts count",
     )
 } | {
     "VTTS goes back": (
@@ -273,10 +286,21 @@ PLANTED: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# A coordinator that is frozen during a reset, and little else.
+# A coordinator that is frozen during a reset, clocks that are ahead, and little else.
 RESET_ALONE = (
-    script.FUTURE | script.RESET | script.FREEZE | script.UNKNOWN | script.FOREIGN,
+    script.FUTURE | script.RESET | script.FREEZE | script.UNKNOWN | script.FOREIGN | script.HEAL,
     script.RARE
+    | 3 << script.CLOCKS_SHIFT
+    | script.RESTLESS
+    | script.TWO_PARTITIONS
+    | script.OPERATOR
+    | script.RETENTION
+    | script.JAVA
+    | script.FOREIGN_GROUP
+    | script.DELAY
+    | script.FINISH
+    | script.SOURCE_OFFSETS
+    | script.KEEPER
     | script.MISSING
     | script.TRANSACTIONS
     | script.LAYOUT
@@ -320,6 +344,7 @@ KINDS: dict[str, tuple[int, int]] = {
     "reset unnoticed by a commit": RESET_ALONE,
     "old rounds claim after a reset": RESET_ALONE,
     "a table without a claim is not reset": RESET_ALONE,
+    "answers of newer layouts count": RESET_ALONE,
     "timestamps of the future move the claim": (script.FUTURE, script.RESET),
     "every completion counts as a commit": (
         script.MISSING,

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from pyiceberg.table.refs import SnapshotRefType
 
 from coordinator.kernel.effects import TableDecision
+from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, TAG, ConflictError, Ref, Table
+from tests.simulation.coordinator import Coordinator
 from tests.simulation.kafka import CONTROL_GROUP
 from tests.simulation.reset import Reset
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+_COMMITTING = (Phase.COMMITTING, Phase.COMPLETING)
 LATE_MS_MAX = 60  # a request does not outlive its timeout
 
 
@@ -127,22 +130,33 @@ def reset_valid_through(world: World) -> None:
     """An operator stops the connector and resets its VTTS.
 
     The stop fences the tasks. A coordinator that is frozen, and its requests that are under way,
-    may outlive the reset. It had its transactional id before: docs/evidence/simulation.md says what
-    is not simulated.
+    may outlive the reset. It has its transactional id already, or it takes that over later.
     """
     if not world.is_vtts_wrong or (world.reset is not None and world.reset.is_alive):
         return
-    for actor in (*world.tasks, world.keeper):
+    for actor in (*world.tasks, world.keeper, world.leader):
         if actor is not None:
             actor.end()
+    if world.flags & script.FREEZE and world.pick(2):  # it has just been started
+        late = Coordinator(world, world.ready)
+        world.coordinators.append(late)
+        late.pause()
     for coordinator in world.coordinators:
         coordinator.is_outdated = True
-        is_killed = not coordinator.epoch or (not coordinator.is_paused and world.pick(3))
+        is_busy = coordinator.kernel.phase in _COMMITTING
+        is_killed = not coordinator.is_paused and not is_busy and world.pick(3)
         if coordinator.is_alive and is_killed:
             coordinator.end()
         elif coordinator.is_alive:
             world.count("coordinator outlives a VTTS reset")
             coordinator.pause()
+    # a stop clears the layout, and the next start makes another one: its tasks are newer
+    layout = world.new_layout(world.config_log[-1].number + 1)
+    world.config_log.append(layout)
+    for number in range(max(len(known.tasks) for known in world.config_log)):
+        world.log.init(f"g-c-{number}")
+    world.note_read()
+    world.ready = layout
     world.count("VTTS reset asked for")
     world.reset = Reset(world)
 

@@ -114,7 +114,7 @@ class Task(Actor):
         self.batch = 0
         self.files: list[tuple[int, Files]] = []
         self.answered: Any = None
-        is_ahead = world.flags & script.FUTURE and not world.pick(4)
+        is_ahead = world.flags & script.FUTURE and not world.pick(world.clocks)
         is_set = world.is_healing and world.flags & script.RESET
         self.clock_ahead_us = 10**9 if is_ahead and not is_set else 0  # of its node
         self.rounds = TaskRounds(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
@@ -130,17 +130,18 @@ class Task(Actor):
             return
         if not self._take_positions():
             return
-        topic_id, rounds = log.topic_id, self.rounds
+        topic_id, pick, must_pause = log.topic_id, world.pick, self.rounds.must_pause
         control = [log.stable_end(p) for p in range(len(log.entries))]
         yield False
         while True:
             is_idle = True
-            if not rounds.must_pause(0, has_pending=False) and world.pick(2):
-                is_idle = not self._read(world.pick(3) + 1)
+            if not must_pause(0, has_pending=False) and pick(2):
+                is_idle = not self._read(pick(3) + 1)
             if topic_id != log.topic_id:
                 raise OutOfRangeError
+            entries = log.entries
             for partition, position in enumerate(control):
-                if position == len(log.entries[partition]):
+                if position == len(entries[partition]):
                     continue
                 received, control[partition] = log.read(partition, position, 6)
                 for read in received:
@@ -186,14 +187,15 @@ class Task(Actor):
                 self.announced[partition] = start
         return True
 
-    def _read(self, limit: int | None) -> bool:
+    def _read(self, limit: int | None) -> bool:  # noqa: C901 - the hot path, without calls
         """Read one micro-batch over all partitions, with a file per table."""
         world = self.world
         rows: dict[int, list[int]] = {}
-        if not self._pass_lost():
+        if "source_data_lost" in world.happened and not self._pass_lost():
             raise OutOfRangeError
+        source = world.source
         for partition, start in self.position.items():
-            records = world.source[partition]
+            records = source[partition]
             end = len(records)
             if start == end:
                 continue
@@ -202,12 +204,16 @@ class Task(Actor):
             if partition == world.slow_partition and not world.is_healing:
                 end = min(end, start + (limit is None))
             for _, bit, table in records[start:end]:
-                rows.setdefault(table, []).append(bit)
+                if table in rows:
+                    rows[table].append(bit)
+                else:
+                    rows[table] = [bit]
             self.position[partition] = end
         if not rows:
             return False
         for table, bits in rows.items():
-            self.files += [(self.batch, event) for event in world.write_step(table, bits)]
+            for event in world.write_step(table, bits):
+                self.files.append((self.batch, event))
         self.batch += 1
         return True
 
@@ -247,7 +253,10 @@ class Task(Actor):
         complete = DataComplete(commit_id, tuple(assignments))
         log.produce(tid, epoch, transaction, complete, headers)
         yield False
-        world.lossy(lambda: log.commit(tid, epoch, transaction, GROUP, dict(self.position)))
+        is_answered = world.is_answered()
+        log.commit(tid, epoch, transaction, GROUP, self.position)
+        if not is_answered:
+            world.lose_answer()
         if self.files:
             self.rounds.announced(commit_id, has_batches=True)
         self.announced = dict(self.position)

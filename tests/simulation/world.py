@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 from connect.errors import InvariantViolation
@@ -27,7 +26,6 @@ from tests.simulation.task import TOPIC, Actor, Keeper, Leader, Task
 HEAL_TURNS_MAX = 400
 FUTURE_US = 10**12
 TABLES = ("a", "b", "c")
-_A, _C, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
 
 
 class ViolationError(AssertionError):
@@ -48,6 +46,7 @@ class World:
     __slots__ = (
         "bugs",
         "catalog_back_at_ms",
+        "clocks",
         "config_log",
         "continues_after_loss",
         "coordinators",
@@ -97,7 +96,7 @@ class World:
         "trace",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - every attribute once, none by a call
         self,
         moves: script.Script,
         *,
@@ -122,6 +121,8 @@ class World:
         self.stopped: str | None = None
         # icefloe.fail-on-data-loss=false
         self.continues_after_loss = bool(flags >> script.CONTINUE_SHIFT & 1)
+        # one of so many nodes has a clock that is ahead, if any
+        self.clocks = 4 if flags >> script.CLOCKS_SHIFT & 3 else 1
 
         self.source: list[list[tuple[int, int, int]]] = []
         self.source += [[] for _ in range((1, 2, 3, 3)[self.pick(4)])]
@@ -192,23 +193,26 @@ class World:
 
     def pick(self, count: int) -> int:
         """Return a pseudo-random number below ``count``; the current move is the seed."""
-        self.state = state = self.state * _A + _C & _MASK
+        self.state = state = (
+            self.state * 6364136223846793005 + 1442695040888963407 & 0xFFFFFFFFFFFFFFFF
+        )
         return (state >> 33) % count
 
     def produce(self, partition: int) -> None:
         """Add a source record; its timestamp may be slightly lower than those before it."""
-        at_us = self.now_ms * 1000 - self.pick(self.disorder_us)
-        if self.flags & script.FUTURE and not self.pick(8):
+        pick = self.pick
+        at_us = self.now_ms * 1000 - pick(self.disorder_us)
+        if self.flags & script.FUTURE and not pick(8):
             self.counts["record of the future"] += 1
             at_us += FUTURE_US
-        table = self.pick(3)
+        table = pick(3)
         bit = 1 << len(self.place_of_bit)
         records = self.source[partition]
         self.place_of_bit.append((partition, len(records)))
         records.append((at_us, bit, table))
         self.routed[table] |= bit
         if self.tables[TABLES[table]].is_upsert:
-            key = partition * 2 + self.pick(2)
+            key = partition * 2 + pick(2)
             self.key_bits[key] = self.key_bits.get(key, 0) | bit
 
     def write_step(self, table: int, bits: list[int]) -> list[tuple[Any, Any, Any]]:
@@ -280,16 +284,27 @@ class World:
         found = [str(p) for i, p in enumerate(self.place_of_bit) if bits >> i & 1]
         return ", ".join(found[:5])
 
-    def lossy(self, action: Callable[[], None]) -> None:
-        """Run an action whose request or answer may be lost."""
-        chance = 99 if self.is_healing or not self.flags & script.TRANSACTIONS else self.pick(100)
+    def is_answered(self) -> bool:
+        """Decide what becomes of a request to the broker, before it is applied.
+
+        Returns:
+            Whether its answer arrives; if not, ``lose_answer`` must follow the request.
+
+        Raises:
+            LostAnswerError: the request itself is lost.
+        """
+        if self.is_healing or not self.flags & script.TRANSACTIONS:
+            return True
+        chance = self.pick(100)
         if chance < 4:
             self.count("lost before the broker")
             raise LostAnswerError
-        action()
-        if chance < 10:
-            self.count("applied, answer lost")
-            raise LostAnswerError
+        return chance >= 10
+
+    def lose_answer(self) -> None:
+        """The answer to a request that was applied is lost."""
+        self.count("applied, answer lost")
+        raise LostAnswerError
 
     def hang_transaction(self, partition: int) -> None:
         """Leave another connector's transaction open: it blocks readers of the partition."""
@@ -340,6 +355,7 @@ class World:
 
     def check_claim(self, vtts: int, partitions: frozenset[int]) -> None:
         """Check the VTTS that a CommitComplete claims for all tables."""
+        checks.check_future(self, vtts)
         self.has_claimed |= not self.is_vtts_wrong
         for index, table in enumerate(self.tables.values()):
             missing = checks.unreadable(self, index, table.added, vtts, partitions)
@@ -376,7 +392,7 @@ class World:
 
     # ------------------------------------------------------------------ schedule
 
-    def run(self) -> None:  # noqa: C901 - a step of an actor is inlined, it is the hot path
+    def run(self) -> None:  # noqa: C901, PLR0912 - a step of an actor is inlined, the hot path
         """Run the script, then healing if the script has it, then the checks.
 
         Raises:
@@ -393,13 +409,15 @@ class World:
                 if self.trace is not None:
                     self.add_to_trace(f"-- {name}")
                 if name == "step":
-                    effects = number >> 16 & (31 if number >> 21 & 3 else 3)
                     actors = self.runnable
                     if actors is None:
                         actors = self.actors()
                     if actors:
                         actor = actors[(number >> 24 & 0xFFFF) % len(actors)]
-                        actor.step(effects + 1 if actor.is_quick else 1)
+                        if actor.is_quick:
+                            actor.step((number >> 16 & (31 if number >> 21 & 3 else 3)) + 1)
+                        else:
+                            actor.step(1)
                     else:
                         self.supervise()
                 else:
@@ -429,9 +447,11 @@ class World:
     def actors(self) -> list[Actor]:
         """Return the actors that can do something."""
         if self.runnable is None:
-            everyone = (*self.tasks, *self.coordinators, self.leader, self.keeper, self.reset)
+            others = [a for a in (self.leader, self.keeper, self.reset) if a is not None]
             self.runnable = [
-                a for a in everyone if a is not None and a.is_alive and not a.is_paused
+                a
+                for a in (*self.tasks, *self.coordinators, *others)
+                if a.is_alive and not a.is_paused
             ]
         return self.runnable
 
@@ -462,7 +482,8 @@ class World:
         if self.sent_layout != ready.number:
             self.sent_layout = ready.number
             for coordinator in self.coordinators:
-                coordinator.given.append(LayoutChanged(ready))
+                if not coordinator.is_outdated:  # its node has given it up
+                    coordinator.given.append(LayoutChanged(ready))
         self.is_supervised = True
 
     def _heal(self) -> None:
