@@ -12,6 +12,7 @@ FIRST_SEED ?= 0
 SCRIPT ?=
 RECORDS ?= 1000000
 FAULT_TESTS ?= tests
+SOAK_SECONDS ?= 3600
 CASES ?= 30000
 SEED ?= 1
 PYTEST_ARGS ?=
@@ -25,7 +26,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs site clean
+.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden java-records sim faults soak lint fmt lock sbom audit-dependencies docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,7 +78,7 @@ unit: $(STAMP) ## run the unit tests, which start no child process
 	@$(BIN)/python -m tests.lanes unit $(PYTEST_ARGS)
 
 test: setup clients lint ## run all tests except kill tests and benchmarks
-	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults" $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults and not soak" $(PYTEST_ARGS)
 
 attack: setup ## run attacks of tenants and strangers against a running node
 	@$(BIN)/pytest tests/attack $(PYTEST_ARGS)
@@ -93,6 +94,9 @@ sim: $(STAMP) ## run the deterministic simulation; SEEDS=1000000, or FIRST_SEED=
 
 faults: setup ## kill and freeze real processes, at every failpoint and at random; FAULT_SEEDS=10 takes a night
 	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)
+
+soak: setup ## kill nodes and their processes for SOAK_SECONDS=3600, with maintenance, S3, PostgreSQL and TLS
+	@SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/pytest tests/faults/test_soak.py -m soak -s $(PYTEST_ARGS)
 
 bench: setup ## measure the figures of docs/evidence/performance.md, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)

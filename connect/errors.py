@@ -15,7 +15,7 @@
     `- InvariantViolation   a bug: crash loudly with the state
 
 Every error has a bounded ``code`` (also its metric label) and carries coordinates. Foreign
-exceptions are mapped once, in the gateway that met them. A command that ends with an error exits
+exceptions are mapped once, in the gateway that caught them. A command that ends with an error exits
 with the error's ``exit_status``.
 """
 

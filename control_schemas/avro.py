@@ -44,7 +44,7 @@ _LOGICAL_BASES: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-class BadSchema(ValueError):  # noqa: N818 - a verdict about a schema
+class BadSchema(ValueError):  # noqa: N818 - a result about a schema
     """The schema is not usable: it is malformed, recursive or beyond the bounds."""
 
 

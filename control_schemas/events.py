@@ -229,17 +229,20 @@ class LostRange:
 
     The offsets from ``start_offset`` up to ``end_offset``, which is not included, are part of an
     announced ``SourceRange`` and of none of its counts.
+
+    ``end_offset`` is None for records of a topic that was deleted and created again: from
+    ``start_offset`` up to the unknown end of the former topic (header ``icefloe.recreated``).
     """
 
     topic: str
     partition: int
     start_offset: int
-    end_offset: int
+    end_offset: int | None
 
     @property
     def offsets(self) -> int:
-        """Number of offsets: an upper bound of the number of records."""
-        return self.end_offset - self.start_offset
+        """Number of offsets: an upper bound of the number of records; 0 if it is not known."""
+        return 0 if self.end_offset is None else self.end_offset - self.start_offset
 
 
 @dataclass(frozen=True, slots=True)

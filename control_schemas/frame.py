@@ -48,6 +48,16 @@ def split_frame(frame: bytes) -> tuple[bytes, int]:
     return frame[_PREFIX_BYTES:start], start
 
 
+def is_of_another_group(frame: bytes, group: bytes) -> bool:
+    """Return whether a frame cannot be an event of a group; nothing is decoded.
+
+    Connectors share a control topic, and each reads the events of all. An event contains its
+    connect group id, so a frame without these bytes is of another group. What is no frame at all
+    may be a damaged event: the result is False.
+    """
+    return frame.startswith(MAGIC) and group not in frame
+
+
 def schema_text(schema: bytes) -> str:
     """Decode modified UTF-8.
 

@@ -3,25 +3,27 @@
 The headers contain data for which the event has no field, as UTF-8 JSON. The Java sink ignores
 headers and writes none.
 
-====================  =========================  ==============================================
-header                on                         content
-====================  =========================  ==============================================
-``icefloe.layout``    DataWritten, DataComplete  ``5``
-``icefloe.task``      DataWritten, DataComplete  ``0``
-``icefloe.batch``     DataWritten                ``2``
-``icefloe.ranges``    DataComplete               a list; per source partition ``["orders",0,
-                                                 start,end,read,dropped,dead_lettered,written,
-                                                 timestamp_max_ms]``
-``icefloe.rows``      DataComplete               ``[made,superseded,deleted]``: row counts of the
-                                                 ranges' records. Not a part of the ranges: older
-                                                 versions accept exactly nine items in a range.
-``icefloe.reset``     CommitComplete of a node   ``true``: earlier VTTS are invalid
-``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks whose
-                                                 answers are in no table yet
-``icefloe.moved``     CommitComplete of a node   a list of ``["orders",0]``; empty for all
-``icefloe.lost``      DataComplete, DataWritten  a list of ``["orders",0,start,end]``: deleted
-                                                 before they were read
-====================  =========================  ==============================================
+=====================  =========================  =============================================
+header                 on                         content
+=====================  =========================  =============================================
+``icefloe.layout``     DataWritten, DataComplete  ``5``
+``icefloe.task``       DataWritten, DataComplete  ``0``
+``icefloe.batch``      DataWritten                ``2``
+``icefloe.ranges``     DataComplete               a list; per source partition ``["orders",0,
+                                                  start,end,read,dropped,dead_lettered,written,
+                                                  timestamp_max_ms]``
+``icefloe.rows``       DataComplete               ``[made,superseded,deleted]``: row counts of the
+                                                  ranges' records. Not a part of the ranges: older
+                                                  versions accept exactly nine items in a range.
+``icefloe.reset``      CommitComplete of a node   ``true``: earlier VTTS are invalid
+``icefloe.waiting``    CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks whose
+                                                  answers are in no table yet
+``icefloe.moved``      CommitComplete of a node   a list of ``["orders",0]``; empty for all
+``icefloe.lost``       DataComplete, DataWritten  a list of ``["orders",0,start,end]``: deleted
+                                                  before they were read
+``icefloe.recreated``  DataComplete, DataWritten  a list of ``["orders",0,start]``: records of a
+                                                  topic that was created again; the end is unknown
+=====================  =========================  =============================================
 """
 
 from __future__ import annotations
@@ -46,8 +48,9 @@ ROWS = "icefloe.rows"
 RESET = "icefloe.reset"
 WAITING = "icefloe.waiting"
 LOST = "icefloe.lost"
+RECREATED = "icefloe.recreated"
 
-_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING, LOST})
+_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING, LOST, RECREATED})
 _RANGE_ITEMS = 9
 _ROWS_ITEMS = 3
 _LONG_MAX = 2**63 - 1
@@ -66,7 +69,8 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
         (ROWS, rows),
         (RESET, headers.is_reset or None),
         (WAITING, {str(commit_id): tasks for commit_id, tasks in headers.waiting} or None),
-        (LOST, [astuple(item) for item in headers.lost] or None),
+        (LOST, [astuple(one) for one in headers.lost if one.end_offset is not None] or None),
+        (RECREATED, [astuple(one)[:3] for one in headers.lost if one.end_offset is None] or None),
     )
     return tuple(
         (key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
@@ -86,8 +90,8 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
     """
     ours = {key: value for key, value in headers or () if key in _OURS}
     documents = {key: _document(key, value) for key, value in ours.items()}
-    ranges, moved, rows, lost = (
-        _list(key, documents.get(key)) for key in (RANGES, MOVED, ROWS, LOST)
+    ranges, moved, rows, lost, recreated = (
+        _list(key, documents.get(key)) for key in (RANGES, MOVED, ROWS, LOST, RECREATED)
     )
     return EventHeaders(
         layout=_number(LAYOUT, documents.get(LAYOUT)),
@@ -98,7 +102,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
         rows=None if rows is None else _rows(rows),
         is_reset=_flag(RESET, documents.get(RESET)),
         waiting=_waiting(documents.get(WAITING)),
-        lost=tuple(_lost(item) for item in lost or ()),
+        lost=(*map(_lost, lost or ()), *map(_recreated, recreated or ())),
     )
 
 
@@ -161,6 +165,13 @@ def _lost(item: Any) -> LostRange:
             if start < end:
                 return LostRange(topic, number, start, end)
     raise MalformedEvent(f"header {LOST}: an item is not a range")
+
+
+def _recreated(item: Any) -> LostRange:
+    match item:
+        case [str(topic), *numbers] if len(numbers) == 2 and all(map(_is_number, numbers)):
+            return LostRange(topic, numbers[0], numbers[1], None)
+    raise MalformedEvent(f"header {RECREATED}: an item is not the start of a range")
 
 
 def _rows(items: list[Any]) -> RowCounts:

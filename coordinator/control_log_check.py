@@ -1,9 +1,9 @@
-"""Whether the control topic still is the log that tables and group offsets speak of.
+"""Whether the control topic is still the log that tables and group offsets refer to.
 
 Rules of this file:
-- A control offset means something in one topic only. Another topic of the name, an offset or a
-  floor outside what the topic holds, a topic that forgets by key: each stops the connector, for
-  announcements may be missing and only an operator can say what of it.
+- A control offset is valid in one topic only. Another topic of the same name, an offset or a floor
+  outside the topic's log, and a compacted topic each stop the connector: announcements may be
+  missing, and only an operator can decide how to continue.
 - A topic that the operator has given up (``icefloe control rebase``) no longer counts: floors of
   that time are not compared.
 """

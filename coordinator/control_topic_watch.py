@@ -1,4 +1,4 @@
-"""Checks now and then that the control topic is whole and can be read."""
+"""Checks at intervals that the control topic is complete and can be read."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class ControlTopicWatch:
         try:
             self._control.check()
             self._control.check_partitions(read)
-            found = self._control.retention(list(announcements.kept()), clock.now_ms())
-            self._wiring.on_event("retention", found)
+            retention = self._control.retention(list(announcements.kept()), clock.now_ms())
+            self._wiring.on_event("retention", retention)
         except RetriableError as e:
             if e.code == GROWN:
                 raise
@@ -88,13 +88,13 @@ class ControlTopicWatch:
         self._lso_poll_at_ms = now_ms + self._lso_poll_ms
         partitions = [TopicPartition(self._topic, number) for number in read]
         try:
-            whole = self._admin.high_watermarks(partitions)
-            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
+            ends = self._admin.high_watermarks(partitions)
+            stalled = self._stalls.inspect(self._admin.ends(partitions), ends, now_ms)
         except RetriableError as e:
             log.info("the control topic could not be checked", error=str(e))
             return None
         self._wiring.on_event("stalled", {"partitions": stalled})
-        return {tp.partition: end for tp, end in whole.items()}
+        return {tp.partition: end for tp, end in ends.items()}
 
     def ends(self, read: Collection[int]) -> dict[int, int]:
         """Return control partition -> end of the log.

@@ -21,7 +21,7 @@ from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.errors import DataLost, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
-from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.metrics import process_metrics
@@ -31,8 +31,10 @@ from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
+from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_topic_watch import ControlTopicWatch
 from coordinator.coordinator_context import CoordinatorContext
@@ -219,13 +221,13 @@ class _CoordinatorRun:
         failpoints.hit("C16")
         self._closing.close()
 
-    def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+    def run(self, inputs: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
         """Coordinate until the first error or the stop."""
         loop = self._open()
         if not stopping.is_set():
             self._wiring.on_event("opened", {})
             try:
-                loop.run(self.layout, given, stopping)
+                loop.run(self.layout, inputs, stopping)
             except IcefloeError as e:
                 loop.trace.failed(e.code)
                 raise
@@ -236,8 +238,7 @@ class _CoordinatorRun:
         wiring.waits_for("the broker to fence earlier coordinators of this connector")
         self._producer.init()
         failpoints.hit("C2")
-        admin = KafkaAdmin(wiring.kafka)
-        closing.callback(admin.close)
+        admin = closing.enter_context(wiring.admins.lend(wiring.kafka))
         groups = [config.control_group_id]
         wait_until_left(admin, groups, self._owner, wiring.clock, wiring.waits_for)
         wiring.waits_for("the control topic and its committed offsets")
@@ -245,7 +246,7 @@ class _CoordinatorRun:
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
-            OffsetLoss(config, wiring.kafka, admin, wiring.clock).refuse_connector()
+            has_history = OffsetLoss(config, wiring.kafka, admin, wiring.clock).refuse_connector()
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         # not the last stable offset: old announcements may lie above an open transaction
@@ -290,29 +291,35 @@ class _CoordinatorRun:
     def _round_committer(
         self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
     ) -> RoundCommitter:
-        config = self._config
-        catalog = open_catalog(
-            config.catalog_name,
-            config.catalog_properties,
-            config.locations,
-            process_metrics.catalog_requests("coordinator"),
-        )
-        self._closing.callback(catalog.close)
-        committer = Committer(
-            catalog,
-            config,
-            self._wiring.clock,
-            control_topic_id=topic_id,
-            control=control,
-            has_history=has_history,
-            due=DueWork.reporting(config, self._wiring.on_event),
-        )
+        config, observe = self._config, process_metrics.catalog_requests("coordinator")
+        committer: TableCommitter
+        joint = None
+        if config.is_delta:
+            committer = DeltaCommitter(
+                open_delta_tables(config.catalog_properties, config.locations, observe),
+                config,
+                self._wiring.clock,
+                control_topic_id=topic_id,
+                control=control,
+            )
+        else:
+            catalog = open_catalog(
+                config.catalog_name, config.catalog_properties, config.locations, observe
+            )
+            self._closing.callback(catalog.close)
+            committer = Committer(
+                catalog,
+                config,
+                self._wiring.clock,
+                control_topic_id=topic_id,
+                control=control,
+                has_history=has_history,
+                due=DueWork.reporting(config, self._wiring.on_event),
+            )
+            if config.multi_table_commit:
+                joint = JointCommitter(committer, catalog)
         round_committer = RoundCommitter(
-            committer,
-            catalog,
-            threads=max(1, config.commit_threads),
-            is_atomic=config.multi_table_commit,
-            name=config.name,
+            committer, joint, threads=max(1, config.commit_threads), name=config.name
         )
         self._closing.callback(round_committer.close)
         return round_committer
@@ -334,7 +341,7 @@ class _CommitLoop:
     read_to: dict[int, int] | None
 
     def run(
-        self, layout: Layout, given: queue.SimpleQueue[Input], stopping: threading.Event
+        self, layout: Layout, inputs: queue.SimpleQueue[Input], stopping: threading.Event
     ) -> None:
         """Loop until the stop or new secrets, then commit once more."""
         clock = self.wiring.clock
@@ -347,8 +354,8 @@ class _CommitLoop:
                 self._receive(CurrentLogEnds(ends))
             has_read = self._read()
             self._note_read()
-            while not given.empty():
-                self._receive(given.get())
+            while not inputs.empty():
+                self._receive(inputs.get())
             self._receive(Tick(clock.new_uuid(), clock.now_ms() * 1000))
             if not self.kernel.has_work():  # no round is due, so none is missing
                 self.owner.progressed()
@@ -357,7 +364,7 @@ class _CommitLoop:
             self._finish()
         except RetriableError as e:
             log.warning("ended without a last commit", error=str(e), code=e.code)
-        self.reports.kept(self.kernel)
+        self.reports.uncommitted(self.kernel)
 
     def _read(self) -> bool:
         """Take events and outcomes; return whether the kept announcements may have changed."""
@@ -413,8 +420,8 @@ class _CommitLoop:
                 break
         return self.kernel.phase is not Phase.COMMITTING
 
-    def _receive(self, given: Input) -> None:
-        for effect in self.kernel.receive(given, self.wiring.clock.monotonic_ms()):
+    def _receive(self, kernel_input: Input) -> None:
+        for effect in self.kernel.receive(kernel_input, self.wiring.clock.monotonic_ms()):
             for answer in self._act(effect):
                 self._receive(answer)
 
@@ -470,7 +477,7 @@ class _Reports:
             has_read: kept announcements may have changed.
         """
         if has_read:
-            self.kept(kernel)
+            self.uncommitted(kernel)
             self._note_full(kernel)
         if self._is_to_report:
             self._is_to_report = False
@@ -479,11 +486,11 @@ class _Reports:
                 self._failed_tables = failed
                 self._wiring.on_event("failed_tables", {"tables": failed})
 
-    def kept(self, kernel: Kernel) -> None:
+    def uncommitted(self, kernel: Kernel) -> None:
         """Report how much is announced and in no table yet."""
         announced = kernel.announcements
-        kept = {"records": announced.records, "bytes": announced.size_bytes}
-        self._wiring.on_event("kept", kept)
+        sizes = {"records": announced.records, "bytes": announced.size_bytes}
+        self._wiring.on_event("kept", sizes)
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Report a finished round."""
@@ -515,8 +522,10 @@ class _Reports:
             )
 
 
-def _is_written(given: Input) -> bool:
-    return isinstance(given, Envelope) and isinstance(given.event.payload, DataWritten)
+def _is_written(kernel_input: Input) -> bool:
+    return isinstance(kernel_input, Envelope) and isinstance(
+        kernel_input.event.payload, DataWritten
+    )
 
 
 def _note(outcome: CommitOutcome) -> None:

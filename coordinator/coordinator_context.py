@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
 from connect.validation.secret_renewal import SecretRenewal
@@ -24,17 +25,22 @@ class CoordinatorContext:
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         clock: time and identities.
         on_round: called with each finished round.
-        on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened``
-            when it begins to work, ``kept`` with the records and bytes that are in no table yet,
-            ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
-            with the error that it retries, ``stalled``, ``retention`` with the time after which
-            the control topic deletes an announcement, ``completed`` with the layout when a bounded
-            run is complete, ``maintenance_limits`` when it begins, and ``maintenance_due`` with a
-            table and its due work. It may be called from any thread.
+        on_event: called, from any thread, with a kind and its coordinates:
+
+            - ``opened`` and ``maintenance_limits`` when the coordinator begins to work;
+            - ``restart``; ``failing`` with the error that it retries;
+            - ``malformed``: a control event that cannot be read;
+            - ``kept`` with the records and bytes that are announced and in no table yet;
+            - ``failed_tables``; ``decided`` with the result of an operator's decision;
+            - ``stalled``; ``retention`` with the time after which the control topic deletes an
+              announcement;
+            - ``completed`` with the layout when a bounded run is complete;
+            - ``maintenance_due`` with a table and its due work.
         waits_for: called with what it waits for, and with None when it works again.
         ends: end offsets of a bounded run; None when it is not bounded.
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.
+        admins: admin clients, for all coordinators of the process.
         on_spans: receives the spans of each round; None while the node exports no traces.
     """
 
@@ -47,4 +53,5 @@ class CoordinatorContext:
     ends: Mapping[TopicPartition, int] | None = None
     poll_ms: int = CHECK_MS
     secrets: SecretRenewal | None = None
+    admins: SharedAdmins = field(default_factory=SharedAdmins)
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None

@@ -16,9 +16,10 @@ import structlog
 
 from connect.config.connector import ConnectorConfig
 from connect.config.node.node_config import NodeConfig
-from connect.errors import IcefloeError
+from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_clients import client_properties
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
@@ -34,7 +35,7 @@ from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
-from coordinator.rewind.rewind_answers import plan_answer, step_answer
+from coordinator.rewind.rewind_answers import rewind_answer
 
 TABLES_LOGGED_MAX = 20
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
@@ -60,6 +61,7 @@ class CoordinatorHost:
         self._node = node
         self._providers = providers
         self._clock = clock
+        self._admins = SharedAdmins()
         self.units = HostedUnits(child, clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
 
     def handle(self, command: Mapping[str, Any]) -> None:
@@ -114,6 +116,7 @@ class CoordinatorHost:
             clock=self._clock,
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(unit, kind, where),
+            admins=self._admins,
             waits_for=lambda reason: self.units.waits_for(unit, reason),
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
@@ -137,14 +140,14 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any]
         try:
-            config = self._resolved(command["config"])
+            config = self._of_iceberg(command["config"])
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 tables = sorted({*config.tables, *command["tables"]})
-                given = {int(p): offset for p, offset in command["offsets"].items()}
+                offsets = {int(p): offset for p, offset in command["offsets"].items()}
                 is_applied = command["apply"]
-                found = restore_floors(catalog, config, tables, given, is_applied=is_applied)
-                answer = {"tables": found}
+                results = restore_floors(catalog, config, tables, offsets, is_applied=is_applied)
+                answer = {"tables": results}
             finally:
                 catalog.close()
         except IcefloeError as e:
@@ -156,7 +159,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any] = {"tables": [], "error": None}
         try:
-            config = self._resolved(command["config"])
+            config = self._of_iceberg(command["config"])
             catalog = open_catalog(config.catalog_name, config.catalog_properties)
             try:
                 answer["tables"] = reset_claims(
@@ -178,15 +181,24 @@ class CoordinatorHost:
     def _rewind(self, command: Mapping[str, Any]) -> None:
         name = command["connector"]
         try:
-            config = self._resolved(command["config"])
+            config = self._of_iceberg(command["config"])
             node = self._providers.resolve_all(self._node.properties)
             kafka = client_properties(node, config.kafka_overrides)
-            work = plan_answer if command["step"] == "plan" else step_answer
-            answer = work(config, kafka, self._clock, command)
+            answer = rewind_answer(config, kafka, self._clock, command)
         except IcefloeError as e:
             answer = {"error": str(e), "code": e.code}
         reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(reported)
+
+    def _of_iceberg(self, config: Mapping[str, str]) -> ConnectorConfig:
+        found = self._resolved(config)
+        if found.is_delta:
+            raise ConfigError(
+                "this operation needs Iceberg's snapshots; Delta tables have none: see "
+                "docs/how-to/delta-tables.md",
+                code="delta_unsupported",
+            )
+        return found
 
     def _resolved(self, config: Mapping[str, str]) -> ConnectorConfig:
         return resolve(parse(config), self._providers, node=self._node.properties)

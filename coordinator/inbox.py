@@ -3,6 +3,7 @@
 Rules of this file:
 - Reading starts at the group's own control offsets; without one, at the earliest retained event;
   never at the latest. Floors in the tables filter what is already committed.
+- Frames of other groups are skipped without decoding them: many connectors share a control topic.
 - Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
   and named, for what our own tasks write can be read.
 - An announcement in the format of the sink's ancestor stops the coordinator: no process would
@@ -21,6 +22,7 @@ from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
+from control_schemas.frame import is_of_another_group
 from control_schemas.headers import decode_headers
 from control_schemas.legacy import legacy_event
 from coordinator.kernel.effects import Envelope, InboxAdvanced
@@ -80,6 +82,9 @@ class Inbox:
         positions: where to start, see ``start_offsets``.
         group_id: connect group id of the connector; other groups' events are passed over.
         on_malformed: called with each frame that cannot be read, with the reason.
+
+    Attributes:
+        decoded: frames that were decoded.
     """
 
     def __init__(
@@ -91,7 +96,9 @@ class Inbox:
     ) -> None:
         self._reader = reader
         self._group_id = group_id
+        self._group_bytes = group_id.encode()
         self._on_malformed = on_malformed
+        self.decoded = 0
         reader.assign(positions)
 
     @property
@@ -120,6 +127,8 @@ class Inbox:
         return out
 
     def _envelope(self, record: KafkaRecord) -> Envelope | None:
+        if is_of_another_group(record.value or b"", self._group_bytes):
+            return None
         old = legacy_event(record.value or b"")
         if old is not None:
             if old.is_announcement and old.is_of(self._group_id):
@@ -133,6 +142,7 @@ class Inbox:
                     offset=record.offset,
                 )
             return None
+        self.decoded += 1
         try:
             event = decode(record.value or b"")
             headers = decode_headers(record.headers)

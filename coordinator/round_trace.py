@@ -1,7 +1,7 @@
 """Collects the spans of a connector's commit rounds, and sends them when a round ends.
 
 Rules of this file:
-- The kernel knows nothing of traces: the shell around it reports what it does.
+- The kernel has no part in tracing: the shell around it reports what it does.
 - Nothing is collected unless the node exports traces.
 - A round that is given up, because the layout changed, sends no span.
 """

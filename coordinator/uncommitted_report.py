@@ -43,7 +43,7 @@ def records_in(announcements: Iterable[Envelope]) -> int:
 
 
 def failed_tables(
-    failed: Mapping[Identifier, TableFailed], kept: Mapping[Identifier, Sequence[Envelope]]
+    failed: Mapping[Identifier, TableFailed], announced: Mapping[Identifier, Sequence[Envelope]]
 ) -> list[dict[str, Any]]:
     """The tables that are not committed, why, and what waits for each."""
     return [
@@ -52,7 +52,7 @@ def failed_tables(
             "code": failure.code,
             "message": failure.message,
             "retriable": failure.is_retriable,
-            **_amount(kept.get(identifier, ())),
+            **_amount(announced.get(identifier, ())),
         }
         for identifier, failure in sorted(failed.items())
     ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
+from connect import logs
 from connect.embedded.broker import Broker
 from connect.jvm import jars
 from connect.redaction.secret_values import KNOWN
@@ -31,6 +34,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logging_restored() -> Iterator[None]:
+    """Undo what the tests of a module configure: a node in this process sets up its logging."""
+    lines, configured = logs._lines, structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    logs._lines = lines
+    structlog.configure(**configured)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

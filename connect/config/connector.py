@@ -21,6 +21,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
+TableFormat = Literal["iceberg", "delta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,7 @@ class ConnectorConfig:
     consumer_overrides: Mapping[str, str]
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
+    table_format: TableFormat = "iceberg"
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
@@ -196,6 +198,11 @@ class ConnectorConfig:
     def is_row_level(self) -> bool:
         """Return whether records replace or delete rows by key."""
         return self.upsert_enabled or self.cdc_field is not None
+
+    @property
+    def is_delta(self) -> bool:
+        """Return whether the tables are Delta tables."""
+        return self.table_format == "delta"
 
     @property
     def sends_refused_to_dead_letters(self) -> bool:

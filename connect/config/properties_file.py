@@ -17,12 +17,12 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises:
         ConfigError: a ``\u`` escape is malformed; the message contains the line number.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         match = _PAIR.fullmatch(line)
         assert match is not None
-        found[_unescape(match["key"], number)] = _unescape(match["value"], number)
-    return found
+        properties[_unescape(match["key"], number)] = _unescape(match["value"], number)
+    return properties
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:

@@ -46,15 +46,15 @@ def control_topics(
         configs: stored configurations.
         resolve: resolves placeholders; names that cannot be resolved are omitted.
     """
-    found = set()
+    topics = set()
     for config in configs:
-        given = config.get(CONTROL_TOPIC, "")
+        topic = config.get(CONTROL_TOPIC, "")
         try:
-            name = resolve(given).strip()
+            name = resolve(topic).strip()
         except ConfigError:
             continue
-        found.add(name or DEFAULT_CONTROL_TOPIC)
-    return frozenset(found)
+        topics.add(name or DEFAULT_CONTROL_TOPIC)
+    return frozenset(topics)
 
 
 def source_topics(

@@ -35,16 +35,16 @@ def check_size(raw: Mapping[str, str | None]) -> None:
     """
     if len(raw) > KEYS_MAX:
         raise _too_large(f"it has {len(raw)} keys, more than {KEYS_MAX}")
-    whole = count = 0
+    characters = count = 0
     for name, value in raw.items():
         text = value or ""
         if len(name) > NAME_CHARACTERS_MAX:
             raise _too_large(f"a key has more than {NAME_CHARACTERS_MAX} characters")
         if len(text) > VALUE_CHARACTERS_MAX:
             raise _too_large(f"the value of {name} has more than {VALUE_CHARACTERS_MAX} characters")
-        whole += len(name) + len(text)
+        characters += len(name) + len(text)
         count += sum(1 for _ in placeholders(text))
-    if whole > WHOLE_CHARACTERS_MAX:
+    if characters > WHOLE_CHARACTERS_MAX:
         raise _too_large(f"it has more than {WHOLE_CHARACTERS_MAX} characters")
     if count > PLACEHOLDERS_MAX:
         raise _too_large(f"it has {count} placeholders, more than {PLACEHOLDERS_MAX}")

@@ -91,10 +91,10 @@ def parse_timestamp(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         raise ValueError("the instant has no time zone; add Z or an offset such as +02:00")
-    found = (moment - _EPOCH) // timedelta(milliseconds=1)
-    if found < 0:
+    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if milliseconds < 0:
         raise ValueError("the instant is before 1970")
-    return found
+    return milliseconds
 
 
 def parse_duration(text: str) -> int:
@@ -123,7 +123,7 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
         raise ValueError(f"not JSON in the form {OFFSETS_FORM}") from None
     if not isinstance(topics, dict) or not all(isinstance(p, dict) for p in topics.values()):
         raise ValueError(f"not a JSON object in the form {OFFSETS_FORM}")
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
         for partition, offset in partitions.items():
             if not (partition.isascii() and partition.isdecimal() and len(partition) < 10):
@@ -133,8 +133,8 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
                     f"the offset of {topic}-{partition} must be a number from 0, "
                     "-2 (earliest) or -1 (latest)"
                 )
-            found[TopicPartition(topic, int(partition))] = offset
-    return found
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
 
 
 def timestamp_error(text: str | None) -> str | None:

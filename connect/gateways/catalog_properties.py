@@ -20,8 +20,12 @@ from urllib.parse import quote, urlsplit
 from connect.config.location_policy import LocationPolicy
 from connect.errors import ConfigError
 
-CatalogKind: TypeAlias = Literal["rest", "sql", "hive", "glue", "dynamodb", "bigquery"]
-KINDS: tuple[str, ...] = get_args(CatalogKind)
+CatalogKind: TypeAlias = Literal["rest", "sql", "hive", "glue", "dynamodb", "bigquery", "delta"]
+KINDS: tuple[str, ...] = tuple(kind for kind in get_args(CatalogKind) if kind != "delta")
+DELTA_ROOT = "delta.root"
+"""Property with the location of Delta tables, from ``icefloe.delta.location``."""
+TABLE_LOCATION = "delta.location."
+"""Prefix of properties that set the location of one Delta table."""
 
 CONNECT_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 60_000
@@ -44,6 +48,8 @@ _KIND_BY_CLASS: dict[str, CatalogKind] = {
     "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog": "dynamodb",
     "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
 }
+_DELTA: CatalogKind = "delta"  # of icefloe.format; no iceberg.catalog.type
+_DELTA_SCHEMES = frozenset({"file", "s3", "s3a", "abfs", "abfss"})
 _REFUSED_KINDS = {
     "hadoop": "a Hadoop catalog has no atomic commit on object stores",
     "org.apache.iceberg.hadoop.HadoopCatalog": "a Hadoop catalog has no atomic commit on "
@@ -189,6 +195,15 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
         out["uri"] = _database_uri(properties, connect_ms, read_ms)
         out["warehouse"] = _warehouse(_required(properties, "warehouse"))
         out.setdefault("pool_pre_ping", "true")
+    elif kind == "delta":
+        if not properties.get(DELTA_ROOT):
+            raise ConfigError(
+                "set icefloe.delta.location: Delta tables need a location",
+                code="catalog_property",
+                key="icefloe.delta.location",
+            )
+        for key in delta_places(out):
+            out[key] = _warehouse(properties[key])
     elif kind == "glue":
         # botocore would retry requests; a commit must be sent only once. It takes no text.
         out["glue.max-retries"] = _int_of(properties, "glue.max-retries", 0)
@@ -208,6 +223,7 @@ def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> N
     for key, location in (
         ("warehouse", properties.get("warehouse")),
         ("uri", sqlite_file(str(properties.get("uri", "")))),
+        *delta_places(properties).items(),
     ):
         if location is None:
             continue
@@ -218,11 +234,36 @@ def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> N
                 key="iceberg.catalog.uri",
             )
         if (why := locations.refusal(location)) is not None:
+            named = connector_key(key)
             raise ConfigError(
-                f"the location in iceberg.catalog.{key} {why}",
-                code="location_not_granted",
-                key=f"iceberg.catalog.{key}",
+                f"the location in {named} {why}", code="location_not_granted", key=named
             )
+
+
+def delta_places(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties that are locations of Delta tables."""
+    return {
+        key: str(value)
+        for key, value in properties.items()
+        if key == DELTA_ROOT or key.startswith(TABLE_LOCATION)
+    }
+
+
+def delta_place_error(location: str) -> str | None:
+    """Return why Delta tables cannot be at a location, or None."""
+    scheme, separator, _ = location.partition("://")
+    if separator and scheme.lower() not in _DELTA_SCHEMES:
+        return "Delta tables can be in a local folder, or at s3://, s3a:// and abfss://"
+    return None
+
+
+def connector_key(name: str) -> str:
+    """Return the key of the connector's configuration that a client's property comes from."""
+    if name == DELTA_ROOT:
+        return "icefloe.delta.location"
+    if name.startswith(TABLE_LOCATION):
+        return f"iceberg.table.{name.removeprefix(TABLE_LOCATION)}.location"
+    return f"iceberg.catalog.{name}"
 
 
 def sqlite_file(uri: str) -> str | None:
@@ -279,7 +320,7 @@ def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
     if named in _KIND_BY_CLASS:
         return _KIND_BY_CLASS[named]
     kind = "sql" if named.lower() == "jdbc" else named.lower()
-    for known in _KIND_BY_CLASS.values():
+    for known in (*_KIND_BY_CLASS.values(), _DELTA):
         if kind == known:
             return known
     if not named and properties.get("uri", "").startswith("http"):

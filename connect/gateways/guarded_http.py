@@ -115,7 +115,7 @@ def guarded_transport(
     proxy: str | None,
     limits: httpx.Limits,
 ) -> httpx.HTTPTransport:
-    """A transport of ``httpx`` whose connections are judged."""
+    """A transport of ``httpx`` whose connections are checked."""
     made = httpx.HTTPTransport(verify=verify, proxy=proxy, limits=limits, trust_env=False)
     made._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
     return made

@@ -18,6 +18,9 @@ A histogram has the series `_bucket` with the label `le`, `_sum` and `_count`. T
 {bounds} s. `jvm_*` and `kafka_consumer_*` have the usual names of
 Prometheus' client for Java and of Micrometer; `process_*` are those of the node's own process.
 
+The tasks that a worker process runs together have one series. Its `task` is the lowest of their
+ids.
+
 The commit path: `icefloe_round_duration_seconds`, `icefloe_commit_duration_seconds`,
 `icefloe_table_commits_total`. The two lags: `icefloe_lag_records` (not yet in files) and
 `icefloe_records_uncommitted` (in files, in no table yet).

@@ -78,6 +78,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "continued after (`icefloe.fail-on-data-loss=false`).",
     ),
     Metric(
+        "source_positions_recovered",
+        "counter",
+        "partitions",
+        _TASK,
+        "Partitions without a committed source offset that continued after their last announcement "
+        "(`icefloe.fail-on-data-loss=false`).",
+    ),
+    Metric(
         "late_records",
         "counter",
         "records",
@@ -387,6 +395,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "`missing` units were started again, `unexpected` ones were stopped.",
     ),
     Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
+    Metric(
+        "source_topics_recreated",
+        "counter",
+        "topics",
+        _CONNECTOR,
+        "Source topics that were deleted and created again, and that the connector then read from "
+        "their start (`icefloe.fail-on-data-loss=false`).",
+    ),
     Metric(
         "rewinds",
         "counter",

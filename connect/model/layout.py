@@ -33,6 +33,8 @@ class Layout:
         abandoned: ids of control topics that the operator has given up.
         ranges_from: control partition and control offset; the operator accepts the source ranges
             that were announced below it as they are.
+        tasks_max: ``tasks.max`` of the configuration, the number of tasks that clients see; 0 if
+            an older version has written the layout.
     """
 
     connector: str
@@ -41,6 +43,7 @@ class Layout:
     topic_ids: tuple[tuple[str, str], ...] = ()
     abandoned: tuple[str, ...] = ()
     ranges_from: tuple[tuple[int, int], ...] = ()
+    tasks_max: int = 0
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -56,6 +59,7 @@ class Layout:
             "topic_ids": dict(self.topic_ids),
             "abandoned": list(self.abandoned),
             "ranges_from": [list(item) for item in self.ranges_from],
+            "tasks_max": self.tasks_max,
         }
 
     @classmethod
@@ -71,6 +75,7 @@ class Layout:
             topic_ids=tuple(sorted(data.get("topic_ids", {}).items())),
             abandoned=tuple(data.get("abandoned", ())),
             ranges_from=tuple((p, offset) for p, offset in data.get("ranges_from", ())),
+            tasks_max=data.get("tasks_max", 0),
         )
 
 

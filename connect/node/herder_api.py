@@ -115,12 +115,16 @@ class ConnectorDefinition:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """State of one task; ``trace`` begins with one line naming cause and coordinates."""
+    """State of one task; ``trace`` begins with one line naming cause and coordinates.
+
+    ``runs_in`` is the task with a lower id that does its work; None if it is run on its own.
+    """
 
     id: int
     state: State
     worker_id: str
     trace: str | None = None
+    runs_in: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

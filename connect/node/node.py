@@ -3,8 +3,8 @@
 Rules of this file:
 - The REST API answers first (503 with a health body), so a probe of a starting node gets an answer
   and not a refused connection.
-- A node that cannot reach its broker retries. If its configuration is wrong, or another node has
-  taken its place, it prints one line and ends with status 1.
+- A node that cannot reach its broker retries. If its configuration is wrong, the Kafka service
+  lacks a function, or another node has taken its place, it prints one line and ends with status 1.
 - SIGTERM and SIGINT drain: no new change; the worker first, which announces its files; then the
   coordinator, which commits them; all within the grace period; status 0.
 """
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import uvicorn
 
 from connect.config.reserved_topics import node_topics
 from connect.errors import IcefloeError, RetriableError
+from connect.gateways.kafka.kafka_clients import require_transactions
+from connect.gateways.kafka.kafka_errors import SERVICE
 from connect.logs import logger
 from connect.node.herder.stored_connectors import HEALTHY
 from connect.node.herder_api import Health, NodeInfo, ProbeState
@@ -35,6 +38,7 @@ from connect.validation.plugins import BUILT_IN
 from connect.validation.providers import Providers
 
 RETRY_PAUSE_S = 1.0
+SERVICE_TRIES = 3
 HERDER_SILENCE_MS_MAX = 300_000  # a node on an overloaded machine is slow, not stuck
 COORDINATOR_GRACE_PART = 3
 SOLE_WORKER = "standalone"
@@ -118,7 +122,8 @@ class Node:
             self._server.should_exit = True
             serving.join(5)
         if self._fatal is not None:
-            _log.error("node ends", error=str(self._fatal))
+            code = self._fatal.code if isinstance(self._fatal, IcefloeError) else None
+            _log.error("node ends", error=str(self._fatal), code=code)
             return 1
         _log.info("node ends")
         return 0
@@ -173,11 +178,19 @@ class Node:
         where = f"the broker at {self._config.bootstrap_servers} (bootstrap.servers)"
         waits = f"Worker is still starting up: it waits for {where}."
         parts.api.set_health(Health("starting", waits))
-        for store in (parts.store, parts.statuses):
+        producing = self._settings.client_properties("producer.")
+        check_service = partial(require_transactions, producing, self._config.group_id)
+        for step in (check_service, parts.store.start, parts.statuses.start):
+            tries_left = SERVICE_TRIES
             while not self._stopping.is_set():
                 try:
-                    store.start()
+                    step()
                 except RetriableError as e:
+                    # a broker that starts may not know its functions yet
+                    tries_left -= e.code == SERVICE
+                    if not tries_left:
+                        self._on_fatal(e)
+                        return
                     _log.warning(waits, error=str(e))
                     parts.api.set_health(Health("starting", f"{waits} {KNOWN.mask(e.message)}"))
                     self._stopping.wait(RETRY_PAUSE_S)

@@ -32,6 +32,7 @@ from connect.jvm.java import find_java
 from connect.node.given_connectors import GivenConnector, are_completed
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
+from connect.processes.open_files import raise_open_files_limit
 from connect.processes.signals import on_signals
 from connect.processes.start_modules import start_module
 from connect.processes.supervisor import ChildSpec, SupervisedChild
@@ -114,6 +115,7 @@ class NodeStart:
             ConfigError: ``state_in_use``, ``dir_unwritable``, ``listener``.
         """
         clock = clock or SystemClock()
+        raise_open_files_limit()
         install(Reach.of(config.properties))
         state_lock = DirLock("a node")
         state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))

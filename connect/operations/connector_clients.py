@@ -105,6 +105,20 @@ def opened_cluster(
         yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
 
 
+def refuse_delta(config: ConnectorConfig) -> None:
+    """Refuse an operation that reads snapshots of Iceberg tables.
+
+    Raises:
+        ConfigError: ``delta_unsupported``: the connector's tables are Delta tables.
+    """
+    if config.is_delta:
+        raise ConfigError(
+            f"the tables of connector {config.name} are Delta tables, which this operation does "
+            "not read",
+            code="delta_unsupported",
+        )
+
+
 @contextmanager
 def opened(
     raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
@@ -122,6 +136,7 @@ def opened(
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
+        refuse_delta(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)

@@ -7,6 +7,7 @@ the same result or pass the record to the reference path.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -20,6 +21,7 @@ from connect.records.conversion.temporal import TruncationCounts
 from connect.records.converters import converter
 from connect.records.converters.converter import Converter
 from connect.records.routing import Router
+from connect.records.row_operations import key_value
 from connect.records.transforms.transform_chain import Chain
 
 # Kafka Connect's default for headers; they stay raw bytes until a transformation reads them
@@ -148,6 +150,27 @@ class ReferencePath:
                 partition=record.partition,
                 offset=record.offset,
             ) from None
+
+    def key_row(
+        self, record: SinkRecord, key_schema: Schema, name_mapping: str | None = None
+    ) -> dict[str, Any]:
+        """Convert a record that deletes a row to the values of the row's key columns.
+
+        Args:
+            record: may be a tombstone, whose message key then has the values.
+            key_schema: the key columns of the table's current schema.
+            name_mapping: as for ``row``.
+
+        Raises:
+            RecordError: as ``row``; ``no_key``, the record has no value in any key column.
+        """
+        if record.value is None:
+            key = key_value(record, tuple(field.name for field in key_schema.fields))
+            record = replace(record, value=key, value_schema=None)
+        row = self.row(record, key_schema, name_mapping)
+        if all(value is None for value in row.values()):
+            raise RecordError("a delete without a value in its key columns", code="no_key")
+        return row
 
     def _row_converter(self, schema: Schema, name_mapping: str | None) -> RowConverter:
         known = self._rows.get((id(schema), name_mapping))

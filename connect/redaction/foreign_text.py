@@ -15,6 +15,7 @@ _ROOTS: Final = frozenset(
         "azure",
         "boto3",
         "botocore",
+        "deltalake",
         "google",
         "httpcore",
         "httpx",

@@ -1,8 +1,8 @@
 """Masks the values of secrets in every text that leaves the process.
 
 Rules of this file:
-- A value is masked as it is, as URLs, JSON and Python spell it, in its parts where it is a list
-  (``a,b``) or has several lines, and with its longest spelling first.
+- A value is masked unchanged, and as URLs, JSON and Python spell it; the longest spelling first.
+  The parts of a list (``a,b``) and the lines of a longer text are masked, too.
 - A value of up to 7 characters is masked only where it stands alone, between characters that are
   no letters, digits or ``_``: else a value like ``rest`` would be masked inside other text.
 - A value of up to 3 characters, a whole number of up to 5 digits, ``true``, ``false``, ``none`` and

@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from connect.clock import Clock
 from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage, TransactionalProducer
+from connect.gateways.kafka.kafka_errors import SERVICE
 from connect.logs import logger
 from connect.model.layout import TopicPartition
 from connect.state.state_log import OnRecord
@@ -52,15 +54,15 @@ class StorageTopic:
         """Create the topic, or check the existing one.
 
         Raises:
-            ConfigError: ``storage_topic``: wrong cleanup policy or partition count.
+            ConfigError: ``storage_topic``: wrong cleanup policy or partition count;
+                ``kafka_service``: the brokers have no compaction.
             RetriableError: the broker cannot be reached.
         """
-        wanted = {"cleanup.policy": "compact"}
-        factor = self.replication_factor
-        if admin.ensure_topic(self.name, self.partitions, wanted, replication_factor=factor):
-            return
         given = f"topic {self.name!r} given as {self.setting}"
+        is_new = self._create(admin)
         policy = admin.topic_config(self.name).get("cleanup.policy", "delete")
+        if is_new and policy != "compact":
+            raise _no_compaction(f"it creates topics with cleanup.policy={policy}", self.name)
         if policy != "compact":
             raise ConfigError(
                 f"{given} must have cleanup.policy=compact, it has cleanup.policy={policy}: its "
@@ -74,6 +76,41 @@ class StorageTopic:
                 "would be lost",
                 code="storage_topic",
             )
+
+    def _create(self, admin: KafkaAdmin) -> bool:
+        """Create the topic; return whether it did not exist.
+
+        Raises:
+            ConfigError: ``kafka_service``: the brokers would create it without compaction only.
+            RetriableError: ``topic_refused``, or the broker cannot be reached.
+        """
+
+        def create(config: Mapping[str, str], *, is_trial: bool) -> bool:
+            factor = self.replication_factor
+            return admin.ensure_topic(
+                self.name, self.partitions, config, replication_factor=factor, is_trial=is_trial
+            )
+
+        try:
+            return create({"cleanup.policy": "compact"}, is_trial=False)
+        except RetriableError as error:
+            if error.code != "topic_refused":
+                raise
+            with contextlib.suppress(RetriableError):
+                create({}, is_trial=True)
+                raise _no_compaction(
+                    f"it does not accept cleanup.policy=compact: {error.message}", self.name
+                ) from error
+            raise
+
+
+def _no_compaction(what: str, topic: str) -> ConfigError:
+    return ConfigError(
+        f"the Kafka service has no compacted topics: {what}. Icefloe keeps its state in them; use "
+        "a service with compaction",
+        code=SERVICE,
+        topic=topic,
+    )
 
 
 def read_all(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from connect.state.topic_records import (
     NODE,
@@ -21,6 +21,8 @@ from connect.state.topic_records import (
     STATUS_TOPIC,
     number_of,
 )
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ class StatusState:
     """Every status of the topic. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:
-        self._statuses: dict[str, Status] = {}
+        self._connectors: dict[str, Status] = {}
+        self._tasks: dict[str, dict[int, Status]] = {}
         self._topics: dict[str, set[str]] = {}
         self._problems: dict[str, str] = {}
         self._nodes: dict[str, NodeStatus] = {}
@@ -120,16 +123,11 @@ class StatusState:
 
     def connector(self, name: str) -> Status | None:
         """Return the connector's last status."""
-        return self._statuses.get(STATUS_CONNECTOR + name)
+        return self._connectors.get(name)
 
     def tasks(self, name: str) -> dict[int, Status]:
         """Return the last status by task id."""
-        prefix = f"{STATUS_TASK}{name}-"
-        return {
-            int(key.removeprefix(prefix)): status
-            for key, status in sorted(self._statuses.items())
-            if key.startswith(prefix) and key.removeprefix(prefix).isdigit()
-        }
+        return dict(self._tasks.get(name, {}))
 
     def topics(self, name: str) -> frozenset[str]:
         """Return the topics from which the connector has read a record since the last reset."""
@@ -174,18 +172,18 @@ class StatusState:
             else:
                 known.add(topic)
             return
-        if not key.startswith((STATUS_CONNECTOR, STATUS_TASK)):
-            return
-        if value is None:
-            self._statuses.pop(key, None)
-        elif isinstance(value.get("state"), str):
-            self._statuses[key] = Status(
-                state=value["state"],
-                trace=value.get("trace"),
-                worker_id=str(value.get("worker_id", "")),
-                generation=number_of(value.get("generation")) or 0,
-                version=str(value.get("version") or ""),
-            )
+        if key.startswith(STATUS_CONNECTOR):
+            _set_status(self._connectors, key.removeprefix(STATUS_CONNECTOR), value)
+        elif key.startswith(STATUS_TASK):
+            self._task(key.removeprefix(STATUS_TASK), value)
+
+    def _task(self, key: str, value: Mapping[str, Any] | None) -> None:
+        name, _, task = key.rpartition("-")
+        if name and task.isdecimal():
+            by_task = self._tasks.setdefault(name, {})
+            _set_status(by_task, int(task), value)
+            if not by_task:
+                del self._tasks[name]
 
     def _node(self, node: str, value: Mapping[str, Any] | None) -> None:
         if value is None:
@@ -216,3 +214,17 @@ class StatusState:
             )
         if not by_node:
             del self._running[connector]
+
+
+def _set_status(known: dict[Key, Status], key: Key, value: Mapping[str, Any] | None) -> None:
+    """Set or remove one status; a value that cannot be parsed changes nothing."""
+    if value is None:
+        known.pop(key, None)
+    elif isinstance(value.get("state"), str):
+        known[key] = Status(
+            state=value["state"],
+            trace=value.get("trace"),
+            worker_id=str(value.get("worker_id", "")),
+            generation=number_of(value.get("generation")) or 0,
+            version=str(value.get("version") or ""),
+        )

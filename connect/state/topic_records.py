@@ -4,8 +4,8 @@ Rules of this file:
 - Keys and JSON are those of Kafka Connect, so each product reads what the other wrote. Config
   topic: ``connector-``, ``target-state-``, ``task-``, ``commit-``. Status topic:
   ``status-connector-``, ``status-task-``, ``status-topic-``.
-- Icefloe adds to the config topic: ``icefloe.layout``, ``.topic-ids``, ``.abandoned`` and
-  ``.ranges-from`` in the commit record, the layout in each task's properties,
+- Icefloe adds to the config topic: ``icefloe.layout``, ``.topic-ids``, ``.abandoned``,
+  ``.ranges-from`` and ``.tasks-max`` in the commit record, the layout in each task's properties,
   ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``, ``icefloe-source-<connector>``,
   ``icefloe-end-<connector>``, ``icefloe-rewind-<connector>``, ``icefloe-placement-<connector>``
   and ``icefloe-leader``.
@@ -20,7 +20,7 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from connect.model.layout import Layout, TopicPartition
@@ -57,6 +57,8 @@ PARTITIONS_KEY = "icefloe.partitions"
 TOPIC_IDS_KEY = "icefloe.topic-ids"
 ABANDONED_KEY = "icefloe.abandoned"
 RANGES_FROM_KEY = "icefloe.ranges-from"
+TASKS_MAX_KEY = "icefloe.tasks-max"
+TASK_ID_KEY = "task.id"
 TASK_CLASS = "org.apache.iceberg.connect.IcebergSinkTask"  # what a Java worker would run
 
 Record = tuple[str, Mapping[str, Any] | None]
@@ -80,16 +82,15 @@ def target_record(connector: str, target: TargetState) -> Record:
 def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record]:
     """Yield the task configs of a layout, then its commit record."""
     for task, partitions in enumerate(layout.tasks):
-        pairs = [[tp.topic, tp.partition] for tp in partitions]
         yield (
             f"{TASK}{layout.connector}-{task}",
             {
                 "properties": {
                     **config,
                     "task.class": TASK_CLASS,
-                    "task.id": str(task),
+                    TASK_ID_KEY: str(task),
                     LAYOUT_KEY: str(layout.number),
-                    PARTITIONS_KEY: json.dumps(pairs, separators=(",", ":")),
+                    PARTITIONS_KEY: partition_pairs(partitions),
                 }
             },
         )
@@ -97,6 +98,7 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
         TOPIC_IDS_KEY: dict(layout.topic_ids),
         ABANDONED_KEY: list(layout.abandoned),
         RANGES_FROM_KEY: [list(item) for item in layout.ranges_from],
+        TASKS_MAX_KEY: layout.tasks_max,
     }
     yield (
         COMMIT + layout.connector,
@@ -106,6 +108,11 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
             **{k: v for k, v in more.items() if v},
         },
     )
+
+
+def partition_pairs(partitions: Iterable[TopicPartition]) -> str:
+    """Return partitions as the properties of a task have them."""
+    return json.dumps([[tp.topic, tp.partition] for tp in partitions], separators=(",", ":"))
 
 
 def ready_record(layout: Layout, tasks_ever: int) -> Record:
@@ -133,8 +140,23 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
         [[tp.topic, tp.partition, offset] for tp, offset in sorted(known.items())]
         for known in (floor.offsets, floor.starts)
     )
-    value = {"offsets": offsets, "topic-ids": dict(floor.topic_ids)}
-    return (SOURCE + connector, {**value, "starts": starts} if starts else value)
+    value: dict[str, Any] = {"offsets": offsets, "topic-ids": dict(floor.topic_ids)}
+    if starts:
+        value["starts"] = starts
+    if floor.control:
+        listed = [[tp.topic, tp.partition, at] for tp, at in sorted(floor.control.items())]
+        value |= {"control": listed, "control-topic-id": floor.control_topic_id}
+    if floor.recreated:
+        value["recreated"] = {
+            topic: {
+                "topic-id": one.topic_id,
+                "former-ids": list(one.former_ids),
+                "lost-from": [list(item) for item in sorted(one.lost_from.items())],
+                "pending": one.is_pending,
+            }
+            for topic, one in sorted(floor.recreated.items())
+        }
+    return (SOURCE + connector, value)
 
 
 def end_record(connector: str, end: SourceEnd | None) -> Record:
@@ -202,7 +224,7 @@ def topic_record(connector: str, topic: str, *, task: int, now_ms: int) -> Recor
 
 def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the configuration of the connector from which a stored task config was made."""
-    added = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
+    added = {"task.class", TASK_ID_KEY, LAYOUT_KEY, PARTITIONS_KEY}
     return {key: value for key, value in properties.items() if key not in added}
 
 

@@ -23,6 +23,7 @@ from connect.config.keys.connector_keys import (
     is_ours,
     prefix_of,
 )
+from connect.config.keys.delta_keys import DELTA, DELTA_LOCATION, FORMAT
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX
@@ -294,10 +295,15 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
         for name, value in raw.items()
         if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
     }
-    if not given:
+    is_delta = checked.values[FORMAT] == DELTA
+    if not given and not is_delta:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
+    if is_delta and not raw.get(DELTA_LOCATION):
+        checked.add(DELTA_LOCATION, missing(DELTA_LOCATION))
     named = raw.get("iceberg.catalog.type")
-    if named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
+    if named and named.strip().lower() == DELTA:
+        checked.add("iceberg.catalog.type", f"Delta tables have no catalog; set {FORMAT} to delta")
+    elif named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
         try:
             catalog_kind({"type": named})
         except ConfigError as error:

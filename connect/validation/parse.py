@@ -20,6 +20,7 @@ from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
+from connect.config.keys.delta_keys import FORMAT
 from connect.config.keys.maintenance_keys import window_of
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
@@ -34,6 +35,7 @@ from connect.java_compat.java_regex import compile_java_regex
 from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
 from connect.validation.alias_keys import check_aliases
+from connect.validation.catalog_view import catalog_properties, is_delta
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import (
     Checked,
@@ -47,7 +49,6 @@ from connect.validation.reach_check import unreachable
 
 GRANTS = "icefloe.grants."
 DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
-_MULTI_TABLE = "multi-table-commit"
 _LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
     f"iceberg.tables.{kind}-props.{name}"
     for kind in ("auto-create", "write")
@@ -121,7 +122,7 @@ def _misplaced(
             location = read(text).partition("${")[0]
             if (why := locations.refusal(location)) is not None:
                 yield key, f"The location in {key} {why}."
-    catalog = {k: read(v) for k, v in split(raw, "iceberg.catalog.").items()}
+    catalog = {k: read(v) for k, v in catalog_properties(raw).items()}
     try:
         opened = client_config(catalog)
         if opened.kind != "rest":
@@ -337,8 +338,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
     consumer = allowed_overrides(raw, "consumer.override.")
-    catalog = split(raw, "iceberg.catalog.")
-    catalog.pop(_MULTI_TABLE, None)
     return ConnectorConfig(
         name=v["name"],
         raw=raw,
@@ -351,7 +350,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         header_converter=_converter("header", raw, node),
         errors=errors,
         catalog_name=v["iceberg.catalog"],
-        catalog_properties=catalog,
+        catalog_properties=catalog_properties(raw),
+        table_format=v[FORMAT],
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
         snapshot_expiry=_snapshot_expiry(checked),
         maintenance=_maintenance(checked),
@@ -363,8 +363,9 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         auto_create_enabled=v["iceberg.tables.auto-create-enabled"],
         auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
         evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
-        schema_force_optional=v["iceberg.tables.schema-force-optional"],
-        schema_case_insensitive=v["iceberg.tables.schema-case-insensitive"],
+        # no column of a Delta table can become optional later; their names ignore the case
+        schema_force_optional=is_delta(raw) or v["iceberg.tables.schema-force-optional"],
+        schema_case_insensitive=is_delta(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),

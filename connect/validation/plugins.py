@@ -66,7 +66,7 @@ class Plugin:
         type: Kafka Connect's plugin type.
         version: version of the plugin, or None.
         keys: its configuration keys, without prefix.
-        judge: check of a whole configuration; connectors only.
+        check: check of a whole configuration; connectors only.
         task_class: class name in task configurations.
         framework: keys of the framework for all connectors of this type.
         aliases: additional full names.
@@ -79,7 +79,7 @@ class Plugin:
     type: PluginType
     version: str | None
     keys: tuple[Key, ...] = ()
-    judge: Callable[[Mapping[str, str | None]], Checked] | None = None
+    check: Callable[[Mapping[str, str | None]], Checked] | None = None
     task_class: str | None = None
     framework: tuple[Key, ...] = FRAMEWORK_KEYS
     aliases: frozenset[str] = frozenset()

@@ -15,15 +15,15 @@ from connect.config.client_overrides import split
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog_reach import check_catalog
-from connect.gateways.catalog_properties import client_config
+from connect.gateways.catalog_properties import client_config, connector_key
 from connect.gateways.reach import Reach
+from connect.validation.catalog_view import catalog_properties
 from connect.validation.key_checks import creation_setting
 
 _CATALOG: Final = "iceberg.catalog."
 _CONVERTERS: Final = ("key.converter.", "value.converter.", "header.converter.")
 _TABLE_PROPERTIES: Final = ("iceberg.tables.write-props.", "iceberg.tables.auto-create-props.")
 _BUNDLES: Final = ("ssl.cabundle", "s3.ssl.cabundle")
-_MULTI_TABLE: Final = "multi-table-commit"
 
 
 def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
@@ -34,7 +34,7 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
         reach: the allowed hosts and folders.
     """
     hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` checks paths of tables
-    yield from _catalog(split(raw, _CATALOG), hosts, reach)
+    yield from _catalog(catalog_properties(raw), hosts, reach)
     for prefix in _CONVERTERS:
         options = split(raw, prefix)
         for name, value in options.items():
@@ -66,7 +66,7 @@ def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[t
     if has_placeholder(given.get("uri", "")):
         return  # of an unknown provider: checked when it is opened
     try:
-        config = client_config({k: v for k, v in given.items() if k != _MULTI_TABLE})
+        config = client_config(given)
     except ConfigError as error:
         if error.code == "catalog_uri":
             yield f"{_CATALOG}uri", error.message
@@ -75,4 +75,4 @@ def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[t
         check_catalog(config, hosts, resolves=False)
     except ConfigError as error:
         name = str(error.coordinates.get("property", "uri"))
-        yield _CATALOG + (name if name in given else "uri"), error.message
+        yield connector_key(name if name in given else "uri"), error.message

@@ -209,7 +209,7 @@ def validate(
         answer.groups.extend(found.groups)
         for key in found.keys:
             answer.define(key, recommended=found.recommended.get(key.name, ()))
-    own = plugin.judge(resolved) if plugin.judge else check_keys(resolved, plugin.keys)
+    own = plugin.check(resolved) if plugin.check else check_keys(resolved, plugin.keys)
     answer.checked.merge(own)
     for key in plugin.keys:
         answer.define(key)
@@ -217,7 +217,7 @@ def validate(
     _override_entries(answer)
     for name, sentence in policy.refusals(resolved) if policy is not None else ():
         answer.checked.add(name, sentence)
-    if reach is not None and plugin.judge is not None:
+    if reach is not None and plugin.check is not None:
         for name, sentence in unreachable(resolved, reach):
             answer.checked.add(name, sentence)
     if cluster is not None:
@@ -360,7 +360,7 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
             checked.add(name, _group_clash(group))
     if f"connect-{raw.get('name')}" == cluster.worker_group:
         checked.add("name", _group_clash(cluster.worker_group))
-    if plugin.judge is None:
+    if plugin.check is None:
         return
     _check_topics(checked, cluster)
     group = groups.source_group(raw)

@@ -125,8 +125,8 @@ class Kernel:
                 return self._on_tick(given, now_ms)
             case Envelope():
                 return self._on_envelope(given)
-            case InboxAdvanced(positions):
-                return self._on_advanced(positions)
+            case InboxAdvanced():
+                return self._on_advanced(given.positions)
             case CurrentLogEnds() | InitialLogEnds():
                 return self._on_log_end(given)
             case TableCommitted() | TableFailed() | CoordinatorFenced():
@@ -164,8 +164,8 @@ class Kernel:
         if envelope.headers.is_reset:
             self._claims.reset()
         match envelope.event.payload:
-            case DataWritten(table=table):
-                self.announcements.add(envelope, table.identifier)
+            case DataWritten() as written:
+                self.announcements.add(envelope, written.table.identifier)
             case DataComplete() as completion:
                 return self._on_data_complete(completion, envelope)
             case CommitComplete(valid_through_us=int(given_us)):

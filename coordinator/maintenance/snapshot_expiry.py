@@ -8,6 +8,7 @@ Rules of this file:
 - In each branch the newest snapshot with control offsets of a sink is kept, for each sink: a sink
   without a tag of its own (the Java sink) finds its floor only there.
 - A snapshot that this coordinator may still have to recognize is kept.
+- While maintenance works on a table, the snapshot that it reads and all later ones are kept.
 
 Source:
     Apache Iceberg ``RemoveSnapshots.internalApply``; differs by keeping floors and references.
@@ -25,6 +26,7 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from connect.config.connector import SnapshotExpiryConfig
+from connect.protocol.maintenance_tag import protects_history
 
 MAX_AGE_PROPERTY: Final = "history.expire.max-snapshot-age-ms"
 MIN_KEPT_PROPERTY: Final = "history.expire.min-snapshots-to-keep"
@@ -82,7 +84,7 @@ def due(
     """Return the snapshots that a commit to a branch may remove, oldest first.
 
     Args:
-        metadata: the table as the commit meets it.
+        metadata: the table as the commit loaded it.
         policy: how long snapshots are kept.
         branch: gets one snapshot more by the commit.
         now_ms: wall clock.
@@ -94,7 +96,13 @@ def due(
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     retained = set(kept) & known.keys()
     referenced: set[int] = set()
-    for name, ref in _refs(metadata, branch).items():
+    refs = _refs(metadata, branch)
+    in_use = {
+        ref.snapshot_id
+        for name, ref in refs.items()
+        if ref is not None and protects_history(name, now_ms)
+    }
+    for name, ref in refs.items():
         chain = list(_ancestry(None if ref is None else ref.snapshot_id, known))
         referenced.update(snapshot.snapshot_id for snapshot in chain)
         if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
@@ -102,7 +110,7 @@ def due(
                 retained.add(ref.snapshot_id)
             continue
         retained |= _of_branch(chain, ref, policy, now_ms, is_growing=name == branch)
-        retained |= _with_floors(chain)
+        retained |= _with_floors(chain) | _since(chain, in_use)
         if name != branch and chain:
             retained.add(chain[0].snapshot_id)
     limit_ms = now_ms - policy.max_age_ms
@@ -155,6 +163,13 @@ def _of_branch(
             break
         found.add(snapshot.snapshot_id)
     return found
+
+
+def _since(chain: list[Snapshot], in_use: Collection[int]) -> set[int]:
+    """The snapshots from the oldest one in use on; none if none of them is in use."""
+    ids = [snapshot.snapshot_id for snapshot in chain]
+    places = [place for place, found in enumerate(ids) if found in in_use]
+    return set(ids[: max(places, default=-1) + 1])
 
 
 def _with_floors(chain: list[Snapshot]) -> set[int]:

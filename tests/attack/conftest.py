@@ -11,8 +11,8 @@ from tests.support.attacked_stack import AttackedStack, attacked_stack
 
 @pytest.fixture(scope="session")
 def _stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedStack]:
-    with attacked_stack(tmp_path_factory.mktemp("attack")) as made:
-        yield made
+    with attacked_stack(tmp_path_factory.mktemp("attack")) as attacked:
+        yield attacked
 
 
 @pytest.fixture

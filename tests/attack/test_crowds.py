@@ -32,10 +32,10 @@ def connections(
     all_made: list[socket.socket] = []
     with ExitStack() as held:
         for _ in range(count):
-            made = socket.create_connection((to.hostname, to.port), 60, (CROWD, 0))
-            all_made.append(held.enter_context(made))
+            connection = socket.create_connection((to.hostname, to.port), 60, (CROWD, 0))
+            all_made.append(held.enter_context(connection))
             try:
-                made.sendall(sent)
+                connection.sendall(sent)
             except ConnectionError:  # it was cut off
                 continue
         yield all_made
@@ -66,11 +66,11 @@ def others_are_served(attacked: AttackedStack) -> None:
 def test_endless_bodies_of_unknown_callers_block_no_other_caller(attacked: AttackedStack) -> None:
     """401 comes before their bodies: 510 of them take no place of other callers."""
     head = f"PUT {VALIDATE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n{{"
-    with connections(attacked, 510, head.encode()) as strangers:
+    with connections(attacked, 510, head.encode()) as clients:
         others_are_served(attacked)
-        found = Counter(_answer(stranger) for stranger in strangers)
-    assert set(found) <= {b"HTTP/1.1 401", b""}
-    assert found[b"HTTP/1.1 401"] >= 100
+        statuses = Counter(_answer(client) for client in clients)
+    assert set(statuses) <= {b"HTTP/1.1 401", b""}
+    assert statuses[b"HTTP/1.1 401"] >= 100
 
 
 def _answer(connection: socket.socket) -> bytes:
@@ -99,16 +99,16 @@ def test_many_validations_of_one_tenant_delay_no_other_tenant(attacked: Attacked
             "iceberg.catalog.uri": f"http://127.0.0.1:{silent.getsockname()[1]}",
         }
         with ThreadPoolExecutor(60) as pool:
-            asked = [pool.submit(attacked.alice.validate, config) for _ in range(60)]
+            requests = [pool.submit(attacked.alice.validate, config) for _ in range(60)]
             others_are_served(attacked)
             own = attacked.connector(topics="bob-none", iceberg__tables="bob.t")
             answer = attacked.bob.validate({**own, "name": "bob-quick"})
             assert answer.status_code == 200
             assert "validations are running" not in answer.text
-            answers = [one.result() for one in asked]
-    found = Counter(answer.status_code for answer in answers)
-    assert set(found) <= {200, 429}
-    assert found[200] >= 12
+            answers = [one.result() for one in requests]
+    statuses = Counter(answer.status_code for answer in answers)
+    assert set(statuses) <= {200, 429}
+    assert statuses[200] >= 12
     assert all(a.headers["retry-after"].isdecimal() for a in answers if a.status_code == 429)
 
 
@@ -124,8 +124,8 @@ def test_many_wrong_passwords_block_no_sign_in(attacked: AttackedStack) -> None:
         guesses = [pool.submit(guess, number) for number in range(100)]
         with client(attacked, BYSTANDER, "bob", PASSWORDS["bob"]) as bystander:
             assert bystander.get(f"/connectors/{BOB}").status_code == 200
-        found = Counter(one.result() for one in guesses)
-    assert set(found) == {401, 429}
+        statuses = Counter(one.result() for one in guesses)
+    assert set(statuses) == {401, 429}
     came_back = (time.monotonic() - started_s) * 1000 / ATTEMPT_BACK_MS
-    assert found[401] <= ATTEMPTS_MAX + came_back + 1
+    assert statuses[401] <= ATTEMPTS_MAX + came_back + 1
     others_are_served(attacked)

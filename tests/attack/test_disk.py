@@ -62,6 +62,6 @@ def test_no_client_reads_files_that_a_tenant_names(
     inside = Path(attacked.stack.catalog_properties["warehouse"].removeprefix("file://"))
     config = attacked.connector(topics=attacked.topic("alice-disk"), iceberg__tables="alice.t")
     config |= {k: v.format(inside=inside) for k, v in change.items()}
-    found = attacked.alice.validate({**config, "name": "alice-disk"}).json()
-    assert found["error_count"]
+    answer = attacked.alice.validate({**config, "name": "alice-disk"}).json()
+    assert answer["error_count"]
     assert attacked.alice.create("alice-disk", config).status_code == 400

@@ -27,9 +27,9 @@ def test_a_rebase_of_another_tenants_table_is_refused(attacked: AttackedStack) -
             json={"tables": ["bob.rebased", "bob.missing"], "apply": is_applied},
         )
         assert answer.status_code == 200, answer.text
-        found = {one["table"]: one for one in answer.json()["tables"]}
+        results = {one["table"]: one for one in answer.json()["tables"]}
         for name in ("bob.rebased", "bob.missing"):
-            assert (found[name]["code"], found[name]["mended"]) == ("not_granted", False)
+            assert (results[name]["code"], results[name]["mended"]) == ("not_granted", False)
     before = table.metadata_location
     assert attacked.catalog.load_table("bob.rebased").metadata_location == before
     assert attacked.alice.call("DELETE", "/connectors/alice-rebase").status_code == 204

@@ -41,9 +41,9 @@ def test_queries_with_access_to_files_or_addresses_are_refused(attacked: Attacke
     ]
     for query in queries:
         config = _config(attacked, topic, query)
-        found = attacked.alice.validate({**config, "name": "alice-sql"})
-        assert found.status_code == 200
-        assert found.json()["error_count"] >= 1, query[:200]
+        answer = attacked.alice.validate({**config, "name": "alice-sql"})
+        assert answer.status_code == 200
+        assert answer.json()["error_count"] >= 1, query[:200]
         assert attacked.alice.create("alice-sql", config).status_code == 400, query[:200]
     attacked.assert_canaries_nowhere()
 
@@ -72,8 +72,8 @@ def test_only_static_tables_of_the_operators_list_can_be_joined(attacked: Attack
     places = ("bob.orders", "/etc", str(attacked.stack.state_dir), "s3://bucket/bob")
     for place in places:
         config = _config(attacked, topic, query, **{"table.s": place})
-        found = attacked.alice.validate({**config, "name": "alice-joined"}).json()
-        assert found["error_count"] >= 1, place
+        answer = attacked.alice.validate({**config, "name": "alice-joined"}).json()
+        assert answer["error_count"] >= 1, place
         assert attacked.alice.create("alice-joined", config).status_code == 400, place
 
 

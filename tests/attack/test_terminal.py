@@ -19,19 +19,19 @@ def test_control_characters_of_a_tenant_are_escaped(
     token = attacked.root.api.headers["authorization"].removeprefix("Bearer ")
     monkeypatch.setenv("ICEFLOE_TOKEN", token)
     topic = attacked.topic("alice-terminal")
-    made = []
+    names = []
     for name in (f"alice-{TURN}", "alice-terminal"):
         config = attacked.connector(topics=topic, iceberg__tables="alice.t")
         config["iceberg.tables"] = f"alice.{ERASE}{TITLE}"
         config["transforms.x.note"] = f"{TITLE}\nforged\tRUNNING"
         if attacked.alice.create(name, config).status_code == 201:
-            made.append(name)
-    assert made
+            names.append(name)
+    assert names
     for command in (("get",), ("get", "-o", "yaml"), ("status",), ("lag",), ("get", "nothing\x1b")):
         _, displayed = attacked.icefloe(*command)
         kinds = {
             unicodedata.category(char) for char in displayed.replace("\n", "").replace("\t", "")
         }
         assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, displayed
-    for name in made:
+    for name in names:
         attacked.alice.call("DELETE", f"/connectors/{name}")

@@ -52,9 +52,9 @@ def test_a_regex_skips_reserved_topics(attacked: AttackedStack) -> None:
         answer = attacked.alice.call("GET", "/icefloe/v1/connectors/alice-regex/lag")
         return {row["topic"] for row in answer.json()["partitions"]} if answer.is_success else set()
 
-    found = attacked.wait_until(topics, lambda: "partitions of alice-regex")
-    assert not found & {"control-iceberg", "icefloe-configs", "icefloe-status"}
-    assert not [name for name in found if name.startswith(("bob-control", "__"))]
+    partitions = attacked.wait_until(topics, lambda: "partitions of alice-regex")
+    assert not partitions & {"control-iceberg", "icefloe-configs", "icefloe-status"}
+    assert not [name for name in partitions if name.startswith(("bob-control", "__"))]
     assert attacked.alice.call("DELETE", "/connectors/alice-regex").status_code == 204
 
 

@@ -60,9 +60,9 @@ class UsersFile:
 @pytest.fixture
 def file(attacked: AttackedStack) -> Iterator[UsersFile]:
     """The users file, put back after the test."""
-    made = UsersFile(attacked, attacked.stack.state_dir.parent / "users.yaml")
-    yield made
-    made.write()
+    users = UsersFile(attacked, attacked.stack.state_dir.parent / "users.yaml")
+    yield users
+    users.write()
 
 
 def test_a_removed_user_cannot_sign_in(file: UsersFile) -> None:
@@ -134,8 +134,8 @@ def test_a_grant_covers_only_the_names_of_its_pattern(
     heads = {"authorization": f"Bearer {token}"}
     for name in others:
         config = file.attacked.connector(topics="none", iceberg__tables="tenant.t")
-        asked = {"name": name, "config": config}
-        created = file.attacked.anonymous.call("POST", "/connectors", json=asked, headers=heads)
+        body = {"name": name, "config": config}
+        created = file.attacked.anonymous.call("POST", "/connectors", json=body, headers=heads)
         assert created.status_code == 403, name
         put = f"/connectors/{quote(name, safe='')}/config"
         changed = file.attacked.anonymous.call("PUT", put, json=config, headers=heads)

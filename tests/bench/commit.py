@@ -27,7 +27,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.stack import RestCatalog, answers
 from tests.support.tables import announced, connector, made_up_file, reference, table_commit
@@ -139,7 +139,10 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
         for is_atomic in (False, True):
             committer = Committer(gateway, connector("c", names), SystemClock())
             round_committer = RoundCommitter(
-                committer, gateway, threads=threads, is_atomic=is_atomic, name="bench"
+                committer,
+                JointCommitter(committer, gateway) if is_atomic else None,
+                threads=threads,
+                name="bench",
             )
             spent = []
             for _ in range(6):

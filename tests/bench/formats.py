@@ -93,7 +93,7 @@ class Cells:
             cell = _Cell(shape, mode, width, {**keys, **_tables_keys(shape, mode, width)})
             used = min(_run(cell, tasks) for _ in range(self._rounds))
             profile = cProfile.Profile(time.process_time)
-            whole = _run(cell, tasks, profile)
+            whole_run = _run(cell, tasks, profile)
             stages, alone = _reported(profile)
             yield {
                 "format": format_name,
@@ -102,7 +102,7 @@ class Cells:
                 "tables": width,
                 "records": count,
                 "cpu_s_per_million": _per_million(used, count),
-                **{stage: _per_million(s * used / whole, count) for stage, s in stages.items()},
+                **{stage: _per_million(s * used / whole_run, count) for stage, s in stages.items()},
                 "alone": alone,
                 "load": round(os.getloadavg()[0], 1),
             }
@@ -180,12 +180,12 @@ def _tables_keys(shape: Shape, mode: str, width: int) -> dict[str, str | None]:
 
 
 def _plan(folder: Path, shape: Shape, mode: str, number: int) -> TablePlan:
-    made = plan(folder, shape.schema, name=f"bench.{shape.name}_{number:02d}")
+    planned = plan(folder, shape.schema, name=f"bench.{shape.name}_{number:02d}")
     if mode == "append":
-        return made
+        return planned
     key = (shape.schema.find_field("id").field_id,)
     changes = ChangePlan(key, UNPARTITIONED_PARTITION_SPEC.model_dump_json())
-    return replace(made, changes=changes)
+    return replace(planned, changes=changes)
 
 
 def _data_rows(result: BatchResult) -> int:

@@ -73,8 +73,8 @@ def main() -> None:
                 tempfile.TemporaryDirectory(prefix="bench-large-") as folder,
                 measured_stack(Path(folder)) as stack,
             ):
-                found = measure(stack, compression, chosen.records, evolves=evolves)
-            print(json.dumps(found), flush=True)
+                figures = measure(stack, compression, chosen.records, evolves=evolves)
+            print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

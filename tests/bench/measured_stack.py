@@ -114,6 +114,16 @@ class MeasuredStack:
         head = self.catalog.load(identifier).metadata.current_snapshot()
         return int(head.summary.get("total-records") or 0) if head and head.summary else 0
 
+    def held(self) -> dict[str, float]:
+        """Return threads, file handles and memory (MB) of node, worker and coordinator."""
+        parts = ("node", "worker", "coordinator")
+        found = [p for kind, trees in _trees().items() if kind in parts for p in trees]
+        return {
+            "threads": sum(process.num_threads() for process in found),
+            "handles": sum(process.num_fds() for process in found),
+            "memory_mb": round(sum(_rss(process) for process in found) / 2**20),
+        }
+
     @contextmanager
     def measured(self, every_s: float = 0.25) -> Iterator[list[ResourceUse]]:
         """Measure CPU and peak memory of the stack over the block; add them to the list."""

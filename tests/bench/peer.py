@@ -287,10 +287,10 @@ def _expected(cell: Cell, records: int) -> dict[str, int]:
     numbers = keys if cell.mode == "upsert" else records
     if cell.tables == 1:
         return {f"bench.{cell.shape}_00": numbers}
-    found = dict.fromkeys((f"bench.{cell.shape}_{n:02d}" for n in range(cell.tables)), 0)
+    counts = dict.fromkeys((f"bench.{cell.shape}_{n:02d}" for n in range(cell.tables)), 0)
     for number in range(numbers):
-        found[f"bench.{cell.shape}_{number % keys % TABLES_MAX:02d}"] += 1
-    return found
+        counts[f"bench.{cell.shape}_{number % keys % TABLES_MAX:02d}"] += 1
+    return counts
 
 
 def _measurements(side: str, cost: ResourceUse, seconds: float, records: int) -> dict[str, Any]:

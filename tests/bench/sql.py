@@ -89,11 +89,13 @@ class Case:
         }
 
     def _prepared(self, connector: ConnectorConfig) -> SparkQuery:
-        found = sql_plan(connector)
-        assert found is not None
+        planned = sql_plan(connector)
+        assert planned is not None
         uri = f"sqlite:///{self._folder}/catalog.db"
         catalog = open_catalog("c", {"type": "sql", "uri": uri, "warehouse": str(self._folder)})
-        query = SparkQuery(self._session.spark, found, StaticTables(found, catalog, SystemClock()))
+        query = SparkQuery(
+            self._session.spark, planned, StaticTables(planned, catalog, SystemClock())
+        )
         query.refresh()
         return query
 

@@ -52,12 +52,12 @@ def requests(
         *(sys.executable, "-m", "tests.bench.request_load", running.stack.rest_url, name),
         *("--rate", str(rate), "--seconds", str(seconds)),
     ]
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        yield found
+        yield figures
         out, _ = process.communicate(timeout=seconds + 60)
-        found.update(json.loads(out))
+        figures.update(json.loads(out))
     finally:
         process.kill()
         process.wait()

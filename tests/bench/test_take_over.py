@@ -18,7 +18,7 @@ from connect.embedded.stack import Stack
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.bench.measured_stack import wait
 from tests.support.java_connect import JavaConnect
-from tests.support.moving import NUMBERED, Source, connector, wait_rows
+from tests.support.moving import NUMBERED, SourceTopic, connector, wait_rows
 from tests.support.running_stack import RunningStack
 from tests.support.stack import RestCatalog
 
@@ -55,7 +55,7 @@ def test_take_over(tmp_path: Path, measurements: dict[str, Any]) -> None:
 def take_over(running: RunningStack, java: JavaConnect, store: RestCatalog, name: str) -> float:
     """End the Java sink in the named way while Icefloe waits for it; return the seconds."""
     catalog = load_catalog("rest", **store.properties)
-    source, table = Source(running, name), f"default.{name}"
+    source, table = SourceTopic(running, name), f"default.{name}"
     running.table(table, catalog, schema=NUMBERED)
     config = connector(store, source, table, running.topic("control", partitions=3))
     source.write(0, 10)

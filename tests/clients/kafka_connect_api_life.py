@@ -40,6 +40,7 @@ def life(url: str, name: str, config: dict[str, str]) -> None:
     while not connector.tasks:
         time.sleep(0.1)
     wait_until(connector, "RUNNING")
+    seen["tasks"] = len(connector.tasks)
     seen["listed"] = name in cluster.connectors
     seen["config"] = connector.config
     connector.pause()

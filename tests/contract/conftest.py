@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from tests.support.places import SCHEMA, Place
 from tests.support.stack import RestCatalog, S3Server, unique_name
+from tests.support.table_harness import SCHEMA, TableHarness
 
 BACKENDS = ["sqlite", "postgres", "rest", "s3"]
 
@@ -39,7 +39,7 @@ def catalog(catalog_properties: dict[str, str]) -> Iterator[CatalogGateway]:
 
 
 @pytest.fixture
-def place(catalog: CatalogGateway) -> Place:
+def harness(catalog: CatalogGateway) -> TableHarness:
     """A fresh table."""
     identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
-    return Place(catalog, catalog.create(identifier, SCHEMA))
+    return TableHarness(catalog, catalog.create(identifier, SCHEMA))

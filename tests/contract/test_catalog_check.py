@@ -43,9 +43,9 @@ def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> CommandResult
 
 def _namespaces(catalog: dict[str, str]) -> list[Any]:
     gateway = open_catalog("iceberg", catalog)
-    found = gateway._client().list_namespaces()
+    namespaces = gateway._client().list_namespaces()
     gateway.close()
-    return [n for n in found if "icefloe_check" in ".".join(n)]
+    return [n for n in namespaces if "icefloe_check" in ".".join(n)]
 
 
 def test_a_catalog_that_commits_table_after_table_is_detected(
@@ -130,8 +130,8 @@ def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> No
     refused = icefloe("catalog", "check", "-f", str(file))
     assert refused.status == 2
     assert "error: " in refused.stderr
-    gone = icefloe("catalog", "check", "-f", str(tmp_path / "none.json"))
-    assert gone.status == 2
+    missing = icefloe("catalog", "check", "-f", str(tmp_path / "none.json"))
+    assert missing.status == 2
 
 
 class _UncheckedCatalog(CatalogGateway):
@@ -151,8 +151,8 @@ def test_a_catalog_that_loses_commits_is_detected(
     gateway = _UncheckedCatalog("iceberg", plain.config)
     check = CatalogCheck(gateway, SystemClock())
     with check.scratch() as scratch:
-        found = check.single(scratch, 2)
-    assert found.landed == 0
-    assert "got a success and is in no table" in found.examples[0]
+        result = check.single(scratch, 2)
+    assert result.landed == 0
+    assert "got a success and is in no table" in result.examples[0]
     gateway.close()
     plain.close()

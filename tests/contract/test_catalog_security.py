@@ -22,8 +22,8 @@ from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.storage.object_store import storage_properties
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableFailed
-from tests.support.places import SCHEMA, Place
 from tests.support.stack import RestCatalog
+from tests.support.table_harness import SCHEMA, TableHarness
 from tests.support.tables import QuickClock, connector
 
 MODULE = "icefloe_loud_module"
@@ -51,11 +51,11 @@ class CatalogServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                found = answers.by_path.get(self.path.partition("?")[0])
-                if found is None:
+                answer = answers.by_path.get(self.path.partition("?")[0])
+                if answer is None:
                     answers._closing.wait()
                     return
-                body = json.dumps(found).encode()
+                body = json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -98,7 +98,7 @@ def test_a_table_property_cannot_import_code(
     """A property set by the owner of the table stops the table."""
     gateway = open_catalog("iceberg", rest_catalog.properties)
     table = gateway.create(("db", f"evil-{uuid4().hex[:8]}"), SCHEMA)
-    commit = Place(gateway, table).round(0)
+    commit = TableHarness(gateway, table).round(0)
     update = {"action": "set-properties", "updates": {named: module}}
     path = f"{rest_catalog.uri}/v1/namespaces/db/tables/{table.name()[-1]}"
     httpx.post(path, json={"requirements": [], "updates": [update]}).raise_for_status()
@@ -147,15 +147,15 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
     gateway = open_catalog("iceberg", properties)
     theirs = {"s3.endpoint": "http://theirs", "s3.proxy-uri": "http://theirs"}
     table = gateway.create(("db", "t"), SCHEMA, properties=theirs)
-    for found in (table, gateway.load(table.name())):
-        opened_with = storage_properties(found.io.properties)
+    for each in (table, gateway.load(table.name())):
+        opened_with = storage_properties(each.io.properties)
         assert opened_with["s3.endpoint"] == "http://ours"
         assert "s3.proxy-uri" not in opened_with
     gateway.close()
 
 
 @pytest.mark.parametrize(
-    ("own", "lent", "is_refused"),
+    ("own", "vended", "is_refused"),
     [
         ({}, {}, True),
         ({}, {"s3.access-key-id": "k", "s3.secret-access-key": "s"}, False),
@@ -164,7 +164,7 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
     ],
 )
 def test_a_catalog_with_remote_signing_only_is_refused(
-    answers: CatalogServer, own: dict[str, str], lent: dict[str, str], is_refused: bool
+    answers: CatalogServer, own: dict[str, str], vended: dict[str, str], is_refused: bool
 ) -> None:
     """When a table is loaded; the error says what to change."""
     answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}
@@ -175,7 +175,7 @@ def test_a_catalog_with_remote_signing_only_is_refused(
     answers.by_path["/v1/namespaces/db/tables/t"] = {
         "metadata-location": f"{location}/metadata/1.json",
         "metadata": json.loads(metadata.model_dump_json()),
-        "config": {"s3.remote-signing-enabled": "true", "s3.region": "us-east-1", **lent},
+        "config": {"s3.remote-signing-enabled": "true", "s3.region": "us-east-1", **vended},
     }
     gateway = open_catalog("iceberg", {**answers.properties, **own})
     if is_refused:
@@ -209,8 +209,8 @@ def test_only_storage_properties_are_sent_to_the_worker(rest_catalog: RestCatalo
     secrets = {"token": "catalog-token", "s3.access-key-id": "key"}
     gateway = open_catalog("iceberg", {**rest_catalog.properties, **secrets})
     table = gateway.create(("db", f"s-{uuid4().hex[:8]}"), SCHEMA)
-    found = storage_properties(table.io.properties)
-    assert found["s3.access-key-id"] == "key"
-    assert "catalog-token" not in found.values()
-    assert all(isinstance(v, str) for v in found.values())
+    properties = storage_properties(table.io.properties)
+    assert properties["s3.access-key-id"] == "key"
+    assert "catalog-token" not in properties.values()
+    assert all(isinstance(v, str) for v in properties.values())
     gateway.close()

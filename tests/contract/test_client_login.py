@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from connect.errors import IcefloeError
+from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import client_properties
+from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
 from connect.gateways.kafka.kafka_properties import overridden
+from connect.model.layout import TopicPartition
 from tests.support.fakes.kafka_listener import KafkaListener
 
 CANARY = "canary-of-the-node"
@@ -22,11 +23,24 @@ LOGIN = {
 }
 
 
+LONG_S = 300.0
+PLACE = TopicPartition("t", 0)
+REQUESTS = (
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).committed("g", [PLACE]),
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).topics(),
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).topic_id("t"),
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).members("g"),
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).ends([PLACE]),
+    lambda kafka: KafkaAdmin(kafka, timeout_s=LONG_S).ensure_topic("t", 1),
+    lambda kafka: TransactionalProducer(kafka, "p").init(LONG_S),
+)
+
+
 @pytest.fixture
 def listener() -> Iterator[KafkaListener]:
     """A server that keeps what it is sent."""
-    with KafkaListener() as made:
-        yield made
+    with KafkaListener() as listener:
+        yield listener
 
 
 def ask(properties: Mapping[str, str]) -> None:
@@ -39,9 +53,11 @@ def ask(properties: Mapping[str, str]) -> None:
 
 def test_the_node_logs_in_at_its_own_servers(listener: KafkaListener) -> None:
     """The listener accepts a password, so the node's own servers receive it."""
-    found = client_properties({"bootstrap.servers": listener.address, **LOGIN}, {"linger.ms": "1"})
+    properties = client_properties(
+        {"bootstrap.servers": listener.address, **LOGIN}, {"linger.ms": "1"}
+    )
     while CANARY.encode() not in listener.received:  # the test's timeout bounds it
-        ask(found)
+        ask(properties)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +74,10 @@ def test_other_servers_never_get_the_nodes_login(
     """A connector gets no login for another server, alone or next to the node's."""
     node = {"bootstrap.servers": "127.0.0.1:1", "ssl.key.password": CANARY, **LOGIN}
     given = {"bootstrap.servers": node_server + listener.address, **override}
-    found = client_properties(node, given)
-    assert CANARY not in str(found)
+    properties = client_properties(node, given)
+    assert CANARY not in str(properties)
     with contextlib.suppress(IcefloeError):  # a client without a login may refuse to start
-        ask(found)
+        ask(properties)
     assert CANARY.encode() not in listener.received
 
 
@@ -78,3 +94,27 @@ def test_servers_of_any_layer_of_overrides_count() -> None:
     assert CANARY in str(overridden(shared, {**other, **own}))
     login = {"sasl.jaas.config": "own"}
     assert overridden(shared, {**other, **login})["sasl.jaas.config"] == "own"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("request_of", REQUESTS)
+def test_a_refused_login_is_reported_at_once(
+    listener: KafkaListener, request_of: Callable[[dict[str, str]], object]
+) -> None:
+    """Long before the request's time is over, with its reason; the test's timeout bounds it."""
+    with pytest.raises(RetriableError, match="the broker refuses the login") as refused:
+        request_of({"bootstrap.servers": listener.address, **LOGIN})
+    assert refused.value.code == "kafka_authentication"
+    assert CANARY not in str(refused.value)
+
+
+@pytest.mark.timeout(60)
+def test_a_client_logs_in_again_after_a_refusal(listener: KafkaListener) -> None:
+    """Each request after a refused one has a new client: one client reports every 30 s only."""
+    admin = KafkaAdmin({"bootstrap.servers": listener.address, **LOGIN}, timeout_s=LONG_S)
+    for _ in range(2):
+        for ask in (admin.topics, lambda: admin.members("g")):
+            with pytest.raises(RetriableError) as refused:
+                ask()
+            assert refused.value.code == "kafka_authentication"
+    admin.close()

@@ -14,8 +14,8 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy
-from tests.support.places import SCHEMA
 from tests.support.stack import RestCatalog, unique_name
+from tests.support.table_harness import SCHEMA
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -287,7 +287,7 @@ def test_the_gateway_makes_one_attempt(
 def test_an_error_at_any_point_of_a_commit_adds_the_files_once(
     catalog: CatalogGateway, table: Table, point: str
 ) -> None:
-    """Wherever the commit breaks off, the files are in the table once in the end."""
+    """At any point of failure, the files are in the table once in the end."""
     committer = _committer(catalog, table)
     commit = _round(table, 0)
     failpoints.configure(f"{point}=raise@1")

@@ -17,11 +17,11 @@ from pyiceberg.table import Table
 from connect import failpoints
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy
-from tests.support.places import SCHEMA
 from tests.support.stack import RestCatalog, unique_name
+from tests.support.table_harness import SCHEMA
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -49,8 +49,12 @@ class Tables:
         self.tables = [catalog.create(("db", f"{base}-{n}"), SCHEMA) for n in range(count)]
         names = [".".join(t.name()) for t in self.tables]
         self.committer = Committer(catalog, connector("c", names), QuickClock())
+        self.joint = JointCommitter(self.committer, catalog)
         self.round_committer = RoundCommitter(
-            self.committer, catalog, threads=count, is_atomic=together, name="test"
+            self.committer,
+            self.joint if together else None,
+            threads=count,
+            name="test",
         )
         self.announced: dict[tuple[str, ...], list[str]] = {t.name(): [] for t in self.tables}
         self._offset = 0
@@ -68,11 +72,11 @@ class Tables:
     def commit(self, commits: Sequence[TableCommit]) -> dict[tuple[str, ...], CommitOutcome]:
         """One round of the fan-out; waits for all outcomes."""
         self.round_committer.start(commits)
-        found: list[CommitOutcome] = []
-        while len(found) < len(commits):  # the test's timeout bounds it
-            found += self.round_committer.outcomes()
+        outcomes: list[CommitOutcome] = []
+        while len(outcomes) < len(commits):  # the test's timeout bounds it
+            outcomes += self.round_committer.outcomes()
             time.sleep(0.005)
-        return {o.table.identifier: o for o in found}
+        return {o.table.identifier: o for o in outcomes}
 
     def commit_all(self, commits: Sequence[TableCommit]) -> int:
         """Commit until every table has taken its share, as rounds would; how many it took."""
@@ -279,17 +283,17 @@ def test_one_broken_table_does_not_delay_the_others(
 ) -> None:
     """A dropped table keeps its announcements; the others commit in one request."""
     tables = _after_a_round(patient, MANY, together=True)
-    gone = tables.tables[1]
-    patient.drop(gone.name())
+    dropped = tables.tables[1]
+    patient.drop(dropped.name())
     proxy.transactions = proxy.commits = 0
     outcomes = tables.commit(tables.round())
-    broken = outcomes.pop(gone.name())
+    broken = outcomes.pop(dropped.name())
     assert isinstance(broken, TableFailed)
     assert (broken.code, broken.is_retriable) == ("table_missing", False)
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
     assert (proxy.transactions, proxy.commits) == (1, 1)
     tables.round_committer.close()
-    tables.tables.remove(gone)
+    tables.tables.remove(dropped)
     tables.check(snapshots=2)
 
 
@@ -299,21 +303,21 @@ def test_a_table_dropped_before_the_request_fails_alone(
     """The common request is refused; then each table gets its own answer."""
     tables = _after_a_round(patient, MANY, together=True)
     direct = open_catalog("iceberg", rest_catalog.properties)
-    gone = tables.tables[2]
+    dropped = tables.tables[2]
 
     def drop() -> None:
         proxy.before_commit.clear()
-        direct.drop(gone.name())
+        direct.drop(dropped.name())
 
     proxy.before_commit.append(drop)
     outcomes = tables.commit(tables.round())
     direct.close()
-    broken = outcomes.pop(gone.name())
+    broken = outcomes.pop(dropped.name())
     assert isinstance(broken, TableFailed)
     assert broken.code == "table_missing"
     assert all(isinstance(o, TableCommitted) for o in outcomes.values())
     tables.round_committer.close()
-    tables.tables.remove(gone)
+    tables.tables.remove(dropped)
     tables.check(snapshots=2)
 
 
@@ -375,9 +379,9 @@ def test_a_table_with_two_names_is_sent_once_per_request(
     """Iceberg's server drops the second change of a table; ours has a separate request."""
     tables = _after_a_round(patient, 2, together=True)
     double = tables.tables[0].name()
-    prepared = [tables.round_committer._prepare(c) for c in tables.round()]
+    prepared = [tables.joint._prepare(c) for c in tables.round()]
     assert all(isinstance(p, tuple) for p in prepared)
-    joint, single = tables.round_committer._chosen([*prepared, prepared[0]])
+    joint, single = tables.joint._chosen([*prepared, prepared[0]])
     assert [p[1].table.name() for p in single] == [double]
     assert len(joint) == 2
     tables.round_committer.close()
@@ -392,7 +396,7 @@ def test_a_catalog_without_transactions_gets_one_common_request(
     tables = Tables(gateway, MANY, together=True)
     for _ in range(2):
         assert tables.commit_all(tables.round()) == 1
-    assert not tables.round_committer._is_atomic
+    assert not tables.joint.is_atomic
     tables.round_committer.close()
     tables.check(snapshots=2)
     gateway.close()

@@ -24,7 +24,7 @@ from connect.gateways.storage.object_store import delete_files, open_storage
 from control_schemas.events import PartitionField
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
-from tests.support.places import MIRROR, SCHEMA, Place, paths_of
+from tests.support.table_harness import MIRROR, SCHEMA, TableHarness, paths_of
 from tests.support.tables import announced, made_up_file, metadata_files, reference, table_commit
 
 
@@ -62,9 +62,9 @@ def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[BreakingCatalog]
 
 
 @pytest.fixture
-def place(catalog: BreakingCatalog) -> Place:
+def harness(catalog: BreakingCatalog) -> TableHarness:
     """A fresh table."""
-    return Place(catalog, catalog.create(("db", "t"), SCHEMA))
+    return TableHarness(catalog, catalog.create(("db", "t"), SCHEMA))
 
 
 def _failed(committer: Committer, commit: TableCommit) -> str:
@@ -74,61 +74,61 @@ def _failed(committer: Committer, commit: TableCommit) -> str:
 
 
 def test_a_commit_is_retried_while_the_store_cannot_be_written(
-    place: Place, catalog: BreakingCatalog
+    harness: TableHarness, catalog: BreakingCatalog
 ) -> None:
     """The table waits a round; no file is lost and none is left."""
-    committer = place.committer()
-    assert isinstance(committer.commit(place.round(0)), TableCommitted)
-    before = metadata_files(place.table)
-    commit = place.round(1)
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(0)), TableCommitted)
+    before = metadata_files(harness.table)
+    commit = harness.round(1)
     catalog.is_breaking = True
     assert _failed(committer, commit) == "storage_unavailable again"
     catalog.restore()
-    assert metadata_files(place.table) == before
+    assert metadata_files(harness.table) == before
     assert isinstance(committer.commit(commit), TableCommitted)
-    assert len(paths_of(place.now())) == 2
+    assert len(paths_of(harness.reloaded())) == 2
 
 
-def test_missing_metadata_is_reported(place: Place) -> None:
+def test_missing_metadata_is_reported(harness: TableHarness) -> None:
     """A table whose metadata file was deleted needs an operator."""
-    Path(place.table.metadata_location.removeprefix("file://")).unlink()
-    assert _failed(place.committer(), place.round(0)) == "metadata_missing final"
+    Path(harness.table.metadata_location.removeprefix("file://")).unlink()
+    assert _failed(harness.committer(), harness.round(0)) == "metadata_missing final"
 
 
-def test_a_column_of_an_unknown_type_is_reported(place: Place) -> None:
+def test_a_column_of_an_unknown_type_is_reported(harness: TableHarness) -> None:
     """PyIceberg cannot load a table with a variant column; there is no retry."""
-    path = Path(place.table.metadata_location.removeprefix("file://"))
+    path = Path(harness.table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     field = {"id": 99, "name": "v", "required": False, "type": "variant"}
     metadata["schemas"][0]["fields"].append(field)
     path.write_text(json.dumps(metadata))
-    assert _failed(place.committer(), place.round(0)) == "unsupported_type final"
+    assert _failed(harness.committer(), harness.round(0)) == "unsupported_type final"
 
 
-def test_a_tag_with_the_name_of_the_branch_is_refused(place: Place) -> None:
+def test_a_tag_with_the_name_of_the_branch_is_refused(harness: TableHarness) -> None:
     """Nothing can be committed to a tag."""
-    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    assert isinstance(harness.committer().commit(harness.round(0)), TableCommitted)
     settings = {"iceberg__tables__default_commit_branch": "icefloe-c"}
-    assert _failed(place.committer(settings=settings), place.round(1)) == "branch_is_tag final"
+    assert _failed(harness.committer(settings=settings), harness.round(1)) == "branch_is_tag final"
 
 
-def test_a_branch_with_the_name_of_the_tag_is_not_moved(place: Place) -> None:
+def test_a_branch_with_the_name_of_the_tag_is_not_moved(harness: TableHarness) -> None:
     """The floor is then in summary and mirror."""
-    other = Place(place.catalog, place.table, "d").committer()
-    assert isinstance(other.commit(place.round(0)), TableCommitted)
-    head = place.now().current_snapshot()
+    other = TableHarness(harness.catalog, harness.table, "d").committer()
+    assert isinstance(other.commit(harness.round(0)), TableCommitted)
+    head = harness.reloaded().current_snapshot()
     assert head is not None
     given = {"ref-name": "icefloe-c", "type": SnapshotRefType.BRANCH}
-    place.change(SetSnapshotRefUpdate.model_validate({**given, "snapshot-id": head.snapshot_id}))
-    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
-    assert place.now().metadata.refs["icefloe-c"].snapshot_id == head.snapshot_id
+    harness.change(SetSnapshotRefUpdate.model_validate({**given, "snapshot-id": head.snapshot_id}))
+    assert isinstance(harness.committer().commit(harness.round(0)), TableCommitted)
+    assert harness.reloaded().metadata.refs["icefloe-c"].snapshot_id == head.snapshot_id
 
 
 def test_tables_of_format_version_1_are_refused(catalog: BreakingCatalog) -> None:
     """Version 1 tables are refused rather than written wrongly."""
     table = catalog.create(("db", "old"), SCHEMA, properties={"format-version": "1"})
-    place = Place(catalog, table)
-    assert _failed(place.committer(), place.round(0)) == "format_version_unsupported final"
+    harness = TableHarness(catalog, table)
+    assert _failed(harness.committer(), harness.round(0)) == "format_version_unsupported final"
 
 
 @pytest.mark.parametrize(
@@ -139,54 +139,54 @@ def test_tables_of_format_version_1_are_refused(catalog: BreakingCatalog) -> Non
     ],
 )
 def test_files_that_do_not_fit_the_table_are_refused(
-    place: Place, change: dict[str, Any], code: str
+    harness: TableHarness, change: dict[str, Any], code: str
 ) -> None:
     """A file with an unknown spec or format fails the commit with a code."""
-    file = replace(made_up_file(place.table), **change)
-    commit = table_commit([announced(reference(place.table), [file], offset=0)])
-    assert _failed(place.committer(), commit) == f"{code} final"
+    file = replace(made_up_file(harness.table), **change)
+    commit = table_commit([announced(reference(harness.table), [file], offset=0)])
+    assert _failed(harness.committer(), commit) == f"{code} final"
 
 
-def test_files_of_older_sinks_are_committed(place: Place) -> None:
+def test_files_of_older_sinks_are_committed(harness: TableHarness) -> None:
     """Events without table id, and files without spec id."""
-    file = replace(made_up_file(place.table), spec_id=None, column_sizes=None, split_offsets=None)
+    file = replace(made_up_file(harness.table), spec_id=None, column_sizes=None, split_offsets=None)
     other = PartitionField(1000, "gone", "int", 1)
-    files = [file, replace(made_up_file(place.table), partition=(other,))]
-    event = announced(reference(place.table, with_uuid=False), files, offset=0)
-    assert isinstance(place.committer().commit(table_commit([event])), TableCommitted)
-    assert len(paths_of(place.now())) == 2
+    files = [file, replace(made_up_file(harness.table), partition=(other,))]
+    event = announced(reference(harness.table, with_uuid=False), files, offset=0)
+    assert isinstance(harness.committer().commit(table_commit([event])), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 2
 
 
-def test_one_event_for_a_replaced_table_fails_the_commit(place: Place) -> None:
+def test_one_event_for_a_replaced_table_fails_the_commit(harness: TableHarness) -> None:
     """One event for another table is enough to stop."""
-    stranger = replace(reference(place.table), table_uuid=UUID(int=5))
+    other_table = replace(reference(harness.table), table_uuid=UUID(int=5))
     events = [
-        announced(reference(place.table), place.files(), offset=0),
-        announced(stranger, place.files(), offset=1),
+        announced(reference(harness.table), harness.files(), offset=0),
+        announced(other_table, harness.files(), offset=1),
     ]
-    assert _failed(place.committer(), table_commit(events)) == "table_replaced final"
+    assert _failed(harness.committer(), table_commit(events)) == "table_replaced final"
 
 
-def test_a_zombie_is_fenced_without_a_conflict(place: Place) -> None:
+def test_a_zombie_is_fenced_without_a_conflict(harness: TableHarness) -> None:
     """The committer detects it by the floor, before it writes any metadata."""
-    zombie = place.committer()
-    assert isinstance(zombie.commit(place.round(0)), TableCommitted)
-    assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
-    before = metadata_files(place.table)
-    assert isinstance(zombie.commit(place.round(2)), CoordinatorFenced)
-    assert metadata_files(place.table) == before
+    zombie = harness.committer()
+    assert isinstance(zombie.commit(harness.round(0)), TableCommitted)
+    assert isinstance(harness.committer().commit(harness.round(1)), TableCommitted)
+    before = metadata_files(harness.table)
+    assert isinstance(zombie.commit(harness.round(2)), CoordinatorFenced)
+    assert metadata_files(harness.table) == before
 
 
-def test_the_mirror_alone_does_not_lower_the_floor(place: Place) -> None:
+def test_the_mirror_alone_does_not_lower_the_floor(harness: TableHarness) -> None:
     """A mirror that an operator lowers does not lower the floor of the ancestry."""
-    committer = place.committer()
-    commit = place.round(7)
+    committer = harness.committer()
+    commit = harness.round(7)
     assert isinstance(committer.commit(commit), TableCommitted)
-    place.change(SetPropertiesUpdate(updates={MIRROR: '{"0":1}'}))
-    again = place.committer().commit(commit)
+    harness.change(SetPropertiesUpdate(updates={MIRROR: '{"0":1}'}))
+    again = harness.committer().commit(commit)
     assert again == TableCommitted(again.table, again.commit_id, None)
-    place.change(SetPropertiesUpdate(updates={MIRROR: "{'0':1}"}))
-    assert _failed(place.committer(), commit) == "floor_unreadable final"
+    harness.change(SetPropertiesUpdate(updates={MIRROR: "{'0':1}"}))
+    assert _failed(harness.committer(), commit) == "floor_unreadable final"
 
 
 def test_manifests_are_not_merged_if_the_table_disables_it(catalog: BreakingCatalog) -> None:
@@ -196,11 +196,11 @@ def test_manifests_are_not_merged_if_the_table_disables_it(catalog: BreakingCata
         "commit.manifest.min-count-to-merge": "2",
         "write.avro.compression-codec": "no-such-codec",
     }
-    place = Place(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
-    committer = place.committer()
+    harness = TableHarness(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
+    committer = harness.committer()
     for n in range(4):
-        assert isinstance(committer.commit(place.round(n)), TableCommitted)
-    assert len(place.now().current_snapshot().manifests(place.table.io)) == 4
+        assert isinstance(committer.commit(harness.round(n)), TableCommitted)
+    assert len(harness.reloaded().current_snapshot().manifests(harness.table.io)) == 4
 
 
 def test_a_merge_stops_at_the_target_size(catalog: BreakingCatalog) -> None:
@@ -210,13 +210,13 @@ def test_a_merge_stops_at_the_target_size(catalog: BreakingCatalog) -> None:
         "commit.manifest.target-size-bytes": "20000",
         "write.avro.compression-codec": "uncompressed",
     }
-    place = Place(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
-    committer = place.committer()
+    harness = TableHarness(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
+    committer = harness.committer()
     for n in range(12):
-        assert isinstance(committer.commit(place.round(n, 10)), TableCommitted)
-    manifests = place.now().current_snapshot().manifests(place.table.io)
+        assert isinstance(committer.commit(harness.round(n, 10)), TableCommitted)
+    manifests = harness.reloaded().current_snapshot().manifests(harness.table.io)
     assert 2 <= len(manifests) < 12
-    assert len(set(paths_of(place.now()))) == 120
+    assert len(set(paths_of(harness.reloaded()))) == 120
 
 
 def test_manifests_of_a_dropped_source_column_are_not_merged(catalog: BreakingCatalog) -> None:
@@ -227,22 +227,22 @@ def test_manifests_of_a_dropped_source_column_are_not_merged(catalog: BreakingCa
     )
     spec = PartitionSpec(SpecField(2, 1000, IdentityTransform(), "gone"))
     wants = {"commit.manifest.min-count-to-merge": "2"}
-    place = Place(catalog, catalog.create(("db", "d"), schema, spec, wants))
-    committer = place.committer()
+    harness = TableHarness(catalog, catalog.create(("db", "d"), schema, spec, wants))
+    committer = harness.committer()
     partition = (PartitionField(1000, "gone", "long", 5),)
     for n in range(3):
-        commit = place.round(n)
-        file = replace(made_up_file(place.table), partition=partition)
-        event = announced(reference(place.table), [file], offset=n)
+        commit = harness.round(n)
+        file = replace(made_up_file(harness.table), partition=partition)
+        event = announced(reference(harness.table), [file], offset=n)
         assert isinstance(committer.commit(replace(commit, announcements=(event,))), TableCommitted)
-    with place.now().update_spec() as update:
+    with harness.reloaded().update_spec() as update:
         update.remove_field("gone")
-    with place.now().update_schema() as change:
+    with harness.reloaded().update_schema() as change:
         change.delete_column("gone")
-    place.table = place.now()
+    harness.table = harness.reloaded()
     for n in range(3, 6):
-        assert isinstance(committer.commit(place.round(n)), TableCommitted)
-    assert len(paths_of(place.now())) == 6
+        assert isinstance(committer.commit(harness.round(n)), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 6
 
 
 def test_a_failed_deletion_does_not_stop_the_committer(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def reported(
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: list[str] = json.loads(done.stdout)
-    return found
+    errors: list[str] = json.loads(done.stdout)
+    return errors
 
 
 def test_oversized_avro_claims_are_refused(tmp_path: Path) -> None:

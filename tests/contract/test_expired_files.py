@@ -41,10 +41,10 @@ def expire(table: Table, removed: tuple[int, ...]) -> ExpiredFiles:
         table, (), (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": removed}),)
     )
     table.refresh()
-    found = expired_files(before, removed, table.metadata, table.io)
-    for path in found.paths:
+    expired = expired_files(before, removed, table.metadata, table.io)
+    for path in expired.paths:
         table.io.delete(path)
-    return found
+    return expired
 
 
 def needed(table: Table) -> set[str]:
@@ -61,8 +61,8 @@ def needed(table: Table) -> set[str]:
 def stored(table: Table) -> set[str]:
     """Every file in the table's folder but its metadata versions."""
     folder = Path(urlsplit(table.location()).path)
-    found = {p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
-    return {str(p) for p in found if not p.name.endswith(".metadata.json")}
+    files = {p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")}
+    return {str(p) for p in files if not p.name.endswith(".metadata.json")}
 
 
 def counts(table: Table) -> dict[int, int]:
@@ -83,9 +83,9 @@ def test_only_needed_files_are_stored_after_an_expiry(table: Table) -> None:
     before = counts(table)
     keep = {s.snapshot_id for s in table.metadata.snapshots[-2:]}
     removed = tuple(s.snapshot_id for s in table.metadata.snapshots[:-2])
-    found = expire(table, removed)
-    assert found.is_complete
-    assert found.content
+    expired = expire(table, removed)
+    assert expired.is_complete
+    assert expired.content
     assert stored(table) == needed(table)
     assert counts(table) == {id_: rows for id_, rows in before.items() if id_ in keep}
 
@@ -105,8 +105,8 @@ def test_a_tag_keeps_the_files_that_it_reads(table: Table) -> None:
     removed = due(table.metadata, policy, branch="main", now_ms=2**60)
     assert tagged not in removed
     removed = tuple(id_ for id_ in removed if id_ != table.metadata.current_snapshot_id)
-    found = expire(table, removed)
-    assert not found.is_complete
+    expired = expire(table, removed)
+    assert not expired.is_complete
     assert counts(table) == {id_: n for id_, n in before.items() if id_ not in removed}
     assert needed(table) <= stored(table)
 

@@ -1,4 +1,4 @@
-"""A REST catalog whose tokens expire, and which lends other credentials each time it is asked."""
+"""A REST catalog whose tokens expire, and and that vends new credentials at each request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.kernel.effects import TableCommitted
 from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
-from tests.support.places import SCHEMA, Place, paths_of
 from tests.support.stack import RestCatalog
+from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import connector
 from worker.task.task_tables import REFRESH_MS, TaskTables
 
@@ -32,13 +32,13 @@ class ExpiringLogins(LoopbackProxy):
     Attributes:
         tokens: issued so far.
         scopes: that were asked for.
-        lent: how often credentials were lent.
+        vended: how often credentials were vended.
     """
 
     def __init__(self, target: str) -> None:
         self.tokens = 0
         self.left = 0
-        self.lent = 0
+        self.vended = 0
         self.scopes: set[str] = set()
         super().__init__(target)
 
@@ -57,17 +57,17 @@ class ExpiringLogins(LoopbackProxy):
         headers.pop("content-encoding", None)
         content = answer.content
         if b'"metadata-location"' in content:
-            self.lent += 1
-            keys = {"s3.access-key-id": f"lent-{self.lent}", "s3.secret-access-key": SECRET}
-            lent = [{"prefix": "file:", "config": keys}]
-            content = json.dumps({**json.loads(content), "storage-credentials": lent}).encode()
+            self.vended += 1
+            keys = {"s3.access-key-id": f"vended-{self.vended}", "s3.secret-access-key": SECRET}
+            vended = [{"prefix": "file:", "config": keys}]
+            content = json.dumps({**json.loads(content), "storage-credentials": vended}).encode()
         send(request, answer.status_code, headers, content)
 
-    def _issue(self, request: BaseHTTPRequestHandler, asked: dict[str, list[str]]) -> None:
-        if asked["client_secret"] != [SECRET]:
+    def _issue(self, request: BaseHTTPRequestHandler, form: dict[str, list[str]]) -> None:
+        if form["client_secret"] != [SECRET]:
             _answer(request, 401, {"error": "invalid_client"})
             return
-        self.scopes.update(asked["scope"])
+        self.scopes.update(form["scope"])
         self.tokens += 1
         self.left = REQUESTS_PER_TOKEN
         token = {"access_token": f"token-{self.tokens}", "token_type": "bearer", "expires_in": 1}
@@ -117,12 +117,12 @@ def test_rounds_are_committed_once_while_tokens_expire(
 ) -> None:
     """Any request may be the first one after the end of a token."""
     table = gateway.create(("db", f"t-{uuid4().hex[:8]}"), SCHEMA)
-    place = Place(gateway, table)
-    committer = place.committer()
+    harness = TableHarness(gateway, table)
+    committer = harness.committer()
     rounds = 7  # no multiple of the requests that a token is good for
     for offset in range(rounds):
-        assert isinstance(committer.commit(place.round(offset)), TableCommitted), offset
-    files = paths_of(place.now())
+        assert isinstance(committer.commit(harness.round(offset)), TableCommitted), offset
+    files = paths_of(harness.reloaded())
     assert len(files) == len(set(files)) == rounds
     assert logins.tokens > rounds // REQUESTS_PER_TOKEN
     assert logins.scopes == {"PRINCIPAL_ROLE:ALL"}
@@ -153,14 +153,14 @@ def test_vended_credentials_are_renewed(gateway: CatalogGateway, logins: Expirin
     tables.refresh()
     seen = [key()]
     tables.refresh()
-    assert key() == seen[0] == f"lent-{logins.lent}"
+    assert key() == seen[0] == f"vended-{logins.vended}"
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()
     seen.append(key())
     tables.reload(name)
     seen.append(key())
     assert len(set(seen)) == 3
-    assert seen[-1] == f"lent-{logins.lent}"
+    assert seen[-1] == f"vended-{logins.vended}"
 
 
 def _answer(request: BaseHTTPRequestHandler, status: int, body: object) -> None:

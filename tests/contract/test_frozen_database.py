@@ -15,8 +15,8 @@ import pytest
 from connect.errors import RetriableError
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog.catalog import open_catalog
-from tests.support.places import SCHEMA
 from tests.support.stack import unique_name
+from tests.support.table_harness import SCHEMA
 
 
 def test_requests_to_a_frozen_database_end(
@@ -67,6 +67,6 @@ def _backends(postgres: str, application: str) -> list[int]:
         cursor.execute(
             "SELECT pid FROM pg_stat_activity WHERE application_name = %s", [application]
         )
-        found = [pid for (pid,) in cursor.fetchall()]
+        pids = [pid for (pid,) in cursor.fetchall()]
     connection.close()
-    return found
+    return pids

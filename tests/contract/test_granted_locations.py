@@ -13,8 +13,8 @@ from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableFailed
-from tests.support.places import SCHEMA, Place
 from tests.support.stack import RestCatalog
+from tests.support.table_harness import SCHEMA, TableHarness
 from tests.support.tables import QuickClock, connector
 
 
@@ -32,7 +32,7 @@ def test_a_catalog_cannot_choose_another_location(
     with pytest.raises(CommitRefused) as refused:
         bound.load(table.name())
     assert refused.value.code == "location_not_granted"
-    commit = Place(anywhere, table).round(0)
+    commit = TableHarness(anywhere, table).round(0)
     config = connector("c", [".".join(table.name())])
     outcome = Committer(bound, config, QuickClock()).commit(commit)
     assert isinstance(outcome, TableFailed)

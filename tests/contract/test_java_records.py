@@ -63,12 +63,12 @@ def unordered(answer: Any) -> Any:
         return [unordered(item) for item in answer]
     if not isinstance(answer, dict):
         return answer
-    found = {key: unordered(value) for key, value in answer.items()}
-    if "$map" in found:
-        found["$map"].sort(key=repr)
-    if "writes" in found:
-        found["writes"] = {table: rows for table, rows in found["writes"].items() if rows}
-    return found
+    values = {key: unordered(value) for key, value in answer.items()}
+    if "$map" in values:
+        values["$map"].sort(key=repr)
+    if "writes" in values:
+        values["writes"] = {table: rows for table, rows in values["writes"].items() if rows}
+    return values
 
 
 @pytest.mark.timeout(7200)
@@ -80,10 +80,10 @@ def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> N
         for case in generated_cases(kind, SEED, max(1, round(CASES * share)))
     ]
     folders = [Path(*GENERATORS[kind][:2]).with_suffix(".jsonl") for kind, _ in cases]
-    asked = [(kind_of(f), case) for f, (_, case) in zip(folders, cases, strict=True)]
+    requests = [(kind_of(f), case) for f, (_, case) in zip(folders, cases, strict=True)]
     failing: list[str] = []
     count = 0
-    for folder, (_, case), answer in zip(folders, cases, oracle.ask(asked), strict=True):
+    for folder, (_, case), answer in zip(folders, cases, oracle.ask(requests), strict=True):
         if answer.get("error", {}).get("stage") == "input":
             continue  # no such value in Java
         count += 1

@@ -52,22 +52,22 @@ def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    print(f"{case}: {found}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    print(f"{case}: {result}")
     if case in LETTERS:
-        assert found["error"] == DEAD_LETTERS_FULL
+        assert result["error"] == DEAD_LETTERS_FULL
     else:
-        assert found["error"] is None
-        done_with = 0 if case in ASKS else found["records"]
-        assert (found["asked"], found["rows"] + found["letters"]) == (case in ASKS, done_with)
-    return found
+        assert result["error"] is None
+        done_with = 0 if case in ASKS else result["records"]
+        assert (result["asked"], result["rows"] + result["letters"]) == (case in ASKS, done_with)
+    return result
 
 
 @pytest.mark.parametrize("case", LIMITS_MB)
 def test_unusual_records_fit_into_memory(case: str, tmp_path: Path) -> None:
     """500 columns, the deepest nesting, and single records of up to 60 MiB."""
-    found = measured(case, 1, tmp_path)
-    assert found["peak_mb"] - found["before_mb"] < LIMITS_MB[case], found
+    result = measured(case, 1, tmp_path)
+    assert result["peak_mb"] - result["before_mb"] < LIMITS_MB[case], result
 
 
 @pytest.mark.bench
@@ -75,5 +75,5 @@ def test_unusual_records_fit_into_memory(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", SLOW_LIMITS_MB)
 def test_more_records_need_no_more_memory(case: str, tmp_path: Path) -> None:
     """Four times as many stay within the memory of a process."""
-    found = measured(case, 4, tmp_path)
-    assert found["peak_mb"] - found["before_mb"] < SLOW_LIMITS_MB[case], found
+    result = measured(case, 4, tmp_path)
+    assert result["peak_mb"] - result["before_mb"] < SLOW_LIMITS_MB[case], result

@@ -15,9 +15,9 @@ from pyiceberg.table import Table
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_errors import request_error
 from coordinator.commit.committer import Committer
-from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
-from tests.support.places import SCHEMA, Place, paths_of
+from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -57,17 +57,20 @@ class ThreeTables:
     """The tables, one committer, and what is announced."""
 
     catalog: RefusingCatalog
-    places: dict[tuple[str, ...], Place]
+    harnesses: dict[tuple[str, ...], TableHarness]
     committer: Committer
 
     def commits(self, offset: int) -> list[TableCommit]:
         """A round with a file for each table."""
-        return [self.places[name].round(offset) for name in NAMES]
+        return [self.harnesses[name].round(offset) for name in NAMES]
 
     def run(self, commits: Sequence[TableCommit], *, is_atomic: bool) -> dict[str, CommitOutcome]:
         """What became of a round, by table."""
         round_committer = RoundCommitter(
-            self.committer, self.catalog, threads=2, is_atomic=is_atomic, name="c"
+            self.committer,
+            JointCommitter(self.committer, self.catalog) if is_atomic else None,
+            threads=2,
+            name="c",
         )
         outcomes: dict[str, CommitOutcome] = {}
         round_committer.start(commits)
@@ -86,19 +89,19 @@ def three(sql_catalog_properties: dict[str, str]) -> Iterator[ThreeTables]:
     opened = open_catalog("iceberg", sql_catalog_properties)
     catalog = RefusingCatalog("iceberg", opened.config)
     opened.close()
-    places = {name: Place(catalog, catalog.create(name, SCHEMA)) for name in NAMES}
+    harnesses = {name: TableHarness(catalog, catalog.create(name, SCHEMA)) for name in NAMES}
     config = connector("c", [".".join(name) for name in NAMES])
-    made = ThreeTables(catalog, places, Committer(catalog, config, QuickClock()))
-    for outcome in made.run(made.commits(0), is_atomic=False).values():
+    three = ThreeTables(catalog, harnesses, Committer(catalog, config, QuickClock()))
+    for outcome in three.run(three.commits(0), is_atomic=False).values():
         assert isinstance(outcome, TableCommitted)
-    made.committer = Committer(catalog, config, QuickClock())  # knows no manifests
-    yield made
+    three.committer = Committer(catalog, config, QuickClock())  # knows no manifests
+    yield three
     catalog.close()
 
 
 def set_property(three: ThreeTables, key: str, value: str) -> None:
     """Another program sets a property of the bad table."""
-    path = Path(three.places[BAD].now().metadata_location.removeprefix("file://"))
+    path = Path(three.harnesses[BAD].reloaded().metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     metadata["properties"][key] = value
     path.write_text(json.dumps(metadata))
@@ -106,14 +109,14 @@ def set_property(three: ThreeTables, key: str, value: str) -> None:
 
 def spoil_manifest_list(three: ThreeTables) -> None:
     """The snapshot's list of manifests is no Avro."""
-    head = three.places[BAD].now().current_snapshot()
+    head = three.harnesses[BAD].reloaded().current_snapshot()
     assert head is not None
     Path(head.manifest_list.removeprefix("file://")).write_bytes(b"Obj\x01 spoiled")
 
 
 def spoil_metadata(three: ThreeTables) -> None:
     """The table's metadata is no JSON."""
-    path = three.places[BAD].now().metadata_location
+    path = three.harnesses[BAD].reloaded().metadata_location
     Path(path.removeprefix("file://")).write_text('{"format-version": 2, "table-uuid"')
 
 
@@ -154,7 +157,7 @@ def test_a_fault_of_one_table_affects_no_other(
     assert set(outcomes) == {"good1", "good2"}
     for name, outcome in outcomes.items():
         assert isinstance(outcome, TableCommitted)
-        assert len(paths_of(three.places["db", name].now())) == 2
+        assert len(paths_of(three.harnesses["db", name].reloaded())) == 2
 
 
 def test_an_invalid_boolean_property_is_false_as_in_java(three: ThreeTables) -> None:
@@ -168,17 +171,17 @@ def test_an_invalid_boolean_property_is_false_as_in_java(three: ThreeTables) -> 
 @pytest.mark.parametrize("kind", ["file", "store"])
 def test_an_unexpected_error_leaves_no_files(three: ThreeTables, kind: str) -> None:
     """An error before the commit is sent deletes the metadata files written for it."""
-    place = three.places[BAD]
-    before = metadata_files(place.table)
+    harness = three.harnesses[BAD]
+    before = metadata_files(harness.table)
     if kind == "store":
         no_such_store(three)
     [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]
     if kind == "file":
-        [file] = place.files(lower_bounds={1: "text where bytes belong"})
-        commit = table_commit([announced(reference(place.table), [file], offset=5)])
+        [file] = harness.files(lower_bounds={1: "text where bytes belong"})
+        commit = table_commit([announced(reference(harness.table), [file], offset=5)])
     outcome = three.committer.commit(commit)
     assert isinstance(outcome, TableFailed)
-    assert metadata_files(place.table) == before
+    assert metadata_files(harness.table) == before
 
 
 def test_an_unexpected_answer_is_an_unknown_outcome(three: ThreeTables) -> None:
@@ -188,8 +191,8 @@ def test_an_unexpected_answer_is_an_unknown_outcome(three: ThreeTables) -> None:
     first = three.committer.commit(commit)
     assert isinstance(first, TableFailed)
     assert (first.code, first.is_retriable) == ("unexpected", True)
-    place = three.places[BAD]
-    assert len(paths_of(place.now())) == 2
+    harness = three.harnesses[BAD]
+    assert len(paths_of(harness.reloaded())) == 2
     again = three.committer.commit(commit)
     assert again == TableCommitted(again.table, again.commit_id, None)
-    assert len(paths_of(place.now())) == 2
+    assert len(paths_of(harness.reloaded())) == 2

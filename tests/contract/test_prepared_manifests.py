@@ -14,7 +14,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import Envelope, TableCommitted, TableFailed
-from tests.support.places import SCHEMA, Place, paths_of, stale_numbers
+from tests.support.table_harness import SCHEMA, TableHarness, paths_of, stale_numbers
 from tests.support.tables import announced, equality_delete, metadata_files, reference, table_commit
 
 ROUNDS = 12
@@ -87,18 +87,20 @@ def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[FailingCatalog]:
 
 
 @pytest.fixture
-def place(catalog: FailingCatalog) -> Place:
+def harness(catalog: FailingCatalog) -> TableHarness:
     """A fresh table."""
-    return Place(catalog, catalog.create(("db", "t"), SCHEMA))
+    return TableHarness(catalog, catalog.create(("db", "t"), SCHEMA))
 
 
-def _announcement(place: Place, offset: int, *, deletes: bool = False) -> Envelope:
-    gone = [equality_delete(place.table, offset)] if deletes else []
-    return announced(reference(place.table), place.files(), gone, offset=offset, batch=offset)
+def _announcement(harness: TableHarness, offset: int, *, deletes: bool = False) -> Envelope:
+    deletes_of_rows = [equality_delete(harness.table, offset)] if deletes else []
+    return announced(
+        reference(harness.table), harness.files(), deletes_of_rows, offset=offset, batch=offset
+    )
 
 
-def _fails(committer: Committer, kept: list[Envelope]) -> None:
-    assert isinstance(committer.commit(table_commit(kept)), TableFailed)
+def _fails(committer: Committer, announcements: list[Envelope]) -> None:
+    assert isinstance(committer.commit(table_commit(announcements)), TableFailed)
 
 
 def _lists(names: list[str]) -> list[str]:
@@ -108,87 +110,91 @@ def _lists(names: list[str]) -> list[str]:
 @pytest.mark.parametrize("answer", [forbidden, unknown, conflict])
 @pytest.mark.parametrize("deletes", [False, True])
 def test_rounds_that_fail_write_manifests_once(
-    place: Place, catalog: FailingCatalog, answer: Callable[[], IcefloeError], *, deletes: bool
+    harness: TableHarness,
+    catalog: FailingCatalog,
+    answer: Callable[[], IcefloeError],
+    *,
+    deletes: bool,
 ) -> None:
     """Later rounds write only a manifest list each.
 
     A row-level commit has one manifest of data and one of deletes.
     """
-    committer = place.committer()
-    kept = [_announcement(place, n, deletes=deletes) for n in range(3)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, n, deletes=deletes) for n in range(3)]
     catalog.answer = answer
-    _fails(committer, kept)
+    _fails(committer, announcements)
     first = catalog.taken()
     assert len(first) - len(_lists(first)) == 1 + deletes
     for _ in range(ROUNDS - 1):
-        _fails(committer, kept)
+        _fails(committer, announcements)
     later = catalog.taken()
     assert later == _lists(later)
     assert len(later) == ROUNDS - 1
     catalog.answer = None
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
     assert len(catalog.taken()) == 1
-    assert set(paths_of(place.now())) == {
+    assert set(paths_of(harness.reloaded())) == {
         f.file_path
-        for e in kept
+        for e in announcements
         for f in (*e.event.payload.data_files, *e.event.payload.delete_files)
     }
-    assert not stale_numbers(place.now())
+    assert not stale_numbers(harness.reloaded())
 
 
 @pytest.mark.parametrize("deletes", [False, True])
 def test_a_new_announcement_adds_its_manifest_to_those_kept(
-    place: Place, catalog: FailingCatalog, *, deletes: bool
+    harness: TableHarness, catalog: FailingCatalog, *, deletes: bool
 ) -> None:
     """Each round writes a manifest for new files; sixteen manifests become one."""
-    committer = place.committer()
+    committer = harness.committer()
     catalog.answer = forbidden
-    kept: list[Envelope] = []
+    announcements: list[Envelope] = []
     for n in range(40):
-        kept.append(_announcement(place, n, deletes=deletes))
-        _fails(committer, kept)
+        announcements.append(_announcement(harness, n, deletes=deletes))
+        _fails(committer, announcements)
     written = catalog.taken()
     assert len(written) - len(_lists(written)) == 40 * (1 + deletes)
-    assert len(metadata_files(place.table)) <= 16 * (1 + deletes)
+    assert len(metadata_files(harness.table)) <= 16 * (1 + deletes)
     catalog.answer = None
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
-    assert len(paths_of(place.now())) == 40 * (1 + deletes)
-    assert not stale_numbers(place.now())
-    head = place.now().current_snapshot()
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 40 * (1 + deletes)
+    assert not stale_numbers(harness.reloaded())
+    head = harness.reloaded().current_snapshot()
     assert head is not None
-    listed = {m.manifest_path.rpartition("/")[2] for m in head.manifests(place.table.io)}
-    assert metadata_files(place.table) == {*listed, head.manifest_list.rpartition("/")[2]}
+    listed = {m.manifest_path.rpartition("/")[2] for m in head.manifests(harness.table.io)}
+    assert metadata_files(harness.table) == {*listed, head.manifest_list.rpartition("/")[2]}
     assert head.summary is not None
     assert head.summary["added-data-files"] == "40"
 
 
 @pytest.mark.parametrize("deletes", [False, True])
 def test_a_foreign_commit_between_rounds_gives_new_numbers(
-    place: Place, catalog: FailingCatalog, *, deletes: bool
+    harness: TableHarness, catalog: FailingCatalog, *, deletes: bool
 ) -> None:
     """Manifests of appends inherit the new number; those of row-level steps are written again."""
-    committer = place.committer()
-    kept = [_announcement(place, n, deletes=deletes) for n in range(2)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, n, deletes=deletes) for n in range(2)]
     catalog.answer = forbidden
-    _fails(committer, kept)
+    _fails(committer, announcements)
     catalog.answer = None
-    other = Place(catalog, place.table, "d")
+    other = TableHarness(catalog, harness.table, "d")
     assert isinstance(other.committer().commit(other.round(0)), TableCommitted)
     catalog.taken()
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
     written = catalog.taken()
     assert len(written) - len(_lists(written)) == (2 if deletes else 0)
-    assert not stale_numbers(place.now())
-    assert len(paths_of(place.now())) == 1 + 2 * (1 + deletes)
-    assert len(metadata_files(place.table)) == 4 + deletes  # two lists and what they list
+    assert not stale_numbers(harness.reloaded())
+    assert len(paths_of(harness.reloaded())) == 1 + 2 * (1 + deletes)
+    assert len(metadata_files(harness.table)) == 4 + deletes  # two lists and what they list
 
 
 def test_an_attempt_that_is_applied_late_keeps_its_manifests(
-    place: Place, catalog: FailingCatalog
+    harness: TableHarness, catalog: FailingCatalog
 ) -> None:
     """The next round adds only missing files and deletes no manifest of the late snapshot."""
-    committer = place.committer()
-    kept = [_announcement(place, 0)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, 0)]
     late: list[tuple[object, ...]] = []
 
     def sent(*change: object) -> Table:
@@ -196,56 +202,58 @@ def test_an_attempt_that_is_applied_late_keeps_its_manifests(
         raise CommitStateUnknown("no answer")
 
     commit, catalog.commit = catalog.commit, sent  # type: ignore[method-assign]
-    _fails(committer, kept)
+    _fails(committer, announcements)
     catalog.commit = commit  # type: ignore[method-assign]
     catalog.commit(*late[0])
-    kept.append(_announcement(place, 1))
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
-    assert len(paths_of(place.now())) == 2
+    announcements.append(_announcement(harness, 1))
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 2
     committer.close()
-    for snapshot in place.now().metadata.snapshots:
-        for manifest in snapshot.manifests(place.table.io):
-            assert manifest.fetch_manifest_entry(place.table.io)
+    for snapshot in harness.reloaded().metadata.snapshots:
+        for manifest in snapshot.manifests(harness.table.io):
+            assert manifest.fetch_manifest_entry(harness.table.io)
 
 
 def test_a_kept_manifest_that_was_deleted_is_written_again(
-    place: Place, catalog: FailingCatalog
+    harness: TableHarness, catalog: FailingCatalog
 ) -> None:
     """A snapshot never lists a manifest that a clean-up of the store removed."""
-    committer = place.committer()
-    kept = [_announcement(place, 0)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, 0)]
     catalog.answer = forbidden
-    _fails(committer, kept)
-    (name,) = metadata_files(place.table)
-    (Path(place.table.location().removeprefix("file://")) / "metadata" / name).unlink()
+    _fails(committer, announcements)
+    (name,) = metadata_files(harness.table)
+    (Path(harness.table.location().removeprefix("file://")) / "metadata" / name).unlink()
     catalog.answer = None
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
-    assert len(paths_of(place.now())) == 1
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 1
 
 
-def test_a_changed_schema_needs_new_manifests(place: Place, catalog: FailingCatalog) -> None:
+def test_a_changed_schema_needs_new_manifests(
+    harness: TableHarness, catalog: FailingCatalog
+) -> None:
     """A manifest contains the schema; the old one is deleted."""
-    committer = place.committer()
-    kept = [_announcement(place, 0)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, 0)]
     catalog.answer = forbidden
-    _fails(committer, kept)
-    before = metadata_files(place.table)
+    _fails(committer, announcements)
+    before = metadata_files(harness.table)
     catalog.answer = None
-    with place.now().update_schema() as update:
+    with harness.reloaded().update_schema() as update:
         update.add_column("more", SCHEMA.fields[1].field_type)
-    assert isinstance(committer.commit(table_commit(kept)), TableCommitted)
-    assert not before & metadata_files(place.table)
+    assert isinstance(committer.commit(table_commit(announcements)), TableCommitted)
+    assert not before & metadata_files(harness.table)
 
 
-def test_unused_manifests_are_deleted(place: Place, catalog: FailingCatalog) -> None:
+def test_unused_manifests_are_deleted(harness: TableHarness, catalog: FailingCatalog) -> None:
     """After a skip, and at the end of the session."""
-    committer = place.committer()
-    kept = [_announcement(place, n) for n in range(2)]
+    committer = harness.committer()
+    announcements = [_announcement(harness, n) for n in range(2)]
     catalog.answer = forbidden
-    _fails(committer, kept[:1])
-    _fails(committer, kept)
-    assert len(metadata_files(place.table)) == 2
-    _fails(committer, kept[1:])
-    assert len(metadata_files(place.table)) == 1
+    _fails(committer, announcements[:1])
+    _fails(committer, announcements)
+    assert len(metadata_files(harness.table)) == 2
+    _fails(committer, announcements[1:])
+    assert len(metadata_files(harness.table)) == 1
     committer.close()
-    assert not metadata_files(place.table)
+    assert not metadata_files(harness.table)

@@ -65,9 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
     """One that a tenant names, and one of the network."""
-    made = Server(), Server()
-    yield made
-    for server in made:
+    servers = Server(), Server()
+    yield servers
+    for server in servers:
         server.shutdown()
         server.server_close()
     install(Reach())

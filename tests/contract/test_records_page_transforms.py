@@ -38,8 +38,8 @@ def two_metadata(_: Path) -> None:
     first = chain(f"{ICEBERG}KafkaMetadataTransform", field_name="x")
     second = {"transforms.b.type": f"{ICEBERG}KafkaMetadataTransform"}
     second |= {"transforms.b.field_name": "y", "transforms": "a,b"}
-    made = read(b'{"c":1}', **{**first, **second}).value
-    assert {"x_topic", "y_topic"} <= set(made)
+    value = read(b'{"c":1}', **{**first, **second}).value
+    assert {"x_topic", "y_topic"} <= set(value)
 
 
 def array_mode(_: Path) -> None:
@@ -64,8 +64,8 @@ def two_digit_years(_: Path) -> None:
     keys = {"field": "c", "target__type": "unix", "format": "yy-MM-dd"}
     for text, year in (("69-01-01", 1969), ("68-01-01", 2068)):
         data = b'{"c":"%s"}' % text.encode()
-        found = read(data, **chain(f"{KAFKA}TimestampConverter$Value", **keys)).value["c"]
-        assert found == (dt.date(year, 1, 1) - dt.date(1970, 1, 1)).days * 86_400_000
+        value = read(data, **chain(f"{KAFKA}TimestampConverter$Value", **keys)).value["c"]
+        assert value == (dt.date(year, 1, 1) - dt.date(1970, 1, 1)).days * 86_400_000
 
 
 def pattern_letters(_: Path) -> None:
@@ -144,13 +144,13 @@ def long_numbers(_: Path) -> None:
 
 
 def double_texts(_: Path) -> None:
-    made = read(b'{"c":1e23}', **chain(f"{KAFKA}Cast$Value", spec="c:string")).value
-    assert made == {"c": "1.0E23"}
+    value = read(b'{"c":1e23}', **chain(f"{KAFKA}Cast$Value", spec="c:string")).value
+    assert value == {"c": "1.0E23"}
 
 
 def large_doubles(_: Path) -> None:
-    found = page.stored(DecimalType(38, 0), 9.198204736788456e17)
-    assert found == 919_820_473_678_845_600
+    stored = page.stored(DecimalType(38, 0), 9.198204736788456e17)
+    assert stored == 919_820_473_678_845_600
 
 
 TRIALS: Final[dict[str, Trial]] = {

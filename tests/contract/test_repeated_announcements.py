@@ -12,73 +12,75 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.commit.held_files import COMMITTED_MAX, HeldFiles, created_ms
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.support.places import Place, paths_of
+from tests.support.table_harness import TableHarness, paths_of
 from tests.support.tables import QuickClock, announced, reference, table_commit
 
 
-def _commit(committer: Committer, place: Place, files: list[ContentFile], offset: int) -> object:
-    event = announced(reference(place.table), files, offset=offset)
+def _commit(
+    committer: Committer, harness: TableHarness, files: list[ContentFile], offset: int
+) -> object:
+    event = announced(reference(harness.table), files, offset=offset)
     return committer.commit(table_commit([event]))
 
 
-def _held(committer: Committer, place: Place) -> HeldFiles:
-    return committer._memories[place.table.name()].held_files
+def _held(committer: Committer, harness: TableHarness) -> HeldFiles:
+    return committer._memories[harness.table.name()].held_files
 
 
-def test_a_repeated_announcement_commits_no_file_twice(place: Place) -> None:
+def test_a_repeated_announcement_commits_no_file_twice(harness: TableHarness) -> None:
     """Also if another connector sends it."""
-    committer, files = place.committer(), place.files(2)
-    assert isinstance(_commit(committer, place, files, 0), TableCommitted)
-    other = Place(place.catalog, place.table, "d")
-    for number, again in enumerate((committer, place.committer(), other.committer()), 1):
-        outcome = _commit(again, place, files, number * 10)
+    committer, files = harness.committer(), harness.files(2)
+    assert isinstance(_commit(committer, harness, files, 0), TableCommitted)
+    other = TableHarness(harness.catalog, harness.table, "d")
+    for number, again in enumerate((committer, harness.committer(), other.committer()), 1):
+        outcome = _commit(again, harness, files, number * 10)
         assert outcome == TableCommitted(outcome.table, outcome.commit_id, None)
-    more = [*files, *place.files(1)]
-    outcome = _commit(other.committer(), place, more, 90)
+    more = [*files, *harness.files(1)]
+    outcome = _commit(other.committer(), harness, more, 90)
     assert isinstance(outcome, TableCommitted)
     assert outcome.files == 1
-    assert len(paths_of(place.now())) == len(set(paths_of(place.now()))) == 3
+    assert len(paths_of(harness.reloaded())) == len(set(paths_of(harness.reloaded()))) == 3
 
 
-def test_files_without_a_time_in_their_name_are_committed_once(place: Place) -> None:
+def test_files_without_a_time_in_their_name_are_committed_once(harness: TableHarness) -> None:
     """Files of the Java sink; the whole table is searched."""
     files = [
-        replace(f, file_path=f"{place.table.location()}/data/00001-7-{uuid4()}-00001.parquet")
-        for f in place.files(2)
+        replace(f, file_path=f"{harness.table.location()}/data/00001-7-{uuid4()}-00001.parquet")
+        for f in harness.files(2)
     ]
-    assert isinstance(_commit(place.committer(), place, files, 0), TableCommitted)
-    committer = place.committer()
-    assert isinstance(_commit(committer, place, place.files(1), 1), TableCommitted)
-    outcome = _commit(committer, place, files, 9)
+    assert isinstance(_commit(harness.committer(), harness, files, 0), TableCommitted)
+    committer = harness.committer()
+    assert isinstance(_commit(committer, harness, harness.files(1), 1), TableCommitted)
+    outcome = _commit(committer, harness, files, 9)
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
 
 
-def test_merged_manifests_are_searched(place: Place) -> None:
+def test_merged_manifests_are_searched(harness: TableHarness) -> None:
     """A file that was committed long ago is found in a merged manifest."""
-    place.change(
+    harness.change(
         SetPropertiesUpdate(updates={"commit.manifest.min-count-to-merge": "2"}),
     )
-    committer, files = place.committer(), place.files(1)
-    assert isinstance(_commit(committer, place, files, 0), TableCommitted)
+    committer, files = harness.committer(), harness.files(1)
+    assert isinstance(_commit(committer, harness, files, 0), TableCommitted)
     for offset in range(1, 5):
-        assert isinstance(_commit(committer, place, place.files(1), offset), TableCommitted)
-    outcome = _commit(place.committer(), place, files, 9)
+        assert isinstance(_commit(committer, harness, harness.files(1), offset), TableCommitted)
+    outcome = _commit(harness.committer(), harness, files, 9)
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
-    assert len(paths_of(place.now())) == 5
+    assert len(paths_of(harness.reloaded())) == 5
 
 
-def test_new_files_cost_no_reads(place: Place) -> None:
+def test_new_files_cost_no_reads(harness: TableHarness) -> None:
     """A coordinator that is alone at its table reads no manifest for them."""
-    committer = place.committer()
+    committer = harness.committer()
     for offset in range(5):
-        assert isinstance(_commit(committer, place, place.files(2), offset), TableCommitted)
-    assert not _held(committer, place)._read
-    other = Place(place.catalog, place.table, "d").committer()
-    assert isinstance(_commit(other, place, place.files(1), 0), TableCommitted)
-    assert isinstance(_commit(committer, place, place.files(2), 9), TableCommitted)
-    assert len(_held(committer, place)._read) == 1  # the other's manifest, once
+        assert isinstance(_commit(committer, harness, harness.files(2), offset), TableCommitted)
+    assert not _held(committer, harness)._read
+    other = TableHarness(harness.catalog, harness.table, "d").committer()
+    assert isinstance(_commit(other, harness, harness.files(1), 0), TableCommitted)
+    assert isinstance(_commit(committer, harness, harness.files(2), 9), TableCommitted)
+    assert len(_held(committer, harness)._read) == 1  # the other's manifest, once
 
 
 def test_the_list_of_committed_files_is_bounded() -> None:
@@ -90,21 +92,21 @@ def test_the_list_of_committed_files_is_bounded() -> None:
     assert held.since_ms == 1
 
 
-def test_a_table_of_others_is_not_written(place: Place) -> None:
+def test_a_table_of_others_is_not_written(harness: TableHarness) -> None:
     """Events for a table that the connector neither writes to nor wrote to are kept."""
-    stranger = place.committer(settings={"iceberg__tables": "db.other"})
-    outcome = _commit(stranger, place, place.files(1), 0)
+    other_connector = harness.committer(settings={"iceberg__tables": "db.other"})
+    outcome = _commit(other_connector, harness, harness.files(1), 0)
     assert isinstance(outcome, TableFailed)
     assert (outcome.code, outcome.is_retriable) == ("table_not_configured", False)
-    assert place.now().current_snapshot() is None
+    assert harness.reloaded().current_snapshot() is None
 
 
-def test_a_removed_table_gets_its_announced_files(place: Place) -> None:
+def test_a_removed_table_gets_its_announced_files(harness: TableHarness) -> None:
     """A table that the connector wrote to, after its removal from the configuration."""
-    assert isinstance(_commit(place.committer(), place, place.files(1), 0), TableCommitted)
-    without = place.committer(settings={"iceberg__tables": "db.other"})
-    assert isinstance(_commit(without, place, place.files(1), 1), TableCommitted)
-    assert len(paths_of(place.now())) == 2
+    assert isinstance(_commit(harness.committer(), harness, harness.files(1), 0), TableCommitted)
+    without = harness.committer(settings={"iceberg__tables": "db.other"})
+    assert isinstance(_commit(without, harness, harness.files(1), 1), TableCommitted)
+    assert len(paths_of(harness.reloaded())) == 2
 
 
 @pytest.mark.parametrize(
@@ -126,6 +128,6 @@ def test_the_time_in_a_file_name_is_that_of_the_clock() -> None:
     """In milliseconds."""
     clock = QuickClock()
     before = clock.now_ms()
-    made = clock.new_timed_uuid()
-    assert made.version == 7
-    assert before <= created_ms(f"x/{made}-00001.parquet") <= clock.now_ms()
+    timed_uuid = clock.new_timed_uuid()
+    assert timed_uuid.version == 7
+    assert before <= created_ms(f"x/{timed_uuid}-00001.parquet") <= clock.now_ms()

@@ -247,11 +247,11 @@ def test_records_of_one_batch_may_have_several_schemas(
             records.append(b"\0" + first + avro(SIMPLE, {"id": i, "name": None}))
         else:
             records.append(b"\0" + second + avro(SIMPLE_2, {"id": i, "name": "n", "size": i}))
-    found = sorted(_rows(server, tmp_path, records), key=lambda row: row["id"])
+    rows = sorted(_rows(server, tmp_path, records), key=lambda row: row["id"])
     expected = [
         {"id": i, "name": None if i % 3 else "n", "size": None if i % 3 else i} for i in range(100)
     ]
-    assert found == expected
+    assert rows == expected
 
 
 def test_references_to_other_subjects_are_resolved(server: SchemaRegistryServer) -> None:

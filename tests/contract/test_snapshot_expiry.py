@@ -4,58 +4,41 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from uuid import uuid4
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from coordinator.commit.committer import Committer
-from coordinator.kernel.effects import TableCommit, TableCommitted
+from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.snapshot_expiry import BATCH
-from tests.support.places import Place, Racing, paths_of, stale_numbers
-from tests.support.tables import announced, made_up_file, reference, table_commit
+from tests.support.table_harness import EXPIRING, Racing, TableHarness, paths_of, stale_numbers
 
-PREFIX = "iceberg__maintenance__expire_snapshots__"
-EXPIRING = {
-    f"{PREFIX}enabled": "true",
-    f"{PREFIX}max_age_ms": "0",
-    f"{PREFIX}min_snapshots_to_keep": "3",
-}
 ROUNDS = 30
 
 
-def expiring(place: Place, **more: object) -> Committer:
+def expiring(harness: TableHarness, **more: object) -> Committer:
     """A committer that keeps three snapshots."""
-    return place.committer(settings=EXPIRING, **more)
-
-
-def round_of(place: Place, offset: int, count: int = 1) -> TableCommit:
-    """Return a commit of files without a creation time in their names."""
-    folder = f"{place.table.location()}/data"
-    files = [
-        made_up_file(place.table, file_path=f"{folder}/{uuid4().hex}.parquet") for _ in range(count)
-    ]
-    return table_commit([announced(reference(place.table), files, offset=offset)])
+    return harness.committer(settings=EXPIRING, **more)
 
 
 def written(table: Table) -> set[str]:
     """Manifest lists and manifests that some snapshot needs."""
-    found = set()
+    paths = set()
     for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list)
-        found |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
-    return found
+        paths.add(snapshot.manifest_list)
+        paths |= {manifest.manifest_path for manifest in snapshot.manifests(table.io)}
+    return paths
 
 
-def test_the_number_of_snapshots_and_metadata_files_is_bounded(place: Place) -> None:
+def test_the_number_of_snapshots_and_metadata_files_is_bounded(harness: TableHarness) -> None:
     """Data files stay in the table; old snapshots and files that only they need are deleted."""
-    committer = expiring(place)
+    committer = expiring(harness)
     seen: set[str] = set()
     for n in range(ROUNDS):
-        assert isinstance(committer.commit(round_of(place, n)), TableCommitted)
-        seen |= written(place.now())
-    table = place.now()
+        assert isinstance(committer.commit(harness.untimed_round(n)), TableCommitted)
+        seen |= written(harness.reloaded())
+    table = harness.reloaded()
     # another thread deletes the files, and ``close`` may end it early; the test has a timeout
     while any(table.io.new_input(path).exists() for path in seen - written(table)):
         time.sleep(0.05)
@@ -69,90 +52,90 @@ def test_the_number_of_snapshots_and_metadata_files_is_bounded(place: Place) -> 
         assert table.io.new_input(path).exists() == (path in needed), path
 
 
-def test_a_successor_finds_the_floor_after_an_expiry(place: Place) -> None:
+def test_a_successor_finds_the_floor_after_an_expiry(harness: TableHarness) -> None:
     """Announcements that were committed before the kept snapshots are not committed again."""
-    committer = expiring(place)
-    rounds = [round_of(place, n) for n in range(ROUNDS)]
+    committer = expiring(harness)
+    rounds = [harness.untimed_round(n) for n in range(ROUNDS)]
     for commit in rounds:
         assert isinstance(committer.commit(commit), TableCommitted)
     committer.close()
     for commit in (rounds[0], rounds[-1]):
-        again = expiring(place).commit(commit)
+        again = expiring(harness).commit(commit)
         assert again == TableCommitted(again.table, again.commit_id, None)
-    assert len(paths_of(place.now())) == ROUNDS
+    assert len(paths_of(harness.reloaded())) == ROUNDS
 
 
-def test_snapshots_since_the_oldest_announced_file_are_kept(place: Place) -> None:
+def test_snapshots_since_the_oldest_announced_file_are_kept(harness: TableHarness) -> None:
     """Expiry keeps every snapshot that is newer than the oldest announced file."""
-    committer = expiring(place)
+    committer = expiring(harness)
     for n in range(BATCH + 5):
-        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+        assert isinstance(committer.commit(harness.round(n)), TableCommitted)
     committer.close()
-    assert len(place.now().metadata.snapshots) == BATCH + 5
+    assert len(harness.reloaded().metadata.snapshots) == BATCH + 5
 
 
-def test_without_the_key_nothing_is_removed(place: Place) -> None:
+def test_without_the_key_nothing_is_removed(harness: TableHarness) -> None:
     """Expiry is off by default."""
-    committer = place.committer()
+    committer = harness.committer()
     for n in range(BATCH + 5):
-        assert isinstance(committer.commit(round_of(place, n)), TableCommitted)
+        assert isinstance(committer.commit(harness.untimed_round(n)), TableCommitted)
     committer.close()
-    assert len(place.now().metadata.snapshots) == BATCH + 5
+    assert len(harness.reloaded().metadata.snapshots) == BATCH + 5
 
 
-def test_the_property_of_a_table_keeps_its_snapshots(place: Place) -> None:
+def test_the_property_of_a_table_keeps_its_snapshots(harness: TableHarness) -> None:
     """``history.expire.min-snapshots-to-keep`` of the table replaces the connector's key."""
-    with place.now().transaction() as change:
+    with harness.reloaded().transaction() as change:
         change.set_properties({"history.expire.min-snapshots-to-keep": "100"})
-    committer = expiring(place)
+    committer = expiring(harness)
     for n in range(BATCH + 5):
-        assert isinstance(committer.commit(round_of(place, n)), TableCommitted)
+        assert isinstance(committer.commit(harness.untimed_round(n)), TableCommitted)
     committer.close()
-    assert len(place.now().metadata.snapshots) == BATCH + 5
+    assert len(harness.reloaded().metadata.snapshots) == BATCH + 5
 
 
-def test_a_tag_of_another_client_keeps_its_snapshot(place: Place) -> None:
+def test_a_tag_of_another_client_keeps_its_snapshot(harness: TableHarness) -> None:
     """Its snapshot stays readable."""
-    committer = expiring(place)
-    assert isinstance(committer.commit(round_of(place, 0, 2)), TableCommitted)
-    tagged = place.now().metadata.current_snapshot_id
-    place.change(
+    committer = expiring(harness)
+    assert isinstance(committer.commit(harness.untimed_round(0, 2)), TableCommitted)
+    tagged = harness.reloaded().metadata.current_snapshot_id
+    harness.change(
         SetSnapshotRefUpdate.model_validate(
             {"ref-name": "audit", "type": SnapshotRefType.TAG, "snapshot-id": tagged}
         )
     )
     for n in range(1, ROUNDS):
-        assert isinstance(committer.commit(round_of(place, n)), TableCommitted)
+        assert isinstance(committer.commit(harness.untimed_round(n)), TableCommitted)
     committer.close()
-    table = place.now()
+    table = harness.reloaded()
     assert len(table.metadata.snapshots) < 4 + BATCH
-    kept = table.snapshot_by_id(tagged or 0)
-    assert kept is not None
-    assert sum(len(m.fetch_manifest_entry(table.io)) for m in kept.manifests(table.io)) == 2
+    snapshot = table.snapshot_by_id(tagged or 0)
+    assert snapshot is not None
+    assert sum(len(m.fetch_manifest_entry(table.io)) for m in snapshot.manifests(table.io)) == 2
 
 
-def test_a_conflict_chooses_the_expired_snapshots_again(place: Place) -> None:
+def test_a_conflict_chooses_the_expired_snapshots_again(harness: TableHarness) -> None:
     """Another writer's snapshot counts as one of those that are kept."""
-    committer = expiring(place)
+    committer = expiring(harness)
     for n in range(BATCH + 2):
-        assert isinstance(committer.commit(round_of(place, n)), TableCommitted)
-    other = replace_name(place)
+        assert isinstance(committer.commit(harness.untimed_round(n)), TableCommitted)
+    other = replace_name(harness)
 
     def foreign() -> None:
-        assert isinstance(other.committer().commit(round_of(other, 0)), TableCommitted)
+        assert isinstance(other.committer().commit(other.untimed_round(0)), TableCommitted)
 
-    racing = Racing(place.catalog, [foreign])
-    beaten = replace(place, catalog=racing)
-    successor = expiring(beaten)
-    outcome = successor.commit(round_of(place, BATCH + 2))
+    racing = Racing(harness.catalog, [foreign])
+    contended = replace(harness, catalog=racing)
+    successor = expiring(contended)
+    outcome = successor.commit(harness.untimed_round(BATCH + 2))
     assert isinstance(outcome, TableCommitted)
     successor.close()
     committer.close()
-    table = place.now()
+    table = harness.reloaded()
     assert len(paths_of(table)) == BATCH + 4
     assert len(table.metadata.snapshots) <= 5
 
 
-def replace_name(place: Place) -> Place:
+def replace_name(harness: TableHarness) -> TableHarness:
     """The same table, written by another connector."""
-    return replace(place, name="other")
+    return replace(harness, name="other")

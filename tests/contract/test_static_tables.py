@@ -27,10 +27,12 @@ _ROWS = pa.table({"device": [_CANARY]})
 @pytest.fixture
 def catalog(sql_catalog_properties: Mapping[str, str]) -> Iterator[CatalogGateway]:
     """A catalog with the empty table ``geo.places``."""
-    made = open_catalog("test", sql_catalog_properties)
-    made.create(("geo", "places"), Schema(NestedField(1, "device", StringType(), required=False)))
-    yield made
-    made.close()
+    catalog = open_catalog("test", sql_catalog_properties)
+    catalog.create(
+        ("geo", "places"), Schema(NestedField(1, "device", StringType(), required=False))
+    )
+    yield catalog
+    catalog.close()
 
 
 def _tables(catalog: CatalogGateway, place: str, **policy: StaticTablesPolicy) -> StaticTables:

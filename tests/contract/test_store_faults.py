@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,10 +17,11 @@ from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.kernel.effects import TableCommitted, TableFailed
+from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.differential.support import config, plan, run_batches, source
 from tests.support.faulty_store import FaultyStore
-from tests.support.places import SCHEMA, Place, paths_of
 from tests.support.stack import S3Server, unique_name
+from tests.support.table_harness import EXPIRING, SCHEMA, TableHarness, paths_of
 from worker.batch.descriptors import BatchResult
 
 ROWS = Schema(NestedField(1, "id", LongType(), required=False))
@@ -72,9 +75,9 @@ def catalog(
 
 
 @pytest.fixture
-def place(catalog: CatalogGateway) -> Place:
+def harness(catalog: CatalogGateway) -> TableHarness:
     """A fresh table."""
-    return Place(catalog, catalog.create(("db", unique_name("t")), SCHEMA))
+    return TableHarness(catalog, catalog.create(("db", unique_name("t")), SCHEMA))
 
 
 # ------------------------------------------------------------------ coordinator
@@ -82,15 +85,15 @@ def place(catalog: CatalogGateway) -> Place:
 
 @pytest.mark.parametrize("fault", [*PASSING, *LASTING], ids=str)
 def test_faults_while_writing_metadata_add_each_file_once(
-    place: Place, store: FaultyStore, fault: Fault
+    harness: TableHarness, store: FaultyStore, fault: Fault
 ) -> None:
     """Manifests, lists and metadata files, and the table stays readable."""
-    committer = place.committer()
+    committer = harness.committer()
     offset = 0
     is_lasting = fault in LASTING
     for path in ("-n0.avro", "/snap-", ".metadata.json") if is_lasting else ("/snap-",):
         store.fail(*fault, path=path)
-        commit = place.round(offset)
+        commit = harness.round(offset)
         outcome = committer.commit(commit)
         assert store.met, path
         store.heal()
@@ -99,17 +102,19 @@ def test_faults_while_writing_metadata_add_each_file_once(
             outcome = committer.commit(commit)
         assert isinstance(outcome, TableCommitted), path
         offset += 1
-    files = paths_of(place.now())
+    files = paths_of(harness.reloaded())
     assert len(files) == len(set(files)) == offset
-    for snapshot in place.now().metadata.snapshots:
-        assert snapshot.manifests(place.now().io)
+    for snapshot in harness.reloaded().metadata.snapshots:
+        assert snapshot.manifests(harness.reloaded().io)
 
 
-def test_a_commit_waits_while_the_store_cannot_be_read(place: Place, store: FaultyStore) -> None:
+def test_a_commit_waits_while_the_store_cannot_be_read(
+    harness: TableHarness, store: FaultyStore
+) -> None:
     """The table does not fail."""
-    committer = place.committer()
-    assert isinstance(committer.commit(place.round(0)), TableCommitted)
-    commit = place.round(1)
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(0)), TableCommitted)
+    commit = harness.round(1)
     for operation in ("get", "head"):
         store.fail(operation, "refused:503")
         outcome = committer.commit(commit)
@@ -117,7 +122,28 @@ def test_a_commit_waits_while_the_store_cannot_be_read(place: Place, store: Faul
         assert isinstance(outcome, TableFailed), operation
         assert (outcome.code, outcome.is_retriable) == ("storage_unavailable", True)
     assert isinstance(committer.commit(commit), TableCommitted)
-    assert len(paths_of(place.now())) == 2
+    assert len(paths_of(harness.reloaded())) == 2
+
+
+def test_a_session_ends_while_a_deletion_of_expired_files_hangs(
+    harness: TableHarness, store: FaultyStore
+) -> None:
+    """The session waits for a bounded time, and no further file is deleted after it."""
+    committer = harness.committer(settings=EXPIRING)
+    for offset in range(BATCH + 3):
+        assert isinstance(committer.commit(harness.untimed_round(offset)), TableCommitted)
+        if offset == BATCH:  # the next commits remove the first snapshots
+            store.fail("delete", "applied:held", path="/metadata/")
+    [cleaner] = [t for t in threading.enumerate() if t.name == "expiry-c"]
+    while not store.met:
+        time.sleep(0.01)
+    committer.close()
+    assert cleaner.is_alive()
+    deletions = store.seen["delete"]
+    store.heal()
+    cleaner.join()
+    assert deletions == 1
+    assert not store.seen["delete"]
 
 
 # ------------------------------------------------------------------ worker

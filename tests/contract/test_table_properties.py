@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.support.places import MIRROR, SCHEMA, Place, paths_of
 from tests.support.property_values import DECIDING, NASTY, TUNING, VALUES
+from tests.support.table_harness import MIRROR, SCHEMA, TableHarness, paths_of
 
 OURS = (
     MIRROR,
@@ -39,14 +39,14 @@ def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[CatalogGateway]:
     opened.close()
 
 
-def _made(catalog: CatalogGateway) -> Place:
-    place = Place(catalog, catalog.create(("db", f"t{uuid4().hex}"), SCHEMA))
-    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
-    return place
+def _made(catalog: CatalogGateway) -> TableHarness:
+    harness = TableHarness(catalog, catalog.create(("db", f"t{uuid4().hex}"), SCHEMA))
+    assert isinstance(harness.committer().commit(harness.round(0)), TableCommitted)
+    return harness
 
 
-def _metadata(place: Place) -> Path:
-    return Path(place.now().metadata_location.removeprefix("file://"))
+def _metadata(harness: TableHarness) -> Path:
+    return Path(harness.reloaded().metadata_location.removeprefix("file://"))
 
 
 FUZZ = settings(
@@ -61,13 +61,13 @@ def test_any_value_of_all_tuning_properties_is_accepted(
     catalog: CatalogGateway, value: str
 ) -> None:
     """Each property that tunes files has the same value, as bad as it gets."""
-    place = _made(catalog)
-    path = _metadata(place)
+    harness = _made(catalog)
+    path = _metadata(harness)
     metadata = json.loads(path.read_text())
     metadata["properties"] |= dict.fromkeys(TUNING, value)
     metadata["snapshots"][-1]["summary"] |= {"total-records": value, "total-data-files": value}
     path.write_text(json.dumps(metadata))
-    outcome = place.committer().commit(place.round(5))
+    outcome = harness.committer().commit(harness.round(5))
     assert isinstance(outcome, TableCommitted), outcome
 
 
@@ -77,14 +77,14 @@ def test_tuning_properties_never_stop_a_commit(
     catalog: CatalogGateway, given: dict[str, str]
 ) -> None:
     """An invalid value has no effect."""
-    place = _made(catalog)
-    path = _metadata(place)
+    harness = _made(catalog)
+    path = _metadata(harness)
     metadata = json.loads(path.read_text())
     metadata["properties"] |= given
     path.write_text(json.dumps(metadata))
-    outcome = place.committer().commit(place.round(5))
+    outcome = harness.committer().commit(harness.round(5))
     assert isinstance(outcome, TableCommitted), outcome
-    assert len(paths_of(place.now())) == 2
+    assert len(paths_of(harness.reloaded())) == 2
 
 
 @FUZZ
@@ -96,13 +96,13 @@ def test_any_other_property_value_has_an_outcome(
     catalog: CatalogGateway, properties: dict[str, str], summary: dict[str, str]
 ) -> None:
     """Locations, offsets and claims of any text: an outcome with a code, never an exception."""
-    place = _made(catalog)
-    path = _metadata(place)
+    harness = _made(catalog)
+    path = _metadata(harness)
     metadata = json.loads(path.read_text())
     metadata["properties"] |= properties
     metadata["snapshots"][-1]["summary"] |= summary
     path.write_text(json.dumps(metadata))
-    outcome = place.committer().commit(place.round(5))
+    outcome = harness.committer().commit(harness.round(5))
     if isinstance(outcome, TableFailed):
         assert outcome.code
         assert len(outcome.message) < 1_500
@@ -139,12 +139,12 @@ def test_any_other_property_value_has_an_outcome(
 )
 def test_any_metadata_has_an_outcome(catalog: CatalogGateway, at: str, value: object) -> None:
     """With any value in the metadata, the commit returns an outcome for the table."""
-    place = _made(catalog)
-    path = _metadata(place)
+    harness = _made(catalog)
+    path = _metadata(harness)
     metadata = json.loads(path.read_text())
     metadata[at] = value
-    commit = place.round(5)
+    commit = harness.round(5)
     path.write_text(json.dumps(metadata))
-    outcome = place.committer().commit(commit)
+    outcome = harness.committer().commit(commit)
     if isinstance(outcome, TableFailed):
         assert outcome.code

@@ -12,7 +12,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommitted
-from tests.support.places import SCHEMA, Place, paths_of
+from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import QuickClock, connector
 
 POISONED_US = 4_102_444_800_000_000  # the year 2100
@@ -42,29 +42,29 @@ class Overtaken:
 
 
 @pytest.fixture
-def place(sql_catalog_properties: dict[str, str]) -> Iterator[Place]:
+def harness(sql_catalog_properties: dict[str, str]) -> Iterator[TableHarness]:
     """A table on SQLite and a local folder, whose last claim is of the year 2100."""
     catalog = open_catalog("iceberg", sql_catalog_properties)
-    made = Place(catalog, catalog.create(("db", "t"), SCHEMA))
-    outcome = made.committer().commit(made.round(0, valid_through_us=POISONED_US))
+    harness = TableHarness(catalog, catalog.create(("db", "t"), SCHEMA))
+    outcome = harness.committer().commit(harness.round(0, valid_through_us=POISONED_US))
     assert isinstance(outcome, TableCommitted)
-    yield made
+    yield harness
     catalog.close()
 
 
-def claim(place: Place) -> str | None:
+def claim(harness: TableHarness) -> str | None:
     """What the newest snapshot claims."""
-    head = place.now().current_snapshot()
+    head = harness.reloaded().current_snapshot()
     assert head is not None
     assert head.summary is not None
     return head.summary.get(CLAIM)
 
 
-def reset(place: Place, *tables: str, end: int = 2, is_applied: bool = True) -> list[dict]:
+def reset(harness: TableHarness, *tables: str, end: int = 2, is_applied: bool = True) -> list[dict]:
     """What the operator asks for, while the control topic has this end offset."""
     config = connector("c", ["db.t"])
     return reset_claims(
-        place.catalog,
+        harness.catalog,
         config,
         tables or ("db.t",),
         REASON,
@@ -74,63 +74,63 @@ def reset(place: Place, *tables: str, end: int = 2, is_applied: bool = True) -> 
     )
 
 
-def test_a_claim_stands_until_it_is_taken_back(place: Place) -> None:
+def test_a_claim_stands_until_it_is_taken_back(harness: TableHarness) -> None:
     """Rounds below it claim nothing; after the reset they claim what is true."""
-    committer = place.committer()
-    assert isinstance(committer.commit(place.round(1, valid_through_us=TRUE_US)), TableCommitted)
-    assert claim(place) is None
-    [displayed] = reset(place, is_applied=False)
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(1, valid_through_us=TRUE_US)), TableCommitted)
+    assert claim(harness) is None
+    [displayed] = reset(harness, is_applied=False)
     assert displayed["claims"] == ["2100-01-01T00:00:00.000Z"]
     assert displayed["snapshot_id"] is None
-    [done] = reset(place)
-    head = place.now().current_snapshot()
+    [done] = reset(harness)
+    head = harness.reloaded().current_snapshot()
     assert head is not None
     assert head.snapshot_id == done["snapshot_id"]
     assert head.summary is not None
     assert head.summary["icefloe.valid-through-reset"] == REASON
-    assert place.now().properties[MIRROR] == ""
-    outcome = place.committer().commit(place.round(2, valid_through_us=TRUE_US))
+    assert harness.reloaded().properties[MIRROR] == ""
+    outcome = harness.committer().commit(harness.round(2, valid_through_us=TRUE_US))
     assert isinstance(outcome, TableCommitted)
-    assert claim(place) == "2026-01-02T03:04:05.678Z"
-    assert len(paths_of(place.now())) == 3
+    assert claim(harness) == "2026-01-02T03:04:05.678Z"
+    assert len(paths_of(harness.reloaded())) == 3
 
 
-def test_a_round_from_before_the_reset_claims_nothing(place: Place) -> None:
+def test_a_round_from_before_the_reset_claims_nothing(harness: TableHarness) -> None:
     """A coordinator that was frozen commits its files without its claim; a new round claims."""
-    reset(place, end=2)
-    frozen = place.committer()
-    outcome = frozen.commit(place.round(1, valid_through_us=POISONED_US))
+    reset(harness, end=2)
+    frozen = harness.committer()
+    outcome = frozen.commit(harness.round(1, valid_through_us=POISONED_US))
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is not None
-    assert claim(place) is None
-    assert place.now().properties[MIRROR] == ""
-    assert isinstance(frozen.commit(place.round(2, valid_through_us=TRUE_US)), TableCommitted)
-    assert claim(place) == "2026-01-02T03:04:05.678Z"
+    assert claim(harness) is None
+    assert harness.reloaded().properties[MIRROR] == ""
+    assert isinstance(frozen.commit(harness.round(2, valid_through_us=TRUE_US)), TableCommitted)
+    assert claim(harness) == "2026-01-02T03:04:05.678Z"
 
 
-def test_a_commit_that_a_reset_overtakes_loses_its_claim(place: Place) -> None:
+def test_a_commit_that_a_reset_overtakes_loses_its_claim(harness: TableHarness) -> None:
     """Its request conflicts with the reset; the next attempt is made for the new state."""
-    catalog = Overtaken(place.catalog, lambda: reset(place, end=2))
-    frozen = replace(place, catalog=cast("CatalogGateway", catalog))
-    outcome = frozen.committer().commit(place.round(1, valid_through_us=POISONED_US))
+    catalog = Overtaken(harness.catalog, lambda: reset(harness, end=2))
+    frozen = replace(harness, catalog=cast("CatalogGateway", catalog))
+    outcome = frozen.committer().commit(harness.round(1, valid_through_us=POISONED_US))
     assert isinstance(outcome, TableCommitted)
     assert catalog.calls > 1
-    assert claim(place) is None
-    assert len(paths_of(place.now())) == 2
+    assert claim(harness) is None
+    assert len(paths_of(harness.reloaded())) == 2
 
 
-def test_a_table_without_a_claim_is_reset_as_well(place: Place) -> None:
+def test_a_table_without_a_claim_is_reset_as_well(harness: TableHarness) -> None:
     """A commit with a claim may be under way; the reset overtakes it."""
-    empty = Place(place.catalog, place.catalog.create(("db", "u"), SCHEMA))
+    empty = TableHarness(harness.catalog, harness.catalog.create(("db", "u"), SCHEMA))
     config = connector("c", ["db.t", "db.u"])
     frozen = replace(
         empty,
         catalog=cast(
             "CatalogGateway",
             Overtaken(
-                place.catalog,
+                harness.catalog,
                 lambda: reset_claims(
-                    place.catalog,
+                    harness.catalog,
                     config,
                     ["db.u"],
                     REASON,
@@ -146,67 +146,69 @@ def test_a_table_without_a_claim_is_reset_as_well(place: Place) -> None:
     assert claim(empty) is None
 
 
-def test_a_commit_during_the_reset_keeps_its_control_offsets(place: Place) -> None:
+def test_a_commit_during_the_reset_keeps_its_control_offsets(harness: TableHarness) -> None:
     """The floor never goes back: what was committed meanwhile is not committed again."""
-    late = place.round(5)
-    committer = place.committer()
-    catalog = Overtaken(place.catalog, lambda: committer.commit(late))
-    interrupted = replace(place, catalog=cast("CatalogGateway", catalog))
+    late = harness.round(5)
+    committer = harness.committer()
+    catalog = Overtaken(harness.catalog, lambda: committer.commit(late))
+    interrupted = replace(harness, catalog=cast("CatalogGateway", catalog))
     [done] = reset(interrupted, end=9)
     assert (done["code"], catalog.calls) == (None, 2)
-    assert place.now().current_snapshot().snapshot_id == done["snapshot_id"]
-    before = paths_of(place.now())
-    again = place.committer().commit(late)
+    assert harness.reloaded().current_snapshot().snapshot_id == done["snapshot_id"]
+    before = paths_of(harness.reloaded())
+    again = harness.committer().commit(late)
     assert isinstance(again, TableCommitted)
     assert again.snapshot_id is None
-    assert paths_of(place.now()) == before
+    assert paths_of(harness.reloaded()) == before
 
 
-def test_a_reset_keeps_the_floor_and_may_be_repeated(place: Place) -> None:
+def test_a_reset_keeps_the_floor_and_may_be_repeated(harness: TableHarness) -> None:
     """What was committed is not committed again; a second reset finds nothing to do."""
-    reset(place)
-    [again] = reset(place)
+    reset(harness)
+    [again] = reset(harness)
     assert (again["claims"], again["snapshot_id"]) == ([], None)
-    outcome = place.committer().commit(place.round(0))
+    outcome = harness.committer().commit(harness.round(0))
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
-    assert len(paths_of(place.now())) == 1
+    assert len(paths_of(harness.reloaded())) == 1
 
 
-def test_another_connectors_claim_is_left_alone(place: Place) -> None:
+def test_another_connectors_claim_is_left_alone(harness: TableHarness) -> None:
     """A reset is about one connector, and about tables that it writes to."""
-    other = Place(place.catalog, place.table, "d")
+    other = TableHarness(harness.catalog, harness.table, "d")
     outcome = other.committer().commit(other.round(0, valid_through_us=POISONED_US))
     assert isinstance(outcome, TableCommitted)
-    reset(place)
+    reset(harness)
     outcome = other.committer().commit(other.round(1, valid_through_us=TRUE_US))
     assert isinstance(outcome, TableCommitted)
-    assert claim(place) is None
-    [foreign] = reset(place, "db.foreign")
+    assert claim(harness) is None
+    [foreign] = reset(harness, "db.foreign")
     assert foreign["code"] == "table_not_configured"
 
 
-def test_a_table_that_is_gone_is_named(place: Place) -> None:
+def test_a_table_that_is_gone_is_named(harness: TableHarness) -> None:
     """The others are reset; the answer says which was not."""
-    catalog: CatalogGateway = place.catalog
+    catalog: CatalogGateway = harness.catalog
     catalog.drop(("db", "t"))
-    [gone] = reset(place)
-    assert (gone["code"], gone["snapshot_id"]) == ("table_missing", None)
+    [result] = reset(harness)
+    assert (result["code"], result["snapshot_id"]) == ("table_missing", None)
 
 
-def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(place: Place) -> None:
+def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(
+    harness: TableHarness,
+) -> None:
     """A table that only others wrote to, and whose snapshots expired, has nothing to reset."""
-    other = Place(place.catalog, place.catalog.create(("db", "u"), SCHEMA), "d")
+    other = TableHarness(harness.catalog, harness.catalog.create(("db", "u"), SCHEMA), "d")
     committer = other.committer()
     for number in range(2):
         assert isinstance(committer.commit(other.round(number)), TableCommitted)
-    metadata = other.now().metadata
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
-    other.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
+    metadata = other.reloaded().metadata
+    referenced = {ref.snapshot_id for ref in metadata.refs.values()}
+    unreferenced = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in referenced]
+    other.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": unreferenced}))
     config = connector("c", ["db.t", "db.u"])
     [own, foreign] = reset_claims(
-        place.catalog,
+        harness.catalog,
         config,
         ["db.t", "db.u"],
         REASON,

@@ -143,11 +143,11 @@ def plain(schema: Any) -> Any:
     if schema["type"] == "record":
         fields = [{**f, "type": plain(f["type"])} for f in schema["fields"]]
         return {**schema, "fields": fields}
-    found = {k: v for k, v in schema.items() if k != "logicalType"}
+    attributes = {k: v for k, v in schema.items() if k != "logicalType"}
     for part in ("items", "values"):
-        if part in found:
-            found[part] = plain(found[part])
-    return found
+        if part in attributes:
+            attributes[part] = plain(attributes[part])
+    return attributes
 
 
 def encode(schema: Any, value: Any) -> bytes:

@@ -110,6 +110,6 @@ def _lines(*texts: str) -> list[bytes]:
 
 
 TAKEN = _lines(_OBJECTS)
-"""Their text is read as it stands in the record."""
+"""Their text is read unchanged from the record."""
 LEFT = _lines(_ESCAPED, _NAMED, _NO_OBJECTS, _OTHER_KINDS)
 """They have the parser of any text."""

@@ -75,12 +75,12 @@ GOOD = {
 
 def lines() -> list[Any]:
     """Every odd value in every field, among good ones of all operations."""
-    found: list[Any] = [{**GOOD, "op": op} for op in "cudr"]
+    events: list[Any] = [{**GOOD, "op": op} for op in "cudr"]
     for name, values in ODD.items():
         for value in values:
-            found += [{**GOOD, name: value}, {**GOOD, name: value, "op": "d"}, GOOD]
-        found.append({k: v for k, v in GOOD.items() if k != name})
-    return [*found, [], "x", {}, None]
+            events += [{**GOOD, name: value}, {**GOOD, name: value, "op": "d"}, GOOD]
+        events.append({k: v for k, v in GOOD.items() if k != name})
+    return [*events, [], "x", {}, None]
 
 
 def encoded(documents: list[Any]) -> list[bytes | None]:

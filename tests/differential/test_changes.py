@@ -46,9 +46,9 @@ def keyed_plan(
     folder: Path, *ids: int, spec: PartitionSpec = PLAIN, deletes: PartitionSpec = FREE
 ) -> TablePlan:
     """A table whose key columns have these ids; none leaves them to the message key."""
-    made = plan(folder, SCHEMA, spec=spec)
+    planned = plan(folder, SCHEMA, spec=spec)
     changes = ChangePlan(ids, deletes.model_dump_json())
-    return TablePlan(**{**{n: getattr(made, n) for n in made.__slots__}, "changes": changes})
+    return TablePlan(**{**{n: getattr(planned, n) for n in planned.__slots__}, "changes": changes})
 
 
 def history(seed: int, count: int, *, is_cdc: bool) -> tuple[list[Line], dict[Key, float]]:
@@ -89,8 +89,8 @@ def applied(results: Iterable[BatchResult]) -> list[tuple[Any, Any, float]]:
                 for file in files:
                     if file.content is FileContent.EQUALITY_DELETES:
                         read = pq.read_table(file.file_path.removeprefix("file://")).to_pylist()
-                        gone = {(r["id"], r["region"]) for r in read}
-                        live = [row for row in live if row[:2] not in gone]
+                        keys = {(r["id"], r["region"]) for r in read}
+                        live = [row for row in live if row[:2] not in keys]
             for files in step.values():
                 for file in files:
                     if file.content is FileContent.DATA:

@@ -55,15 +55,15 @@ def cases(path: Path) -> Iterator[tuple[ConnectorConfig, list[bytes]]]:
 def test_recorded_transformations_are_equal_on_both_paths(path: Path, tmp_path: Path) -> None:
     """Every recorded record through every recorded configuration."""
     for connector, records in cases(path):
-        made: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         batch = source([text for text in records for _ in range(2)])
         for record in _read(connector, records):
             try:
                 table = table_for("db.t1", record, connector)
             except RecordError:
                 continue
-            made.setdefault(table.schema.model_dump_json(), table.schema)
-        for schema in list(made.values())[:3]:
+            results.setdefault(table.schema.model_dump_json(), table.schema)
+        for schema in list(results.values())[:3]:
             by_column, by_record = both(connector, [plan(tmp_path, schema)], [batch])
             assert by_column == by_record, connector.transforms[0].options
 
@@ -75,7 +75,7 @@ def _read(connector: ConnectorConfig, records: list[bytes]) -> Iterator[Any]:
     reference = ReferencePath(connector)
     for text in records:
         try:
-            made = reference.read(KafkaRecord("t", 0, 0, 1_700_000_000_123, 0, None, text))
+            converted = reference.read(KafkaRecord("t", 0, 0, 1_700_000_000_123, 0, None, text))
         except RecordError:
             continue
-        yield from (record for record in made if record.value is not None)
+        yield from (record for record in converted if record.value is not None)

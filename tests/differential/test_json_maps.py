@@ -126,9 +126,9 @@ def test_plain_maps_use_the_column_path(tmp_path: Path) -> None:
         f'{{"c":{{"k{n % 7}":"v","k{n % 5 + 9}":"w"}},"n":{n},"more":{n}}}'.encode()
         for n in range(50)
     ]
-    (found,) = decoded_by_columns(config(), plan(tmp_path, table_of(TEXTS)), source(lines))
-    assert len(found.places) == len(lines)
-    assert found.table["c"][3].as_py() == [("k3", "v"), ("k12", "w")]
+    (decoded,) = decoded_by_columns(config(), plan(tmp_path, table_of(TEXTS)), source(lines))
+    assert len(decoded.places) == len(lines)
+    assert decoded.table["c"][3].as_py() == [("k3", "v"), ("k12", "w")]
 
 
 def test_maps_with_many_keys_use_the_reference_path() -> None:

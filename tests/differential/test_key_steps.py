@@ -189,9 +189,9 @@ def test_common_keys_use_the_column_path_only(
     links, kind, one = PLAIN[name]
     connector = config(**{**KEYS[kind], **chain(*links, DEBEZIUM)})
     batch = source([(EVENT % ("c", SOURCE)).encode()] * 20, keys=[one] * 20)
-    (found,) = decoded_by_columns(connector, plan(tmp_path, table(column)), batch)
+    (decoded,) = decoded_by_columns(connector, plan(tmp_path, table(column)), batch)
     is_left = column is not None and name not in {"replace", "cast"}
-    assert (len(found.places), len(found.unexpected)) == (20, 20 if is_left else 0)
+    assert (len(decoded.places), len(decoded.unexpected)) == (20, 20 if is_left else 0)
 
 
 def test_upserts_by_a_key_made_of_the_value_are_equal_on_both_paths(tmp_path: Path) -> None:
@@ -301,8 +301,8 @@ def test_whole_values_use_the_column_path_only(kind: str, tmp_path: Path) -> Non
     name = {"text": "b", "bytes": "b", "json": "_cdc"}[kind]
     connector = config(**{**converters, **chain(value("HoistField", field=name))})
     batch = source([b'{"op":"c"}'] * 20)
-    (found,) = decoded_by_columns(connector, plan(tmp_path, table(None)), batch)
-    assert (len(found.places), len(found.unexpected)) == (20, 0)
+    (decoded,) = decoded_by_columns(connector, plan(tmp_path, table(None)), batch)
+    assert (len(decoded.places), len(decoded.unexpected)) == (20, 0)
 
 
 _KEY_LINKS = [link for links in CHAINS.values() for link in links]

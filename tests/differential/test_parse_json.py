@@ -64,7 +64,7 @@ def decoder(links: Sequence[Mapping[str, str]], schema: Schema, **extra: str) ->
 
 
 def read_in_place(taker: ScannedJson, lines: Sequence[bytes], name: str = "p") -> set[int]:
-    """Rows whose text was read as it stands: their column is a struct."""
+    """Rows whose text was read unchanged: their column is a struct."""
     rows: set[int] = set()
     for part in taker.decode(pa.array(lines, pa.binary())):
         if part.table.num_rows and pa.types.is_struct(part.table[name].type):
@@ -119,7 +119,7 @@ def test_names_without_a_column_are_equal_on_both_paths(
 
 
 def test_an_escape_is_found_at_any_position_of_a_block() -> None:
-    """An escape is seen wherever it stands in a block, also if the block is read in pieces."""
+    """An escape is found at any place of a block, also if the block is read in pieces."""
     left = rb'{"p":"{\"b\":\"%b\\n\"}"}'
     for size in (2**17 - 26, 2**17 - 12, 2**17):
         lines = [left % (b"x" * (size + more)) for more in range(14)]

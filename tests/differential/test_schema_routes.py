@@ -90,9 +90,9 @@ def protobuf(server: SchemaRegistryServer) -> tuple[dict[str, str | None], Calla
     _, file = pool_of(PROTO, {})
 
     def encode(name: str, value: dict[str, Any]) -> bytes:
-        made = message_factory.GetMessageClass(file.message_types_by_name[name])(**value)
+        message = message_factory.GetMessageClass(file.message_types_by_name[name])(**value)
         place = b"\0" if name == NAMES[0] else bytes([2, 2 * NAMES.index(name)])
-        return struct.pack(">bI", 0, number) + place + made.SerializeToString()
+        return struct.pack(">bI", 0, number) + place + message.SerializeToString()
 
     keys = registry(server, "protobuf.ProtobufConverter")
     return {**keys, "value.converter.enhanced.protobuf.schema.support": "true"}, encode
@@ -153,12 +153,12 @@ def test_routes_by_schema_are_equal_on_both_paths(
     by_column, by_record = both(connector, tables, [batch])
     assert by_column == by_record
     counts = {table: len(rows) for table, rows in by_column["rows"].items()}
-    one = {"lake.app_signedup": 0, "lake.app_bought": 150, "lake.app_left": 0}
-    assert counts == (one if chain == "value" else dict.fromkeys(one, 50))
+    written = {"lake.app_signedup": 0, "lake.app_bought": 150, "lake.app_left": 0}
+    assert counts == (written if chain == "value" else dict.fromkeys(written, 50))
     by_column, by_record = both(connector, tables[1:2], [batch])
     assert by_column == by_record
-    asked = {"lake.app_signedup", "lake.app_left"} if chain != "value" else set()
-    assert by_column["tables"] == asked
+    requested = {"lake.app_signedup", "lake.app_left"} if chain != "value" else set()
+    assert by_column["tables"] == requested
 
 
 def test_values_without_a_schema_have_no_table(tmp_path: Path) -> None:
@@ -181,6 +181,6 @@ def test_a_step_that_may_change_schemas_uses_the_reference_path(
     connector = config(**ALL, **template, **keys, **CHAINS[chain])
     batch = source([encode("Bought", {"id": i, "note": "n"}) for i in range(60)])
     table = plan(tmp_path, TABLE, name="lake.app_bought")
-    found = decoded_by_columns(connector, table, batch)
-    assert sum(part.table.num_rows for part in found) == count
-    assert {part.schema_name for part in found} <= {"app.Bought"}
+    decoded = decoded_by_columns(connector, table, batch)
+    assert sum(part.table.num_rows for part in decoded) == count
+    assert {part.schema_name for part in decoded} <= {"app.Bought"}

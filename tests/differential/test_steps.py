@@ -243,9 +243,9 @@ def test_exploded_rows_keep_the_order_of_the_elements(tmp_path: Path) -> None:
     """Elements become rows in their order, whole records one after the other."""
     connector = config(**chain(EXPLODES["scalars"]))
     batch = source([b'{"id":%d,"l":[3,1,2]}' % i for i in range(3)])
-    (found,) = decoded_by_columns(connector, plan(tmp_path, EXPLODED), batch)
-    assert found.table["e"].to_pylist() == [3, 1, 2] * 3
-    assert found.places.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    (decoded,) = decoded_by_columns(connector, plan(tmp_path, EXPLODED), batch)
+    assert decoded.table["e"].to_pylist() == [3, 1, 2] * 3
+    assert decoded.places.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 JSON_TABLE = table(id=LongType(), p=INNER, q=INNER)
@@ -354,8 +354,8 @@ def test_common_records_use_the_column_path_only(name: str, tmp_path: Path) -> N
     """Common records leave nothing to the reference."""
     link, schema, record = PLAIN[name]
     batch = source([record.encode()] * 50)
-    (found,) = decoded_by_columns(config(**chain(link)), plan(tmp_path, schema), batch)
-    assert (len(found.places), len(found.unexpected)) == (50, 0)
+    (decoded,) = decoded_by_columns(config(**chain(link)), plan(tmp_path, schema), batch)
+    assert (len(decoded.places), len(decoded.unexpected)) == (50, 0)
 
 
 _NAMES = st.sampled_from(["a", "b", "a_b", "c_d_e", "c", "d", "e", "l", "m", "n", "f", "id", "at"])

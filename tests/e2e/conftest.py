@@ -19,18 +19,18 @@ CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline", 
 @contextmanager
 def datagrams() -> Iterator[tuple[str, list[str]]]:
     """An address that takes datagrams, and what has come so far."""
-    taken: list[str] = []
+    datagrams: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         host, port = receiver.getsockname()
 
         def take() -> None:
             while datagram := receiver.recv(65_536):
-                taken.append(datagram.decode())
+                datagrams.append(datagram.decode())
 
         taking = threading.Thread(target=take, daemon=True)
         taking.start()
-        yield f"{host}:{port}", taken
+        yield f"{host}:{port}", datagrams
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"", (host, port))
         taking.join(10)
@@ -39,15 +39,15 @@ def datagrams() -> Iterator[tuple[str, list[str]]]:
 @contextmanager
 def collector(environment: pytest.MonkeyPatch) -> Iterator[OtlpCollector]:
     """A collector that the environment names to OpenTelemetry's exporters."""
-    made = OtlpCollector()
-    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+    collector = OtlpCollector()
+    environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     environment.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-token={CANARIES['otel']}")
     environment.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1000")
     environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "500")
     try:
-        yield made
+        yield collector
     finally:
-        made.close()
+        collector.close()
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +74,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             collector(environment) as telemetry,
             Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack,
         ):
-            made = RunningStack(stack, statsd=taken, collector=telemetry)
-            yield made
-            made.close()
+            running = RunningStack(stack, statsd=taken, collector=telemetry)
+            yield running
+            running.close()

@@ -42,8 +42,8 @@ class AuditedConnector:
         done = CliRunner().invoke(AUDIT, [self.name, *where, *options])
         assert done.exit_code in {0, 1}, done.exception
         assert done.stdout, done.exception
-        found: dict[str, Any] = json.loads(done.stdout)
-        return done.exit_code, found
+        report: dict[str, Any] = json.loads(done.stdout)
+        return done.exit_code, report
 
 
 @pytest.fixture
@@ -75,18 +75,18 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]
 
 def test_an_audit_of_an_intact_history_passes(audited: AuditedConnector) -> None:
     """By the node, and directly by broker and catalog: every record is accounted for."""
-    status, found = audited.audit()
-    assert (status, found["sound"], found["mismatches"]) == (0, True, [])
-    assert [s["read"] for s in found["sources"]] == [13, 10]
-    assert [s["written"] for s in found["sources"]] == [12, 10]
-    assert sum(s["dead_lettered"] for s in found["sources"]) == 1
-    (table,) = found["tables"]
+    status, report = audited.audit()
+    assert (status, report["sound"], report["mismatches"]) == (0, True, [])
+    assert [s["read"] for s in report["sources"]] == [13, 10]
+    assert [s["written"] for s in report["sources"]] == [12, 10]
+    assert sum(s["dead_lettered"] for s in report["sources"]) == 1
+    (table,) = report["tables"]
     assert (table["announced"], table["committed"], table["now"]) == (22, 22, 22)
     assert (table["waiting"], table["unproved"], table["others"]) == (0, 0, 0)
     where = ["--bootstrap-server", audited.running.stack.bootstrap_servers]
     arguments = [audited.name, "-f", str(audited.file), *where]
     done = CliRunner().invoke(AUDIT, [*arguments, "-o", "json"])
-    assert {"connector": audited.name, **json.loads(done.stdout)} == found
+    assert {"connector": audited.name, **json.loads(done.stdout)} == report
     displayed = CliRunner().invoke(AUDIT, arguments).stdout.splitlines()
     assert displayed[-1] == "everything that can be proved adds up"
 
@@ -119,9 +119,9 @@ def test_an_audit_names_the_first_mismatch(
 ) -> None:
     """The exit status is 1."""
     tamper(audited.table)
-    status, found = audited.audit()
-    assert (status, found["sound"]) == (1, False)
-    first = found["mismatches"][0]
+    status, report = audited.audit()
+    assert (status, report["sound"]) == (1, False)
+    first = report["mismatches"][0]
     assert first["code"] == code
     assert first["where"]["table"] == audited.table_name
     if code == "announcement_lost":
@@ -132,11 +132,11 @@ def test_an_audit_names_the_first_mismatch(
 def test_deleted_rows_are_named(audited: AuditedConnector) -> None:
     """Other writers may delete rows: they are named with the count; optionally a mismatch."""
     delete_rows(audited.table)
-    status, found = audited.audit()
-    assert (status, found["changed_by_others"]) == (0, True)
-    (table,) = found["tables"]
+    status, report = audited.audit()
+    assert (status, report["changed_by_others"]) == (0, True)
+    (table,) = report["tables"]
     assert (table["committed"], table["others"], table["now"]) == (22, -6, 16)
     head = audited.table.current_snapshot()
     assert head is not None
-    assert any(str(head.snapshot_id) in note for note in found["notes"])
+    assert any(str(head.snapshot_id) in note for note in report["notes"])
     assert audited.audit("--strict")[0] == 1

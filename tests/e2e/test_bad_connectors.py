@@ -110,9 +110,9 @@ def test_errors_that_only_a_run_detects_are_in_the_trace(
 def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None:
     """The connector is FAILED with topic and reason; it runs when the cause is fixed."""
     name = unique_name("fails")
-    taken = running.topic("control_refused")
+    reserved = running.topic("control_refused")
     config = running.connector(topics=running.topic("t"), iceberg__tables="db.t")
-    refused = taken.replace("_", ".")  # Kafka holds the two to be one name
+    refused = reserved.replace("_", ".")  # Kafka holds the two to be one name
     running.create(name, {**config, "iceberg.control.topic": refused})
     cause = running.trace(name).partition("\n")[0]
     assert f"the broker refuses to create topic {refused}" in cause

@@ -88,9 +88,9 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     bad += _mix(running, topic, 400, 600)
     rows = running.rows(f"bad.{name}", 450, name)
     assert pick(rows, "id") == [(n,) for n in range(600) if n % 4]
-    found = running.records(dead_letters)
-    assert sorted((r.key(), r.value()) for r in found) == sorted(bad)
-    for record in found:
+    letters = running.records(dead_letters)
+    assert sorted((r.key(), r.value()) for r in letters) == sorted(bad)
+    for record in letters:
         headers = record.headers()
         assert headers[:3] == [("h", b"\x00\xff"), ("h", None), ("", b"")]
         reported = dict(headers[3:])

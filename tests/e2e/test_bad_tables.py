@@ -55,8 +55,8 @@ class ThreeTables:
 
         def inspect() -> dict[str, Any] | None:
             displayed = self.running.api.get(f"/icefloe/v1/connectors/{self.name}/tables").json()
-            found = [t for t in displayed["tables"] if t.get("code") and t.get("records")]
-            return found[0] if found else None
+            failed = [t for t in displayed["tables"] if t.get("code") and t.get("records")]
+            return failed[0] if failed else None
 
         return self.running.wait_until(inspect, lambda: f"a failed table of {self.name}")
 
@@ -78,20 +78,20 @@ def three(running: RunningStack) -> Iterator[ThreeTables]:
     """A row in each table."""
     name = unique_name("one-bad-table")
     topic = running.topic("one-bad-table", message_timestamp_after_max_ms=str(400 * DAY_MS))
-    made = ThreeTables(running, name, topic)
-    tables = {kind: made.table(kind) for kind in KINDS}
+    three = ThreeTables(running, name, topic)
+    tables = {kind: three.table(kind) for kind in KINDS}
     for table in tables.values():
         running.table(table)
     routes = {f"iceberg.table.{t}.route-regex": kind for kind, t in tables.items()}
     config = running.connector(
-        topics=made.topic,
+        topics=three.topic,
         iceberg__tables=",".join(tables.values()),
         iceberg__tables__route_field="name",
     )
     running.create(name, {**config, **routes})
-    made.produce(*KINDS)
-    made.arrived(*KINDS)
-    yield made
+    three.produce(*KINDS)
+    three.arrived(*KINDS)
+    yield three
     running.delete(name)
 
 
@@ -105,8 +105,8 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -> None:
     """Its files wait, also over a restart; after the repair it has every record once."""
     path = three.metadata
-    whole = path.read_text()
-    path.write_text(whole[: len(whole) // 2])
+    metadata = path.read_text()
+    path.write_text(metadata[: len(metadata) // 2])
     three.produce(*KINDS)
     three.arrived("good1", "good2")
     assert three.failed()["code"] == "metadata_unreadable"
@@ -114,7 +114,7 @@ def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -
     three.produce("good1", "good2")
     three.arrived("good1", "good2")
     assert three.is_running()
-    path.write_text(whole)
+    path.write_text(metadata)
     three.arrived("bad")
     three.restart()
     three.produce(*KINDS)
@@ -142,13 +142,13 @@ def test_a_table_with_broken_manifests_fails_alone(three: ThreeTables) -> None:
     head = three.running.catalog.load_table(three.table("bad")).current_snapshot()
     assert head is not None
     path = Path(head.manifest_list.removeprefix("file://"))
-    whole = path.read_bytes()
+    content = path.read_bytes()
     path.write_bytes(b"Obj\x01" + bytes(100))
     three.restart()  # the coordinator forgets the manifests that it wrote
     three.produce(*KINDS)
     three.arrived("good1", "good2")
     assert three.failed()["code"] == "unexpected"
-    path.write_bytes(whole)
+    path.write_bytes(content)
     three.arrived("bad")
 
 
@@ -171,28 +171,28 @@ def test_a_wrong_valid_through_time_can_be_reset(three: ThreeTables) -> None:
         return head.summary.get("kafka.connect.valid-through-ts")
 
     def is_wrong() -> bool:
-        found = claim()
-        if found is None:  # that round did not wait for all partitions: the next one claims
+        valid_through = claim()
+        if valid_through is None:  # that round did not wait for all partitions: the next one claims
             three.produce("bad")
             three.arrived("bad")
-        return found is not None and found > _minute()
+        return valid_through is not None and valid_through > _minute()
 
     running.wait_until(is_wrong, lambda: f"a wrong claim of {three.name}")
     running.stop(three.name)
-    asked = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
-    assert running.icefloe(*asked)[0] == 2
-    status, output = running.icefloe(*asked, "--yes")
+    command = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
+    assert running.icefloe(*command)[0] == 2
+    status, output = running.icefloe(*command, "--yes")
     assert (status, "removed by snapshot" in output) == (0, True), output
     running.request_state(three.name, "resume")
     three.produce(*KINDS)
     three.arrived(*KINDS)
 
     def is_true() -> bool:
-        found = claim()
-        if found is None:
+        valid_through = claim()
+        if valid_through is None:
             three.produce("bad")
             three.arrived("bad")
-        return found is not None and found < _minute()
+        return valid_through is not None and valid_through < _minute()
 
     running.wait_until(is_true, lambda: f"a true claim of {three.name}")
 

@@ -49,18 +49,18 @@ def test_tables_are_created_widened_and_read_back(
     running.produce(topic, {"id": 40, "name": "n0", "day": "2026-02-01", "more": 1.5})
     rows = running.rows(table, 41, name, catalog)
     assert [row["more"] for row in rows if row["id"] >= 40] == [1.5]
-    made = catalog.load_table(table)
-    assert [field.name for field in made.spec().fields] == ["name", "id_bucket"]
-    assert [str(field) for field in made.sort_order().fields] == [
+    loaded = catalog.load_table(table)
+    assert [field.name for field in loaded.spec().fields] == ["name", "id_bucket"]
+    assert [str(field) for field in loaded.sort_order().fields] == [
         "3 DESC NULLS FIRST",
         "bucket[8](1) ASC NULLS FIRST",
     ]
-    assert made.location().endswith("/at/" + table.replace(".", "/"))
-    files = made.inspect.files().to_pylist()
-    assert all(file["file_path"].startswith(f"{made.location()}/data/") for file in files)
+    assert loaded.location().endswith("/at/" + table.replace(".", "/"))
+    files = loaded.inspect.files().to_pylist()
+    assert all(file["file_path"].startswith(f"{loaded.location()}/data/") for file in files)
     assert {file["sort_order_id"] for file in files} == {0}  # they are not sorted
     if kind[0] != "s3":  # DuckDB's S3 client is not installed
-        assert duckdb_rows(made, "id", "name") == pick(rows, "id", "name")
+        assert duckdb_rows(loaded, "id", "name") == pick(rows, "id", "name")
     running.delete(name)
 
 

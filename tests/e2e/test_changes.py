@@ -1,4 +1,4 @@
-"""Row-level changes through the whole product, judged by replaying them into SQLite.
+"""Row-level changes through the whole product, compared with their replay in SQLite.
 
 ``CHANGES`` (default 20,000) and ``CHANGES_SEED`` set the size of the history and its chance.
 """
@@ -19,16 +19,11 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from tests.support.running_stack import RunningStack, duckdb_rows
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import unique_name
 from worker.spark.session import Session
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 CHANGES = int(os.environ.get("CHANGES", "20000"))
 SEED = int(os.environ.get("CHANGES_SEED", "0"))
 KEYS = 500

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = Path(os.environ.get("CLIENTS") or ROOT / ".venv-clients") / "bin"
 PROGRAMS = ROOT / "tests" / "clients"
 TIMEOUT_S = 120
+TASKS = 3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +51,8 @@ def config(running: RunningStack) -> dict[str, str]:
     table = f"clients.{unique_name('t').replace('-', '_')}"
     running.table(table)
     topic = running.topic("clients")
-    return running.connector(topics=topic, iceberg__tables=table)
+    more = {"tasks.max": str(TASKS)}
+    return {**running.connector(topics=topic, iceberg__tables=table), **more}
 
 
 def test_kafka_connect_py_works(running: RunningStack, config: dict[str, str]) -> None:
@@ -84,12 +86,13 @@ def test_kafka_connect_py_works(running: RunningStack, config: dict[str, str]) -
     wait_until("RUNNING")
     kc("restart", name, "--include-tasks")
     wait_until("RUNNING")
-    kc("restart-task", name, "0")
+    kc("restart-task", name, str(TASKS - 1))
     # a restart is answered before the task is seen to restart
     running.wait_until(
-        lambda: kc("task-status", name, "0")["state"] == "RUNNING", lambda: f"{name}'s task"
+        lambda: kc("task-status", name, str(TASKS - 1))["state"] == "RUNNING",
+        lambda: f"{name}'s task",
     )
-    assert len(kc("list-tasks", name)) == 1
+    assert len(kc("list-tasks", name)) == TASKS
     changed = {**config, "iceberg.control.commit.interval-ms": "1500"}
     assert kc("update", name, "--config-data", json.dumps(changed))["config"]["name"] == name
     assert kc("config", name) == {**changed, "name": name}
@@ -113,6 +116,7 @@ def test_kafka_connect_api_works(running: RunningStack, config: dict[str, str]) 
     assert seen.pop("config") == {**config, "name": name}
     assert seen.pop("version").startswith("4.3.")
     assert seen.pop("cluster")
+    assert seen.pop("tasks") == TASKS
     assert not seen.pop("existed")
     assert all(seen.values()), seen
 
@@ -125,7 +129,7 @@ def test_kpops_works(running: RunningStack, config: dict[str, str]) -> None:
         _run(CLIENTS / "python", PROGRAMS / "kpops_life.py", *arguments).splitlines()[-1]
     )
     assert seen["created"] == name
-    assert seen["running_tasks"] == 1
+    assert seen["running_tasks"] == TASKS
     assert seen["config"] == {**config, **update, "name": name}
     assert seen["valid"] == []
     assert "tasks.max" in json.dumps(seen["wrong"])

@@ -88,9 +88,9 @@ def test_errors_of_every_stage_are_dead_letters_once(running: RunningStack, mode
     source = {record.offset(): record for record in running.records(topic)}
     for row in rows:
         record = source[row["offset"]]
-        kept = [(header["name"], header["value"]) for header in row["headers"]]
+        headers = [(header["name"], header["value"]) for header in row["headers"]]
         assert (row["key"], row["value"]) == (record.key(), record.value())
-        assert kept == (record.headers() or [])
+        assert headers == (record.headers() or [])
         assert CANARY not in row["message"]
     ids = [(hundreds + n,) for hundreds in (0, 100, 200) for n in range(len(STAGES))]
     running.wait_until(

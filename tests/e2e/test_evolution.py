@@ -138,6 +138,6 @@ def _unscaled(value: Decimal) -> str:
 
 def _present(row: dict[str, Any]) -> dict[str, Any]:
     """What of a row is not null."""
-    found = {key: value for key, value in row.items() if value is not None}
-    found["own"] = {key: value for key, value in row["own"].items() if value is not None}
-    return found
+    values = {key: value for key, value in row.items() if value is not None}
+    values["own"] = {key: value for key, value in row["own"].items() if value is not None}
+    return values

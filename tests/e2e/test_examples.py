@@ -45,11 +45,11 @@ class DocumentedExample:
 
 def readme() -> dict[str, DocumentedExample]:
     """All examples by name."""
-    found: dict[str, DocumentedExample] = {}
+    examples: dict[str, DocumentedExample] = {}
     for section in re.split(
         r"^## ", (EXAMPLES / "README.md").read_text("utf-8"), flags=re.MULTILINE
     )[1:]:
-        displayed = found[section.splitlines()[0]] = DocumentedExample()
+        displayed = examples[section.splitlines()[0]] = DocumentedExample()
         for topic, lines in re.findall(r"^Topic `(.*?)`.*?:\n\n```json\n(.*?)```", section, _MULTI):
             displayed.topics[topic] = [json.loads(line) for line in lines.splitlines()]
         for kind, name, text in re.findall(
@@ -58,7 +58,7 @@ def readme() -> dict[str, DocumentedExample]:
             (displayed.static if kind.startswith("Static") else displayed.tables)[name] = cells(
                 text
             )
-    return found
+    return examples
 
 
 _MULTI = re.MULTILINE | re.DOTALL

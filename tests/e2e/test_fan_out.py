@@ -53,12 +53,12 @@ def test_ten_connectors_run_on_one_node(running: RunningStack) -> None:
     for name in names:
         assert pick(running.rows(f"ten.{name}", 20, name), "id") == [(n,) for n in range(20)]
         assert running.status(name)["connector"]["state"] == "RUNNING"
-    gone, *others = names
-    running.stop(gone)  # a deletion is answered when it is stored; until the end it may read on
-    running.delete(gone)
+    dropped, *others = names
+    running.stop(dropped)  # a deletion is answered when it is stored; until the end it may read on
+    running.delete(dropped)
     running.produce(topic, *({"id": n, "name": "second"} for n in range(20, 30)))
     for name in others:
         assert pick(running.rows(f"ten.{name}", 30, name), "id") == [(n,) for n in range(30)]
-    assert len(running.catalog.load_table(f"ten.{gone}").scan().to_arrow()) == 20
+    assert len(running.catalog.load_table(f"ten.{dropped}").scan().to_arrow()) == 20
     assert set(others) <= set(running.api.get("/connectors").json())
     running.delete(*others)

@@ -61,8 +61,8 @@ class UpsertConnector:
     def view(self) -> dict[str, Any]:
         """What the node says of the maintenance."""
         path = f"/icefloe/v1/connectors/{self.name}/maintenance"
-        found: dict[str, Any] = self.running.api.get(path).json()
-        return found
+        view: dict[str, Any] = self.running.api.get(path).json()
+        return view
 
     def delete_files(self) -> int:
         """Delete files of the newest snapshot."""
@@ -87,11 +87,11 @@ def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack
     upserts.maintained()
     assert upserts.read() == upserts.rows
     # PyIceberg refuses tables with equality deletes
-    found = running.catalog.load_table(upserts.table).scan().to_arrow().to_pylist()
-    assert pick(found, "id", "name") == upserts.rows
-    status, shown = running.icefloe("maintenance", "status", upserts.name)
+    rows = running.catalog.load_table(upserts.table).scan().to_arrow().to_pylist()
+    assert pick(rows, "id", "name") == upserts.rows
+    status, output = running.icefloe("maintenance", "status", upserts.name)
     assert status == 0
-    assert "delete-files  DONE" in shown
+    assert "delete-files  DONE" in output
     assert running.counts(upserts.name)["maintenance_delete_files_removed"] >= 3
     assert not [a for _, a in running.processes() if "worker.maintenance" in a]
     assert running.icefloe("maintenance", "stop", upserts.name)[0] == 0

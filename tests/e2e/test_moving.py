@@ -18,7 +18,7 @@ from tests.support.java_connect import JavaConnect
 from tests.support.moving import (
     NUMBERED,
     UNSAFE,
-    Source,
+    SourceTopic,
     codes,
     connector,
     engines,
@@ -57,7 +57,7 @@ def test_a_connector_moves_to_icefloe_and_back(
     tmp_path: Path,
 ) -> None:
     """After an orderly stop each sink continues at the other's offsets."""
-    source, table, name = Source(running, "moved"), "default.moved", "moved"
+    source, table, name = SourceTopic(running, "moved"), "default.moved", "moved"
     running.table(table, catalog, schema=NUMBERED)
     config = connector(rest_catalog, source, table, running.topic("control", partitions=3))
     for partition in (0, 1):
@@ -71,7 +71,7 @@ def test_a_connector_moves_to_icefloe_and_back(
     source.write(0, 5)
     # Connect answers before its tasks have left their groups
     report = running.wait_until(
-        lambda: (found := migrate_check(running, tmp_path, name, config))[0] == 0 and found[1],
+        lambda: (checked := migrate_check(running, tmp_path, name, config))[0] == 0 and checked[1],
         lambda: "the Java sink's members to leave",
     )
     assert codes(report) == set()
@@ -86,16 +86,16 @@ def test_a_connector_moves_to_icefloe_and_back(
     java.resume(name)
     wait_rows(running, catalog, table, source)
     java.delete(name)
-    made = engines(catalog, table)
-    assert made[0] == made[-1] == "kafka-connect"
-    assert "icefloe" in made
+    writers = engines(catalog, table)
+    assert writers[0] == writers[-1] == "kafka-connect"
+    assert "icefloe" in writers
 
 
 def test_icefloe_continues_where_the_older_sink_ended(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, tmp_path: Path
 ) -> None:
     """With the state of ``io.tabular`` 0.6: its control group counts, not Connect's copy."""
-    source, table, name = Source(running, "tabular"), "default.tabular", "tabular"
+    source, table, name = SourceTopic(running, "tabular"), "default.tabular", "tabular"
     control_topic = running.topic("control", partitions=3)
     source.write(0, 10)
     running.table(table, catalog, schema=NUMBERED).append(

@@ -24,7 +24,7 @@ from tests.support.java_connect import JavaConnect
 from tests.support.moving import (
     NUMBERED,
     UNSAFE,
-    Source,
+    SourceTopic,
     announced,
     codes,
     connector,
@@ -58,8 +58,8 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its node is killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as made:
-        yield made
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +93,9 @@ def java(running: RunningStack, tmp_path: Path) -> Iterator[JavaConnect]:
 @pytest.fixture
 def admin(running: RunningStack) -> Iterator[KafkaAdmin]:
     """The cluster."""
-    made = KafkaAdmin({"bootstrap.servers": running.stack.bootstrap_servers})
-    yield made
-    made.close()
+    admin = KafkaAdmin({"bootstrap.servers": running.stack.bootstrap_servers})
+    yield admin
+    admin.close()
 
 
 def test_icefloe_commits_what_a_killed_java_sink_had_announced(
@@ -106,9 +106,9 @@ def test_icefloe_commits_what_a_killed_java_sink_had_announced(
     tmp_path: Path,
 ) -> None:
     """Announced files are committed once, records not announced are read: the source is whole."""
-    source, table, name = Source(running, "killed"), "default.killed", "killed"
-    made = running.table(table, catalog, schema=NUMBERED)
-    data = Path(urlparse(made.location()).path, "data")
+    source, table, name = SourceTopic(running, "killed"), "default.killed", "killed"
+    loaded = running.table(table, catalog, schema=NUMBERED)
+    data = Path(urlparse(loaded.location()).path, "data")
     control_topic = running.topic("control", partitions=PARTITIONS)
     config = connector(store, source, table, control_topic)
     for partition in (0, 1):
@@ -161,7 +161,7 @@ def test_a_java_sink_killed_inside_a_transaction_is_waited_for(
     tmp_path: Path,
 ) -> None:
     """Readers stop at the transaction until the broker aborts it; no record is lost or twice."""
-    source, table, name = Source(running, "hanging"), "default.hanging", "hanging"
+    source, table, name = SourceTopic(running, "hanging"), "default.hanging", "hanging"
     catalog = load_catalog("rest", **store.properties)
     running.table(table, catalog, schema=NUMBERED)
     control_topic = running.topic("control", partitions=PARTITIONS)
@@ -199,7 +199,7 @@ def test_groups_of_the_newer_consumer_protocol_are_taken_over(
     tmp_path: Path,
 ) -> None:
     """The check finds members of the group; Icefloe, then Java, continue from its offsets."""
-    source, table, name = Source(running, "newer"), "default.newer", "newer"
+    source, table, name = SourceTopic(running, "newer"), "default.newer", "newer"
     running.table(table, catalog, schema=NUMBERED)
     control_topic = running.topic("control", partitions=PARTITIONS)
     config = connector(store, source, table, control_topic)
@@ -216,7 +216,7 @@ def test_groups_of_the_newer_consumer_protocol_are_taken_over(
     java.stop_connector(name)
     source.write(0, 5)
     report = running.wait_until(
-        lambda: (found := migrate_check(running, tmp_path, name, config))[0] == 0 and found[1],
+        lambda: (checked := migrate_check(running, tmp_path, name, config))[0] == 0 and checked[1],
         lambda: "the Java sink's members to leave",
     )
     assert {start["offset"] for start in report["starts"].values()} == {10}
@@ -226,9 +226,9 @@ def test_groups_of_the_newer_consumer_protocol_are_taken_over(
     source.write(1, 3)
     java.resume(name)
     wait_rows(running, catalog, table, source)
-    made = engines(catalog, table)
-    assert made[0] == made[-1] == "kafka-connect"
-    assert "icefloe" in made
+    writers = engines(catalog, table)
+    assert writers[0] == writers[-1] == "kafka-connect"
+    assert "icefloe" in writers
 
 
 def test_java_commits_what_a_killed_icefloe_had_announced(
@@ -239,7 +239,7 @@ def test_java_commits_what_a_killed_icefloe_had_announced(
     armed: Path,
 ) -> None:
     """Every process of ours ends at once: Java's first round holds what was announced."""
-    source, table, name = Source(running, "ended"), "default.ended", "ended"
+    source, table, name = SourceTopic(running, "ended"), "default.ended", "ended"
     running.table(table, catalog, schema=NUMBERED)
     control_topic = running.topic("control", partitions=PARTITIONS)
     config = connector(store, source, table, control_topic)

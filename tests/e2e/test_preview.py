@@ -69,8 +69,8 @@ class PreviewedConnector:
     def run(self, rows: int) -> list[Json]:
         """Create the connector; the rows of its table as the preview spells values."""
         self.running.create(self.name, self.config)
-        found = self.running.rows(self.table, rows, self.name)
-        return [{name: json_value(value) for name, value in row.items()} for row in found]
+        stored = self.running.rows(self.table, rows, self.name)
+        return [{name: json_value(value) for name, value in row.items()} for row in stored]
 
     def dead_letters(self, count: int) -> list[Json]:
         """Wait for the dead letters; offset, stage and message of each."""
@@ -78,8 +78,8 @@ class PreviewedConnector:
         def inspect() -> list[Any] | None:
             if self.letters not in self.running.stack_topics():
                 return None
-            found = self.running.records(self.letters)
-            return found if len(found) >= count else None
+            letters = self.running.records(self.letters)
+            return letters if len(letters) >= count else None
 
         letters = self.running.wait_until(inspect, lambda: f"{count} dead letters of {self.name}")
         return [dict(letter.headers()) for letter in letters]
@@ -111,12 +111,12 @@ def test_a_preview_shows_a_missing_table_as_it_would_be_created(
             "iceberg.tables.default-partition-by": "id",
         },
     )
-    status, shown = previewed.preview()
+    status, report = previewed.preview()
     assert status == 1
-    assert shown["outcomes"] == {"written": 3, "dead letter": 2}
+    assert report["outcomes"] == {"written": 3, "dead letter": 2}
     assert not running.catalog.table_exists(previewed.table)
     assert previewed.letters not in running.stack_topics()
-    (table,) = shown["tables"]
+    (table,) = report["tables"]
     assert not table["exists"]
     assert table["partitioned_by"] == ["identity(id)"]
 
@@ -127,14 +127,14 @@ def test_a_preview_shows_a_missing_table_as_it_would_be_created(
         field.name for field in made.schema().fields
     ]
     letters = previewed.dead_letters(2)
-    assert [(w["offset"], w["stage"]) for w in shown["not_written"]] == [
+    assert [(w["offset"], w["stage"]) for w in report["not_written"]] == [
         (
             int(letter["__connect.errors.offset"]),
             letter["__connect.errors.stage"].decode(),
         )
         for letter in letters
     ]
-    for why, letter in zip(shown["not_written"], letters, strict=True):
+    for why, letter in zip(report["not_written"], letters, strict=True):
         assert why["message"] in letter["__connect.errors.exception.message"].decode()
     running.delete(previewed.name)
 
@@ -151,15 +151,15 @@ def test_a_preview_does_not_change_an_existing_table(running: RunningStack, tmp_
         NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())
     )
     running.table(previewed.table, schema=schema)
-    status, shown = previewed.preview()
+    status, report = previewed.preview()
     assert status == 1
-    (table,) = shown["tables"]
+    (table,) = report["tables"]
     assert [(c["name"], c["change"]) for c in table["columns"]] == [
         ("id", None),
         ("name", None),
         ("more", "added"),
     ]
-    (rejected,) = shown["not_written"]
+    (rejected,) = report["not_written"]
     assert (rejected["offset"], rejected["column"], rejected["outcome"]) == (2, "id", "dead letter")
     assert running.catalog.load_table(previewed.table).schema() == schema
 
@@ -189,9 +189,9 @@ def test_a_preview_names_the_operation_of_row_level_changes(
             "iceberg.tables.default-id-columns": "id",
         },
     )
-    status, shown = previewed.preview()
+    status, report = previewed.preview()
     assert status == 0
-    (table,) = shown["tables"]
+    (table,) = report["tables"]
     assert [row["operation"] for row in table["rows"]] == [
         "insert",
         "insert",
@@ -228,10 +228,10 @@ def test_a_preview_reads_the_requested_number_of_records(
         [{"id": n} for n in range(10)],
         {"iceberg.tables.auto-create-enabled": "true"},
     )
-    _, shown = previewed.preview("--records", "3")
-    assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [0, 1, 2]
-    _, shown = previewed.preview("--records", "3", "--from", "latest")
-    assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [7, 8, 9]
+    _, report = previewed.preview("--records", "3")
+    assert [row["values"]["id"] for row in report["tables"][0]["rows"]] == [0, 1, 2]
+    _, report = previewed.preview("--records", "3", "--from", "latest")
+    assert [row["values"]["id"] for row in report["tables"][0]["rows"]] == [7, 8, 9]
     output = previewed.command()
     assert output.status == 0
     properties = running.stack.state_dir / "node.properties"

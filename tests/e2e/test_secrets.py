@@ -66,8 +66,8 @@ def test_secrets_are_only_in_the_configuration(
         broken[2],
         {**config, "iceberg.tables": "secrets.t", "iceberg.catalog.s3.endpoint": "http://[::1]:1"},
     )
-    for one in broken[:2]:
-        running.trace(one)
+    for path in broken[:2]:
+        running.trace(path)
     answer = running.api.put(
         VALIDATE,
         json={**config, "name": name, "iceberg.control.commit.interval-ms": FROM_ENVIRONMENT},
@@ -110,8 +110,8 @@ def _nowhere(running: RunningStack, names: list[str], *, topics: tuple[str, ...]
 
 
 def _not_in_answers(running: RunningStack, names: list[str]) -> None:
-    whole = ("/", "/connectors?expand=status", "/metrics", "/health", "/admin/loggers")
-    for path in (*whole, "/icefloe/v1/cluster"):
+    paths = ("/", "/connectors?expand=status", "/metrics", "/health", "/admin/loggers")
+    for path in (*paths, "/icefloe/v1/cluster"):
         _clean(running.api.get(path).text, path)
     for name in names:
         for part in ("/status", "/topics", "/offsets"):

@@ -73,10 +73,10 @@ class StandaloneCluster:
 
     def _workers(self) -> int | None:
         try:
-            found: int = httpx.get(self._page, timeout=5).json()["aliveworkers"]
+            alive: int = httpx.get(self._page, timeout=5).json()["aliveworkers"]
         except httpx.TransportError:
             return None
-        return found
+        return alive
 
     def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
         command: list[str | Path] = [
@@ -106,9 +106,9 @@ class StandaloneCluster:
 def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
     """A standalone cluster that runs."""
     with ExitStack() as parts:
-        made = StandaloneCluster(tmp_path)
-        made.start(parts)
-        yield made
+        cluster = StandaloneCluster(tmp_path)
+        cluster.start(parts)
+        yield cluster
 
 
 def test_rows_are_written_by_the_executors_of_a_standalone_cluster(

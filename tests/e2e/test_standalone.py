@@ -104,8 +104,8 @@ class StandaloneJob:
             return []
         finally:
             catalog.close()
-        found: list[int] = sorted(rows["id"].to_pylist())
-        return found
+        ids: list[int] = sorted(rows["id"].to_pylist())
+        return ids
 
     def await_rows(self, table: str) -> None:
         """Wait until a commit to the table has rows."""
@@ -138,9 +138,9 @@ class StandaloneJob:
 @pytest.fixture
 def job(tmp_path: Path, broker: Broker) -> Iterator[StandaloneJob]:
     """A job whose processes end with the test."""
-    made = StandaloneJob(tmp_path, broker)
-    yield made
-    made.kill()
+    job = StandaloneJob(tmp_path, broker)
+    yield job
+    job.kill()
 
 
 def produce(producer: Producer, topic: str, ids: range) -> None:

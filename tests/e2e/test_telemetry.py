@@ -54,8 +54,8 @@ def test_a_round_is_one_trace_and_a_silent_collector_delays_none(running: Runnin
 
     def has_metrics() -> bool:
         for metrics in collector.metrics():
-            found = metrics.get("icefloe_records_committed_total")
-            points = found.sum.data_points if found is not None else ()
+            metric = metrics.get("icefloe_records_committed_total")
+            points = metric.sum.data_points if metric is not None else ()
             wanted = {"connector": name, "table": table}
             if any(attributes_of(p) == wanted and p.as_double == 10 for p in points):
                 return True

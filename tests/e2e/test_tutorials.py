@@ -42,13 +42,13 @@ class CommandBlock:
 
 def steps(page: Path) -> list[CommandBlock]:
     """Return the blocks of commands of a page, in order, each with the output shown after it."""
-    found: list[CommandBlock] = []
+    blocks: list[CommandBlock] = []
     for kind, text in _BLOCK.findall(page.read_text("utf-8")):
         if kind == "bash":
-            found.append(CommandBlock(text, None))
+            blocks.append(CommandBlock(text, None))
         else:
-            found[-1] = CommandBlock(found[-1].commands, text)
-    return found
+            blocks[-1] = CommandBlock(blocks[-1].commands, text)
+    return blocks
 
 
 @pytest.fixture

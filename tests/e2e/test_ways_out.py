@@ -93,9 +93,9 @@ class CommittedConnector:
 @pytest.fixture
 def admin(running: RunningStack) -> Iterator[KafkaAdmin]:
     """The cluster."""
-    made = KafkaAdmin({"bootstrap.servers": running.stack.bootstrap_servers})
-    yield made
-    made.close()
+    admin = KafkaAdmin({"bootstrap.servers": running.stack.bootstrap_servers})
+    yield admin
+    admin.close()
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ class Target(Protocol):
     wait_s: float
 
     def send(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> Reply:
-        """One request, the path as it stands."""
+        """One request, the path unchanged."""
         ...
 
     def do(self, what: Mapping[str, Any]) -> None:
@@ -180,7 +180,7 @@ class NodeTarget:
             self._members.pop(group).close()
 
     def send(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> Reply:
-        """One request, the path as it stands."""
+        """One request, the path unchanged."""
         return send(int(self.worker.rpartition(":")[2]), method, path, body, headers)
 
     def do(self, what: Mapping[str, Any]) -> None:

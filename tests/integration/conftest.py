@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 @pytest.fixture
 def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
     """Questions to the session's broker; makes and deletes topics by exact name."""
-    made = KafkaAdmin(kafka_properties)
-    yield made
-    made.close()
+    admin = KafkaAdmin(kafka_properties)
+    yield admin
+    admin.close()
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def harness(
     """A connector with a control topic and a table of its own."""
     control = topics.create("control")
     source = topics.create("source")
-    made = CoordinatorHarness(kafka_properties, control, source, sql_catalog_properties)
-    yield made
-    made.task_producer.close()
-    made.reader.close()
-    made.catalog.close()
+    harness = CoordinatorHarness(kafka_properties, control, source, sql_catalog_properties)
+    yield harness
+    harness.task_producer.close()
+    harness.reader.close()
+    harness.catalog.close()
 
 
 @pytest.fixture(scope="module")  # its event loop must not outlive the module in this thread
@@ -77,8 +77,8 @@ def visit(browser: Browser) -> Iterator[Callable[..., BrowserVisit]]:
         return visits[-1]
 
     yield made
-    for one in visits:
-        one.close()
+    for visit in visits:
+        visit.close()
 
 
 @pytest.fixture

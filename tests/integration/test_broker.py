@@ -111,8 +111,8 @@ def test_a_broker_ends_with_its_parent(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
         parent.wait(60)
-    gone, alive = psutil.wait_procs([child], timeout=150)
-    assert gone or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+    ended, alive = psutil.wait_procs([child], timeout=150)
+    assert ended or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
 
 
 def test_a_message_that_is_too_large_is_a_configuration_error(
@@ -126,3 +126,12 @@ def test_a_message_that_is_too_large_is_a_configuration_error(
         producer.transact([ProducerMessage(topic, None, b"x" * 5_000)])
     assert e.value.code == "message_too_large"
     producer.close()
+
+
+def test_the_first_transaction_waits_for_its_coordinator(own_broker: Broker) -> None:
+    """A new broker answers at first that the coordinator is not there, or loads."""
+    kafka = {"bootstrap.servers": own_broker.bootstrap_servers}
+    for number in range(4):
+        producer = TransactionalProducer(kafka, f"first-{number}")
+        producer.init()
+        producer.close()

@@ -63,6 +63,11 @@ class ClusterNodes:
             },
         }
 
+    def worker_ids_of(self, name: str, connector: str) -> list[str | None]:
+        """The node of each task, by name, as a node answers."""
+        found = self[name].call("GET", f"/connectors/{connector}/status").json()["tasks"]
+        return [self.worker_ids().get(task["worker_id"]) for task in found]
+
     def wait_until_placed(self, name: str, connector: str, *nodes: str, tasks: int) -> list[str]:
         """Wait until a connector runs on just these nodes, and says so; where its parts are."""
 
@@ -148,19 +153,19 @@ def test_any_node_answers_any_request(nodes: ClusterNodes, topics: Topics) -> No
     topic = topics.create("cluster", partitions=6)
     put(nodes, one, "first", topic, tasks=6)
     assert nodes[one].call("GET", "/connectors").json() == ["first"]  # at once, where it was made
-    places = nodes.wait_until_placed(one, "first", *NAMES, tasks=3)
-    assert sorted(places[1:]) == ["a", "b", "c"]
+    places = nodes.wait_until_placed(one, "first", *NAMES, tasks=6)
+    assert sorted(places[1:]) == ["a", "a", "b", "b", "c", "c"]
     for name in NAMES:
         nodes[name].wait_until(
-            lambda n=name: nodes[n].status("first") == ("RUNNING", ["RUNNING"] * 3)
+            lambda n=name: nodes[n].status("first") == ("RUNNING", ["RUNNING"] * 6)
         )
     put(nodes, other, "second", topic, tasks=6)
-    where = nodes.wait_until_placed(other, "second", *NAMES, tasks=3)[2]
+    where = nodes.wait_until_placed(other, "second", *NAMES, tasks=6)[2]
     assert nodes.view(one)["placements"]["first"] == places
     for connector in ("first", "second"):
         nodes.wait_until_started(connector, *NAMES, tasks=3)
     before = [nodes.started(name, "first") for name in NAMES]
-    restarted = nodes[one].call("POST", "/connectors/second/tasks/1/restart")
+    restarted = nodes[one].call("POST", "/connectors/second/tasks/4/restart")  # in task 1
     assert restarted.status_code == 204
     nodes[where].wait_until(lambda: nodes.started(where, "second").count(1) == 2)
     assert [nodes.started(name, "first") for name in NAMES] == before
@@ -253,15 +258,15 @@ def test_a_killed_leader_is_replaced_and_its_units_move(
     left = [name for name in NAMES if name != leader]
     topic = topics.create("take-over", partitions=6)
     put(nodes, leader, "one", topic, tasks=6)
-    before = nodes.wait_until_placed(left[0], "one", *NAMES, tasks=3)
+    before = nodes.wait_until_placed(left[0], "one", *NAMES, tasks=6)
     layout, _ = nodes[left[0]].layouts("one")
     nodes[leader].process.kill()
-    after = nodes.wait_until_placed(left[0], "one", *left, tasks=3)
+    after = nodes.wait_until_placed(left[0], "one", *left, tasks=6)
     for was, now in zip(before, after, strict=True):
         assert was in {now, leader}
     for name in left:
         nodes[name].wait_until(
-            lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 3)
+            lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 6)
         )
         nodes[name].wait_until(lambda n=name: nodes.view(n)["nodes"] == sorted(left))
     assert nodes[left[0]].layouts("one")[0] == layout
@@ -280,11 +285,11 @@ def test_a_node_that_stops_ends_its_units_before_others_start_them(
     stays = "b" if leader == "a" else "a"
     topic = topics.create("rolling", partitions=4)
     put(nodes, stays, "one", topic, tasks=4)
-    places = nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
+    places = nodes.wait_until_placed(stays, "one", "a", "b", tasks=4)
     nodes.wait_until_started("one", "a", "b", tasks=2)
     mine = [i - 1 for i, n in enumerate(places) if n == leader]
     assert nodes[leader].end() == 0
-    nodes.wait_until_placed(stays, "one", stays, tasks=2)
+    nodes.wait_until_placed(stays, "one", stays, tasks=4)
     log = (nodes[leader].folder / "node.log").read_text()
     assert "did not end" not in log
     assert "cut off" not in (nodes[stays].folder / "node.log").read_text()
@@ -294,7 +299,7 @@ def test_a_node_that_stops_ends_its_units_before_others_start_them(
         assert [m["op"] for m in reported][-1] == "stop"
     nodes[stays].wait_until(lambda: nodes.view(stays)["leader"] == stays)
     start(nodes, leader)
-    nodes.wait_until_placed(stays, "one", "a", "b", tasks=2)
+    nodes.wait_until_placed(stays, "one", "a", "b", tasks=4)
 
 
 def _begun(nodes: ClusterNodes, name: str) -> list[dict[str, Any]]:
@@ -387,15 +392,25 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
 
 
 def test_a_node_that_joins_gets_tasks_at_once(nodes: ClusterNodes, topics: Topics) -> None:
-    """The layout changes without waiting for the leader's next poll."""
+    """Without waiting for the leader's next poll. The number of tasks stays; their nodes change."""
     for node in nodes.by_name.values():
         node.properties["icefloe.metadata.refresh.ms"] = "3600000"
     start(nodes, "a")
-    put(nodes, "a", "one", topics.create("shared", partitions=2), tasks=2)
-    nodes["a"].wait_until(lambda: nodes["a"].status("one") == ("RUNNING", ["RUNNING"]))
+    put(nodes, "a", "one", topics.create("shared", partitions=2), tasks=3)
+    nodes["a"].running("one", tasks=3)
+    assert nodes.worker_ids_of("a", "one") == ["a"] * 3
     start(nodes, "b")
-    _, *tasks = nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
-    assert set(tasks) == {"a", "b"}
+    _, *tasks = nodes.wait_until_placed("a", "one", "a", "b", tasks=3)
+    assert tasks in (["a", "b", "a"], ["b", "a", "b"])
+    for name in ("a", "b"):
+        nodes[name].wait_until(
+            lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 3)
+        )
+        assert nodes.worker_ids_of(name, "one") == tasks
+    assert len(nodes["b"].call("GET", "/connectors/one/tasks").json()) == 3
+    nodes["a"].wait_until(
+        lambda: nodes["a"].stored_tasks("one") == dict.fromkeys(range(3), "RUNNING")
+    )
 
 
 def test_a_node_does_not_join_a_group_of_other_clients(

@@ -44,8 +44,8 @@ def _stopped(harness: CoordinatorHarness) -> DataLost:
     with RunningCoordinator(harness.coordinator()) as running:
 
         def ended() -> BaseException | None:
-            asked = [e.payload for e in harness.read() if isinstance(e.payload, StartCommit)]
-            new = [p.commit_id for p in asked if p.commit_id not in harness.answered]
+            requests = [e.payload for e in harness.read() if isinstance(e.payload, StartCommit)]
+            new = [p.commit_id for p in requests if p.commit_id not in harness.answered]
             if new and running.error is None:
                 harness.answered.update(new)
                 harness.answer(new[-1], next(numbers))

@@ -216,11 +216,11 @@ def test_a_dropped_table_does_not_delay_other_tables(harness: CoordinatorHarness
         commit = harness.start_commit()
         harness.answer(commit, 1)
         wait_until(lambda: harness.rows() == [1])
-        gone = reference(other)
+        dropped = reference(other)
         gone_file = written_file(other, [{"id": 9}])
         harness.drop(("db", "u"))
         harness.task_producer.transact(
-            harness.messages(DataWritten(commit, gone, (gone_file,), ()))
+            harness.messages(DataWritten(commit, dropped, (gone_file,), ()))
         )
         harness.answer(harness.start_commit(), 2)
         wait_until(lambda: harness.rows() == [1, 2])

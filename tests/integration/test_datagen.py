@@ -60,12 +60,12 @@ def records(kafka: dict[str, str], admin: KafkaAdmin, topic: str) -> list[KafkaR
     """Every record of a topic."""
     partitions = [TopicPartition(topic, p) for p in range(admin.topics()[topic])]
     ends = {tp: end for tp, (_, end) in admin.watermarks(partitions).items()}
-    reader, found = LogReader(kafka), list[KafkaRecord]()
+    reader, records = LogReader(kafka), list[KafkaRecord]()
     reader.assign(dict.fromkeys(partitions, 0))
     while any(reader.positions()[tp] < end for tp, end in ends.items()):
-        found += reader.poll(100)  # the test's timeout bounds it
+        records += reader.poll(100)  # the test's timeout bounds it
     reader.close()
-    return found
+    return records
 
 
 def test_json_records_with_equal_keys_are_in_one_partition(
@@ -77,12 +77,12 @@ def test_json_records_with_equal_keys_are_in_one_partition(
     server = kafka_properties["bootstrap.servers"]
     done = icefloe("datagen", "-f", str(file), "--bootstrap-server", server)
     assert (done.status, done.stdout.strip()) == (0, f"500 records in {topic}"), done.stderr
-    found = records(kafka_properties, admin, topic)
-    values = [json.loads(record.value or b"") for record in found]
+    produced = records(kafka_properties, admin, topic)
+    values = [json.loads(record.value or b"") for record in produced]
     assert sorted(value["number"] for value in values) == list(range(500))
     assert admin.topics()[topic] == PARTITIONS
     places: dict[bytes | None, set[int]] = {}
-    for record, value in zip(found, values, strict=True):
+    for record, value in zip(produced, values, strict=True):
         assert record.key == str(value["account"]).encode()
         places.setdefault(record.key, set()).add(record.partition)
     assert all(len(partitions) == 1 for partitions in places.values())
@@ -94,16 +94,16 @@ def test_avro_records_name_their_registered_schema(
 ) -> None:
     """The registry has the schema; the rate bounds how many are sent, by the clock."""
     topic, clock = unique_name("generated"), SteppedClock()
-    made = RecordSpec.model_validate(spec(topic, format="avro", count=50, rate=100))
+    record_spec = RecordSpec.model_validate(spec(topic, format="avro", count=50, rate=100))
     with SchemaRegistryServer() as registry:
         options = {"schema.registry.url": registry.url}
-        assert generate(made, kafka_properties, options, clock=clock) == 50
+        assert generate(record_spec, kafka_properties, options, clock=clock) == 50
         schema = json.loads(SchemaRegistry(options).version(f"{topic}-value", None).text)
     assert 450 <= clock.passed_ms <= 550
-    found = records(kafka_properties, admin, topic)
-    assert {(record.value or b"")[:5] for record in found} == {b"\0\0\0\0\x01"}
+    produced = records(kafka_properties, admin, topic)
+    assert {(record.value or b"")[:5] for record in produced} == {b"\0\0\0\0\x01"}
     numbers = []
-    for record in found:
+    for record in produced:
         read: Any = fastavro.schemaless_reader(io.BytesIO((record.value or b"")[5:]), schema, None)
         numbers.append(read["number"])
     assert sorted(numbers) == list(range(50))

@@ -138,10 +138,10 @@ def node(
     kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningNode]:
     """A node with stub children."""
-    made = RunningNode(tmp_path_factory.mktemp("dlq"), kafka_properties["bootstrap.servers"])
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp("dlq"), kafka_properties["bootstrap.servers"])
+    node.start()
+    yield node
+    node.close()
 
 
 @pytest.fixture(params=["node", "direct"])
@@ -153,11 +153,11 @@ def dead_letters(
     node: RunningNode,
 ) -> Iterator[DeadLetterTool]:
     """A connector without dead letters; no catalog answers at its address."""
-    made = DeadLetterTool(
+    tool = DeadLetterTool(
         kafka_properties, topics, tmp_path, node if request.param == "node" else None
     )
-    yield made
-    made.close()
+    yield tool
+    tool.close()
 
 
 @pytest.fixture
@@ -165,17 +165,17 @@ def direct(
     kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
 ) -> Iterator[DeadLetterTool]:
     """A connector that no node runs."""
-    made = DeadLetterTool(kafka_properties, topics, tmp_path)
-    yield made
-    made.close()
+    tool = DeadLetterTool(kafka_properties, topics, tmp_path)
+    yield tool
+    tool.close()
 
 
 def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
     """What a replay must keep, in an order of its own."""
-    kept = [
+    remaining = [
         (r.timestamp_ms, r.partition, r.timestamp_type, r.key, r.value, r.headers) for r in records
     ]
-    return sorted(kept, key=lambda row: row[0] or 0)
+    return sorted(remaining, key=lambda row: row[0] or 0)
 
 
 def test_a_killed_command_replays_each_dead_letter_once(direct: DeadLetterTool) -> None:
@@ -255,8 +255,8 @@ def test_a_node_hides_dead_letters_of_other_connectors(
     dead_letters.add(0, 2)
     dead_letters.add(2, 5, name="another")
     is_node = dead_letters.node is not None
-    found = json.loads(dead_letters.run("list", "-o", "json").stdout)
-    assert found["records"] == (2 if is_node else 5)
+    listed = json.loads(dead_letters.run("list", "-o", "json").stdout)
+    assert listed["records"] == (2 if is_node else 5)
     for more in ([], ["--content"]):
         displayed = dead_letters.run("show", "0:4", *more)  # behind a marker
         assert displayed.status == (1 if is_node else 0), displayed.stderr

@@ -41,11 +41,13 @@ def up(folder: Path) -> Iterator[subprocess.Popen[str]]:
         f"sys.exit(run_up(pathlib.Path({str(folder)!r}), broker_port=0, rest_port=0,"
         " on_ready=ready))"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as made:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
-            yield made
+            yield process
         finally:
-            made.kill()
+            process.kill()
 
 
 def ready(started: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
@@ -87,10 +89,10 @@ def test_up_names_a_port_in_use(tmp_path: Path) -> None:
     import socket
 
     reported = io.StringIO()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", free_port()))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", free_port()))
+        listener.listen()
+        port = listener.getsockname()[1]
         status = run_up(tmp_path, broker_port=0, rest_port=port, console=Console(file=reported))
     assert status == 2
     assert "port_in_use" in reported.getvalue()

@@ -54,17 +54,17 @@ class Cli:
 
 @pytest.fixture(scope="module")
 def node(broker: Broker, tmp_path_factory: Any) -> Iterator[RunningNode]:
-    made = RunningNode(tmp_path_factory.mktemp(unique_name("gitops")), broker.bootstrap_servers)
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp(unique_name("gitops")), broker.bootstrap_servers)
+    node.start()
+    yield node
+    node.close()
 
 
 @pytest.fixture
 def cli(node: RunningNode, topics: Topics, tmp_path: Path) -> Iterator[Cli]:
-    made = Cli(node, topics.create("orders"), tmp_path / "connectors")
-    yield made
-    for name in made.names():
+    cli = Cli(node, topics.create("orders"), tmp_path / "connectors")
+    yield cli
+    for name in cli.names():
         node.call("DELETE", f"/connectors/{name}")
 
 

@@ -32,8 +32,8 @@ def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[
         return leaders[-1]
 
     yield leader
-    for one in leaders:
-        one.close()
+    for started in leaders:
+        started.close()
 
 
 def announce(leader: LeaderNode, number: int, *, group: str | None = None) -> None:

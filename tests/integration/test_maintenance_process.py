@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import threading
@@ -15,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
 import psutil
@@ -28,8 +25,8 @@ from connect.processes.ipc import VERSION, Channel
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.object_stores import FakeGcs, ObjectStore, started
-from tests.support.places import SCHEMA
 from tests.support.stack import S3_KEY, RestCatalog, S3Server
+from tests.support.table_harness import SCHEMA
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -39,6 +36,7 @@ from tests.support.tables import (
     table_commit,
     written_file,
 )
+from tests.support.tcp_socket import tcp_uri
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 CANARY = "canary-5e1f"
@@ -103,8 +101,8 @@ class Process:
     def reports(self) -> list[dict[str, Any]]:
         """Wait for the end of the work; its reports without those of a begin."""
         self.wait_until(lambda: any(e["event"] == "maintenance_ended" for e in list(self.events)))
-        found = [e for e in self.events if e["event"] == "maintenance"]
-        return [e for e in found if e["state"] != "RUNNING"]
+        reports = [e for e in self.events if e["event"] == "maintenance"]
+        return [e for e in reports if e["state"] != "RUNNING"]
 
     def arguments(self) -> str:
         """Arguments of the process and of its JVM."""
@@ -128,7 +126,7 @@ class Process:
         self.channel.close()
 
 
-class Source:
+class MaintainedTable:
     """A table, a coordinator that commits upserts to it, and the rows that it must have."""
 
     def __init__(self, catalog: CatalogGateway, properties: Mapping[str, str]) -> None:
@@ -144,13 +142,13 @@ class Source:
         }
         self._committer = Committer(catalog, self.config, QuickClock())
 
-    def now(self) -> Table:
-        """The table as it is."""
+    def reloaded(self) -> Table:
+        """The table as the catalog has it at present."""
         return self.catalog.load(tuple(self.name.split(".")))
 
     def upsert(self, keys: Sequence[int], text: str) -> None:
         """Commit a file with these rows, and deletes of their keys before it."""
-        table = self.now()
+        table = self.reloaded()
         data = [written_file(table, [{"id": key, "name": text} for key in keys])]
         deletes = [equality_delete(table, key) for key in keys]
         event = announced(reference(table), data, deletes, offset=self._offset)
@@ -166,67 +164,29 @@ class Source:
 
     def check(self) -> None:
         """PyIceberg, which refuses equality deletes, reads exactly the rows."""
-        found = self.now().scan().to_arrow().to_pylist()
-        assert sorted((row["id"], row["name"]) for row in found) == sorted(self.rows.items())
+        rows = self.reloaded().scan().to_arrow().to_pylist()
+        assert sorted((row["id"], row["name"]) for row in rows) == sorted(self.rows.items())
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[], Process]]:
     """Starts processes, and ends those that are left."""
-    made: list[Process] = []
+    processes: list[Process] = []
 
     def started() -> Process:
-        made.append(Process(tmp_path))
-        return made[-1]
+        processes.append(Process(tmp_path))
+        return processes[-1]
 
     yield started
-    for process in made:
+    for process in processes:
         process.kill()
-
-
-class _PassedOn(socketserver.BaseRequestHandler):
-    """A connection that is passed on to a Unix socket."""
-
-    server: TcpServer
-
-    def handle(self) -> None:
-        """Pass on what both ends send, until one closes."""
-        with socket.socket(socket.AF_UNIX) as target:
-            target.connect(self.server.target)
-            other = {self.request: target, target: self.request}
-            while not self.server.is_closing:
-                ready, _, _ = select.select(list(other), [], [], 0.05)
-                for end in ready:
-                    if not (data := end.recv(65_536)):
-                        return
-                    other[end].sendall(data)
-
-
-class TcpServer(socketserver.ThreadingTCPServer):
-    """A server with a Unix socket, at a TCP address: the Java client uses no other.
-
-    Args:
-        target: path of the socket.
-    """
-
-    def __init__(self, target: str) -> None:
-        super().__init__(("127.0.0.1", 0), _PassedOn)
-        self.target = target
-        self.is_closing = False
 
 
 @pytest.fixture
 def tcp_postgres(postgres: str) -> Iterator[str]:
     """SQLAlchemy URI of PostgreSQL at a TCP address."""
-    found = urlsplit(postgres)
-    [target] = Path(dict(parse_qsl(found.query))["host"]).glob(".s.PGSQL.*[0-9]")
-    with TcpServer(str(target)) as server:
-        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
-        serving.start()
-        yield f"{found.scheme}://{found.username}@127.0.0.1:{server.server_address[1]}{found.path}"
-        server.is_closing = True
-        server.shutdown()
-        serving.join()
+    with tcp_uri(postgres) as uri:
+        yield uri
 
 
 @pytest.fixture(scope="module")
@@ -236,51 +196,65 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         yield store
 
 
-@pytest.fixture(params=["rest", "sqlite", "postgres", "s3", "glue", "gcs"])
+@pytest.fixture(scope="module")
+def rest_catalog_on_s3(
+    s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RestCatalog]:
+    """Iceberg's Java REST catalog with its tables in S3."""
+    catalog = RestCatalog(tmp_path_factory.mktemp("rest-on-s3"), s3_server)
+    catalog.start()
+    yield catalog
+    catalog.stop()
+
+
+@pytest.fixture(params=["rest", "rest-s3", "sqlite", "postgres", "s3", "glue", "gcs"])
 def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """Properties of a catalog, as they follow ``iceberg.catalog.``."""
     if request.param == "rest":
         catalog: RestCatalog = request.getfixturevalue("rest_catalog")
         return catalog.properties
-    found: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
+    if request.param == "rest-s3":
+        with_store: RestCatalog = request.getfixturevalue("rest_catalog_on_s3")
+        return with_store.properties
+    properties: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
     if request.param == "postgres":
-        return {**found, "uri": request.getfixturevalue("tcp_postgres")}
+        return {**properties, "uri": request.getfixturevalue("tcp_postgres")}
     if request.param == "gcs":
         store: ObjectStore = request.getfixturevalue("gcs")
-        return {**found, **store.properties, "warehouse": f"{store.warehouse}/{tmp_path.name}"}
+        return {**properties, **store.properties, "warehouse": f"{store.warehouse}/{tmp_path.name}"}
     if request.param in {"s3", "glue"}:
         server: S3Server = request.getfixturevalue("s3_server")
-        found |= {**server.properties, "warehouse": f"s3://warehouse/{tmp_path.name}"}
+        properties |= {**server.properties, "warehouse": f"s3://warehouse/{tmp_path.name}"}
     if request.param == "glue":
-        del found["uri"]
-        found |= {
+        del properties["uri"]
+        properties |= {
             "type": "glue",
             "glue.endpoint": server.endpoint,
             "glue.region": "us-east-1",
             "glue.access-key-id": S3_KEY,
             "glue.secret-access-key": S3_KEY,
         }
-    return found
+    return properties
 
 
 @pytest.fixture
-def source(properties: dict[str, str]) -> Iterator[Source]:
+def maintained(properties: dict[str, str]) -> Iterator[MaintainedTable]:
     """A table with upserts."""
     catalog = open_catalog("iceberg", properties)
-    made = Source(catalog, properties)
+    table = MaintainedTable(catalog, properties)
     for turn in range(4):
-        made.upsert(range(turn, 8), f"turn {turn}")
-    yield made
+        table.upsert(range(turn, 8), f"turn {turn}")
+    yield table
     catalog.close()
 
 
 def test_a_table_is_maintained_and_committed_to_again(
-    source: Source, start: Callable[[], Process]
+    maintained: MaintainedTable, start: Callable[[], Process]
 ) -> None:
     """On every catalog and store; a commit of the coordinator follows that of the process."""
     process = start()
-    config = {**source.raw, "iceberg.catalog.header.x-test": CANARY}
-    process.maintain(config, source.job("delete-files", "manifests"))
+    config = {**maintained.raw, "iceberg.catalog.header.x-test": CANARY}
+    process.maintain(config, maintained.job("delete-files", "manifests"))
     reports = process.reports()
     assert [(r["work"], r["state"]) for r in reports] == [
         ("delete-files", "DONE"),
@@ -288,43 +262,45 @@ def test_a_table_is_maintained_and_committed_to_again(
     ], reports
     assert reports[0]["rewritten_files"] == 4
     assert CANARY not in process.arguments() + process.log.read_text()
-    source.check()
-    source.upsert([3, 9], "after")
+    maintained.check()
+    maintained.upsert([3, 9], "after")
     assert process.end() == 0
 
 
 @pytest.mark.parametrize("properties", ["rest"], indirect=True)
 def test_a_killed_maintenance_process_loses_and_duplicates_nothing(
-    source: Source, start: Callable[[], Process]
+    maintained: MaintainedTable, start: Callable[[], Process]
 ) -> None:
     """The process dies with files written and not committed; the coordinator commits meanwhile."""
-    data = Path(source.now().location().removeprefix("file://")) / "data"
+    data = Path(maintained.reloaded().location().removeprefix("file://")) / "data"
     known = {file.name for file in data.iterdir()}
     process = start()
-    process.maintain(source.raw, source.job("delete-files"))
+    process.maintain(maintained.raw, maintained.job("delete-files"))
     process.wait_until(lambda: {file.name for file in data.iterdir()} - known)
     process.kill()
-    source.upsert([1, 2], "meanwhile")
+    maintained.upsert([1, 2], "meanwhile")
     again = start()
-    again.maintain(source.raw, source.job("delete-files"))
+    again.maintain(maintained.raw, maintained.job("delete-files"))
     assert again.reports()[0]["state"] == "DONE"
-    source.check()
+    maintained.check()
     assert again.end() == 0
 
 
 @pytest.mark.parametrize("properties", ["rest"], indirect=True)
 def test_what_cannot_be_maintained_is_reported(
-    source: Source, start: Callable[[], Process]
+    maintained: MaintainedTable, start: Callable[[], Process]
 ) -> None:
     """A table that is gone, and a catalog that no test covers; other tables are maintained."""
     process = start()
-    gone = {**source.job("small-files"), "table": "db.gone"}
-    process.maintain(source.raw, gone, source.job("small-files"))
+    dropped = {**maintained.job("small-files"), "table": "db.gone"}
+    process.maintain(maintained.raw, dropped, maintained.job("small-files"))
     reports = {r["table"]: r for r in process.reports()}
     assert (reports["db.gone"]["state"], reports["db.gone"]["code"]) == ("FAILED", "table_missing")
-    assert reports[source.name]["state"] == "DONE"
+    assert reports[maintained.name]["state"] == "DONE"
     process.end()
     other = start()
-    other.maintain({**source.raw, "iceberg.catalog.type": "hive"}, source.job("small-files"))
+    other.maintain(
+        {**maintained.raw, "iceberg.catalog.type": "hive"}, maintained.job("small-files")
+    )
     assert [r["code"] for r in other.reports()] == ["maintenance_unsupported"]
     other.end()

@@ -26,9 +26,9 @@ def node(
 ) -> Iterator[RunningNode]:
     """A node with topics and a group of its own, not yet started."""
     folder = tmp_path_factory.mktemp("node")
-    made = RunningNode(folder, kafka_properties["bootstrap.servers"])
-    yield made
-    made.close()
+    node = RunningNode(folder, kafka_properties["bootstrap.servers"])
+    yield node
+    node.close()
 
 
 def test_a_connector_is_stored_then_planned_then_fenced_then_started(
@@ -38,7 +38,7 @@ def test_a_connector_is_stored_then_planned_then_fenced_then_started(
     topic = topics.create("orders", partitions=3)
     node.start()
     assert node.put("c", topic, tasks_max="5", icefloe_tasks_per_worker="2").status_code == 201
-    node.running("c", tasks=2)
+    node.running("c", tasks=5)
     layout, ready = node.layouts("c")
     assert ready == layout.number == 1
     assert layout.partitions == {TopicPartition(topic, p) for p in range(3)}
@@ -51,11 +51,50 @@ def test_a_connector_is_stored_then_planned_then_fenced_then_started(
     assert coordinator["layout"] == layout.to_json()
     tasks = node.call("GET", "/connectors/c/tasks").json()
     assert [json.loads(t["config"]["icefloe.partitions"]) for t in tasks] == [
-        [[topic, 0], [topic, 2]],
+        [[topic, 0]],
         [[topic, 1]],
+        [[topic, 2]],
+        [],
+        [],
     ]
     assert node.end() == 0
     assert node.commands("worker")[-1]["op"] == "shutdown"
+
+
+def test_a_connector_has_tasks_max_tasks(node: RunningNode, topics: Topics) -> None:
+    """One process runs them, all are visible and restarted alike, in the topics too."""
+    topic = topics.create("visible", partitions=4)
+    node.start()
+    assert node.put("c", topic, tasks_max="3").status_code == 201
+    node.running("c", tasks=3)
+    assert [start["task"] for start in node.commands("worker", "c")] == [0]
+    tasks = node.call("GET", "/connectors/c/tasks").json()
+    assert [task["id"] for task in tasks] == [{"connector": "c", "task": n} for n in range(3)]
+    assert [task["config"]["task.id"] for task in tasks] == ["0", "1", "2"]
+    assert node.call("GET", "/connectors/c").json()["tasks"] == [task["id"] for task in tasks]
+    one = node.call("GET", "/connectors/c/tasks/2/status").json()
+    assert (one["state"], one["worker_id"]) == ("RUNNING", node.url.removeprefix("http://"))
+    assert node.call("GET", "/connectors/c/tasks/3/status").status_code == 404
+    assert node.call("POST", "/connectors/c/tasks/3/restart").status_code == 404
+    assert node.call("POST", "/connectors/c/tasks/2/restart").status_code == 204
+    node.wait_until(lambda: len(node.commands("worker", "c")) == 2)
+    node.running("c", tasks=3)
+    restarted = node.call("POST", "/connectors/c/restart?includeTasks=true").json()
+    assert [task["state"] for task in restarted["tasks"]] == ["RESTARTING"] * 3
+    node.wait_until(lambda: len(node.commands("worker", "c")) == 3)
+    node.running("c", tasks=3)
+    metrics = node.call("GET", "/metrics").text
+    assert 'kafka_connect_worker_connector_total_task_count{connector="c"} 3.0' in metrics
+    (placed,) = node.call("GET", "/icefloe/v1/cluster").json()["placements"].values()
+    assert len(placed["tasks"]) == 3
+    (row,) = node.call("GET", "/icefloe/v1/overview").json()["connectors"]
+    assert row["tasks"] == {"RUNNING": 3}
+    assert node.call("PUT", "/connectors/c/pause").status_code == 202
+    assert node.status("c") == ("PAUSED", ["PAUSED"] * 3)
+    node.put("c", topic, tasks_max="2")
+    assert node.call("PUT", "/connectors/c/resume").status_code == 202
+    node.running("c", tasks=2)
+    node.wait_until(lambda: node.stored_tasks("c") == {0: "RUNNING", 1: "RUNNING"})
 
 
 def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: Topics) -> None:

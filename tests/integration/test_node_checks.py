@@ -23,11 +23,11 @@ def node(
     kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningNode]:
     """A node with stub children, which grants some tables to one connector."""
-    made = RunningNode(tmp_path_factory.mktemp("checks"), kafka_properties["bootstrap.servers"])
-    made.properties["icefloe.grants.narrow"] = "shop\\.orders"
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp("checks"), kafka_properties["bootstrap.servers"])
+    node.properties["icefloe.grants.narrow"] = "shop\\.orders"
+    node.start()
+    yield node
+    node.close()
 
 
 @pytest.fixture

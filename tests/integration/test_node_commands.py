@@ -26,10 +26,10 @@ SECRET = "hunter2-canary"
 @pytest.fixture(scope="module")
 def node(broker: Broker, tmp_path_factory: Any) -> Iterator[RunningNode]:
     """A node without connectors."""
-    made = RunningNode(tmp_path_factory.mktemp(unique_name("commands")), broker.bootstrap_servers)
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp(unique_name("commands")), broker.bootstrap_servers)
+    node.start()
+    yield node
+    node.close()
 
 
 @pytest.fixture
@@ -48,24 +48,24 @@ def parsed(node: RunningNode, *arguments: str) -> Any:
     code, text = node.icefloe(*arguments, "-o", "json")
     assert code == 0, text
     code, other = node.icefloe(*arguments, "-o", "yaml")
-    found = json.loads(text)
+    parsed_text = json.loads(text)
     listed = list(yaml.safe_load_all(other))
-    assert (listed if isinstance(found, list) else listed[0]) == found
-    return found
+    assert (listed if isinstance(parsed_text, list) else listed[0]) == parsed_text
+    return parsed_text
 
 
 def test_describe_shows_all_about_a_connector(node: RunningNode, connector: str) -> None:
     """State, tasks, lag, last commit, valid-through time and the configuration, masked."""
-    found = parsed(node, "describe", connector)
-    assert (found["name"], found["type"], found["connector"]["state"]) == (
+    described = parsed(node, "describe", connector)
+    assert (described["name"], described["type"], described["connector"]["state"]) == (
         connector,
         "sink",
         "RUNNING",
     )
-    assert [task["state"] for task in found["tasks"]] == ["RUNNING"]
-    assert found["lag"]["not_in_files"] == 0
-    assert (found["last_commit"], found["tables"], found["missing"]) == (None, [], {})
-    assert found["config"]["iceberg.catalog.credential"] == "********"
+    assert [task["state"] for task in described["tasks"]] == ["RUNNING"]
+    assert described["lag"]["not_in_files"] == 0
+    assert (described["last_commit"], described["tables"], described["missing"]) == (None, [], {})
+    assert described["config"]["iceberg.catalog.credential"] == "********"
     code, text = node.icefloe("describe", connector)
     assert code == 0
     for line in (
@@ -75,7 +75,7 @@ def test_describe_shows_all_about_a_connector(node: RunningNode, connector: str)
         "iceberg.tables=db.t",
     ):
         assert line in text.splitlines()
-    assert SECRET not in text + json.dumps(found)
+    assert SECRET not in text + json.dumps(described)
     assert node.icefloe("describe", connector, "-o", "name") == (0, f"{connector}\n")
     code, text = node.icefloe("describe", "no-such")
     assert (code, "no-such" in text) == (1, True)
@@ -130,10 +130,10 @@ def test_delete_removes_a_connector(node: RunningNode, connector: str) -> None:
 
 def test_cluster_plugins_and_loggers_are_printed(node: RunningNode, connector: str) -> None:
     """The node's view of its cluster, plugins and log levels."""
-    found = parsed(node, "cluster")
-    (one,) = found["nodes"]
-    assert (found["leader"], one["version"]) == (one["worker_id"], version("icefloe"))
-    assert list(found["placements"]) == [connector]
+    cluster = parsed(node, "cluster")
+    (one,) = cluster["nodes"]
+    assert (cluster["leader"], one["version"]) == (one["worker_id"], version("icefloe"))
+    assert list(cluster["placements"]) == [connector]
     code, text = node.icefloe("cluster")
     cells = text.rstrip("\n").split("\t")
     assert (code, cells[0], cells[1], cells[4:6]) == (0, one["worker_id"], "leader", ["1", "1"])

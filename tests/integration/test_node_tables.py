@@ -28,13 +28,13 @@ FAILED = {
 @pytest.fixture
 def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[RunningNode]:
     """A node with one connector, of which one table has failed."""
-    made = RunningNode(tmp_path_factory.mktemp("node-tables"), broker.bootstrap_servers)
-    (made.folder / "failed-tables.json").write_text(json.dumps([FAILED]))
-    made.start()
-    made.put("one", topics.create("orders"))
-    made.running("one", 1)
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp("node-tables"), broker.bootstrap_servers)
+    (node.folder / "failed-tables.json").write_text(json.dumps([FAILED]))
+    node.start()
+    node.put("one", topics.create("orders"))
+    node.running("one", 1)
+    yield node
+    node.close()
 
 
 def test_a_failed_table_is_in_status_list_and_command_line(node: RunningNode) -> None:
@@ -69,8 +69,8 @@ def test_a_decision_is_sent_to_the_coordinator_and_its_answer_returned(node: Run
     assert code == 0
     assert displayed.splitlines()[:2] == ["a.parquet", "b.parquet"]
     assert "2 files with 30 records given up, 0 files" in displayed
-    (asked,) = [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
-    assert (asked["table"], asked["action"]) == ("db.t", "skip")
+    (command,) = [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
+    assert (command["table"], command["action"]) == ("db.t", "skip")
     (node.folder / "decided.json").write_text(json.dumps({**decided, "state": "busy"}))
     answer = node.call("POST", "/icefloe/v1/connectors/one/tables/db.t/retry")
     assert answer.status_code == 409

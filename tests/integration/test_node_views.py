@@ -64,27 +64,27 @@ def node(
     kafka_properties: dict[str, str], topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningNode]:
     """Start a node; its coordinator has reported two rounds of the connector ``views``."""
-    made = RunningNode(tmp_path_factory.mktemp("views"), kafka_properties["bootstrap.servers"])
+    node = RunningNode(tmp_path_factory.mktemp("views"), kafka_properties["bootstrap.servers"])
     reported = [*ROUNDS, _metrics("views")]
-    (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
-    made.start()
+    (node.folder / "events-coordinator.json").write_text(json.dumps(reported))
+    node.start()
     topic, dead = topics.create("views", partitions=2), topics.create("views-dead")
-    made.properties.update(topic=topic, dead=dead)
-    answer = made.put(
+    node.properties.update(topic=topic, dead=dead)
+    answer = node.put(
         "views", topic, errors_deadletterqueue_topic_name=dead, errors_tolerance="all"
     )
     assert answer.status_code == 201, answer.text
-    made.running("views", 1)
-    made.wait_until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # reported last
-    yield made
-    made.close()
+    node.running("views", 1)
+    node.wait_until(lambda: _view(node, "lag")["in_files_not_committed"] == 40)  # reported last
+    yield node
+    node.close()
 
 
 def _view(node: RunningNode, what: str, connector: str = "views") -> dict[str, Any]:
     answer = node.call("GET", f"/icefloe/v1/connectors/{connector}/{what}")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    view: dict[str, Any] = answer.json()
+    return view
 
 
 def test_rounds_are_listed_in_order(node: RunningNode) -> None:
@@ -111,7 +111,7 @@ def test_the_two_lags_are_shown(node: RunningNode, kafka_properties: dict[str, s
     admin = KafkaAdmin(kafka_properties)
     admin.alter_offsets("connect-views", {TopicPartition(topic, 0): 1})
     admin.close()
-    lag = node.wait_until(lambda: (found := _view(node, "lag"))["not_in_files"] == 2 and found)
+    lag = node.wait_until(lambda: (view := _view(node, "lag"))["not_in_files"] == 2 and view)
     assert lag["in_files_not_committed"] == 40
     assert lag["valid_through_ms"] == int(VALID_THROUGH_S * 1000)
     by_partition = {p["partition"]: p for p in lag["partitions"]}
@@ -130,16 +130,16 @@ def test_dead_letters_have_their_origin_and_no_content(
         {},
     ]
     _produce(kafka_properties, node.properties["dead"], errors)
-    found = _view(node, "dead-letters")
-    assert found["topic"] == node.properties["dead"]
-    assert found["records"] == 2
-    assert [d["offset"] for d in found["last"]] == [3, 2, 0]
-    first, second = found["last"][2], found["last"][1]
+    view = _view(node, "dead-letters")
+    assert view["topic"] == node.properties["dead"]
+    assert view["records"] == 2
+    assert [d["offset"] for d in view["last"]] == [3, 2, 0]
+    first, second = view["last"][2], view["last"][1]
     origin = (first["source_topic"], first["source_partition"], first["source_offset"])
     assert origin == ("t", 3, 7)
     assert second["stage"] == "VALUE_CONVERTER"
     assert len(second["reason"]) == 500
-    assert "canary-content" not in json.dumps(found)
+    assert "canary-content" not in json.dumps(view)
 
 
 def test_a_connector_without_dead_letter_topic_has_an_empty_view(
@@ -147,8 +147,8 @@ def test_a_connector_without_dead_letter_topic_has_an_empty_view(
 ) -> None:
     """Unknown views and connectors are 404."""
     node.put("plain", topics.create("plain"))
-    found = _view(node, "dead-letters", "plain")
-    assert (found["topic"], found["last"]) == (None, [])
+    view = _view(node, "dead-letters", "plain")
+    assert (view["topic"], view["last"]) == (None, [])
     for path in ("connectors/views/nothing", "connectors/unknown/lag"):
         assert node.call("GET", f"/icefloe/v1/{path}").status_code == 404
 
@@ -178,10 +178,8 @@ def test_the_age_of_orphans_is_above_that_of_announced_files(
         age_us = 0 if group_id == "connect-views" else 86_400 * 10**8
         event = Event(uuid4(), made_us - age_us, group_id, DataWritten(uuid4(), table, (), ()))
         _produce(kafka_properties, f"{node.group_id}-control", [{}], encode(event))
-    found = node.wait_until(
-        lambda: (v := _view(node, "orphan-age"))["oldest_announcement_ms"] and v
-    )
-    assert found["oldest_announcement_ms"] == made_us // 1000
+    view = node.wait_until(lambda: (v := _view(node, "orphan-age"))["oldest_announcement_ms"] and v)
+    assert view["oldest_announcement_ms"] == made_us // 1000
     assert node.icefloe("tables", "orphan-age", "views") == (0, "11\n")
     assert node.icefloe("tables", "orphan-age", "views", "--older-than-days", "11") == (0, "")
     status, text = node.icefloe("tables", "orphan-age", "views", "--older-than-days", "10.5")

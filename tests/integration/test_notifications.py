@@ -18,9 +18,9 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def server() -> Iterator[WebhookServer]:
     """The operator's endpoint."""
-    made = WebhookServer()
-    yield made
-    made.close()
+    server = WebhookServer()
+    yield server
+    server.close()
 
 
 def test_a_failed_task_is_notified_and_its_restart_too(

@@ -25,10 +25,10 @@ def node(
     tmp_path_factory: pytest.TempPathFactory, kafka_properties: dict[str, str]
 ) -> Iterator[RunningNode]:
     """A node with stub children."""
-    made = RunningNode(tmp_path_factory.mktemp("plan"), kafka_properties["bootstrap.servers"])
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(tmp_path_factory.mktemp("plan"), kafka_properties["bootstrap.servers"])
+    node.start()
+    yield node
+    node.close()
 
 
 class OffsetCommands:

@@ -10,18 +10,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect.embedded.broker import Broker
 from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.task_harness import TaskHarness, wait_until
 from worker.spark.session import Session
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.faults,
-    pytest.mark.timeout(900),
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS, pytest.mark.faults, pytest.mark.timeout(900)]
 
 FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
 
@@ -32,8 +25,8 @@ def test_an_idle_partition_keeps_its_offset(spark_session: Session, tmp_path: Pa
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         client = AdminClient({**kafka, "log_level": 0})
         new = [NewTopic("source", 2, 1), NewTopic("control", 1, 1)]
-        for made in client.create_topics(new).values():
-            made.result(30)
+        for created in client.create_topics(new).values():
+            created.result(30)
         harness = TaskHarness(spark_session, kafka, "source", "control", partitions=2)
         harness.produce(3, partition=0)
         harness.produce(3, partition=1)

@@ -57,9 +57,9 @@ class ValidatedConnector:
         assert answer.status == 200, answer.content
         assert CANARY not in answer.content.decode()
         body = answer.json()
-        found = {c["value"]["name"]: c["value"]["errors"] for c in body["configs"]}
-        assert body["error_count"] == sum(map(len, found.values()))
-        return {name: sentences for name, sentences in found.items() if sentences}
+        errors = {c["value"]["name"]: c["value"]["errors"] for c in body["configs"]}
+        assert body["error_count"] == sum(map(len, errors.values()))
+        return {name: sentences for name, sentences in errors.items() if sentences}
 
     def error(self, change: Mapping[str, str], key: str) -> str:
         """The only sentence, which is at this key."""
@@ -281,8 +281,8 @@ def test_a_schema_registry_is_checked(checked: ValidatedConnector) -> None:
         secret = base64.b64encode(f"user:{CANARY}".encode()).decode()
         registry.credentials = f"Basic {secret}"
         messages = checked.error(avro, REGISTRY)
-        asked = f"Asked the schema registry at {registry.url} (each request within 30 s): "
-        assert messages.startswith(f"{asked}the schema registry {registry.url} answers 401")
+        note = f"Asked the schema registry at {registry.url} (each request within 30 s): "
+        assert messages.startswith(f"{note}the schema registry {registry.url} answers 401")
         login = "value.converter.basic.auth.user.info"
         source = {"value.converter.basic.auth.credentials.source": "USER_INFO"}
         known = {**avro, **source, login: "user:${env:CATALOG_PASSWORD}"}

@@ -1,4 +1,4 @@
-"""Tables that the committer wrote, read by readers that know nothing of it."""
+"""Tables that the committer wrote, read by independent readers."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.tables import (
     QuickClock,
@@ -51,13 +52,7 @@ from tests.support.tables import (
     written_file,
 )
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.java,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [*SPARK_MARKS, pytest.mark.java]
 
 COLUMNS = {
     "id": LongType(),

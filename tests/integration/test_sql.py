@@ -28,13 +28,14 @@ from pyspark.errors import PySparkException
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_transform import DECLARATION
 from tests.differential.support import config, rows_of
-from tests.support.sql_harness import MARKS, PLACES, SqlHarness, counts
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.sql_harness import PLACES, SqlHarness, counts
 from worker.batch.descriptors import PartitionProgress
 from worker.spark.source_options import LARGE_RECORD_TEXT
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
 
-pytestmark = MARKS
+pytestmark = list(SPARK_MARKS)
 
 
 def test_the_example_of_the_page_is_correct(sql: SqlHarness) -> None:
@@ -44,9 +45,9 @@ def test_the_example_of_the_page_is_correct(sql: SqlHarness) -> None:
     SqlHarness.static("geo.locations", PLACES, sql.catalog)
     options = {f"transforms.q.{name}": value for name, value in example.config.items()}
     sql.config = config(**{"transforms": "q", "transforms.q.type": "Sql", **options})
-    found = sql_plan(sql.config)
-    assert found is not None
-    query = SparkQuery(sql.session.spark, found, StaticTables(found, sql.catalog, sql.clock))
+    planned = sql_plan(sql.config)
+    assert planned is not None
+    query = SparkQuery(sql.session.spark, planned, StaticTables(planned, sql.catalog, sql.clock))
     query.refresh()
     after = example.after["value"]
     kinds = [IntegerType() if type(value) is int else StringType() for value in after.values()]
@@ -198,10 +199,10 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(sql: SqlHarn
     text = "SELECT id, p.city, kafka.timestamp AS at FROM records LEFT JOIN places p ON "
     query = sql.query(text + "p.device = records.device", **create, **widen)
     value = {"id": 1, "device": "nowhere"}
-    (asked,) = sql.run(query, [value], None).table_requests
+    (request,) = sql.run(query, [value], None).table_requests
     kinds = {
         f.name: str(f.field_type)
-        for f in Schema.model_validate_json(asked.schema_json or "").fields
+        for f in Schema.model_validate_json(request.schema_json or "").fields
     }
     assert kinds == {"id": "long", "city": "string", "at": "timestamptz"}
     (change,) = sql.run(query, [value]).schema_requests

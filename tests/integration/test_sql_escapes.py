@@ -13,11 +13,12 @@ import pytest
 from connect.errors import ConfigError, trace_of
 from connect.records.transforms.sql.sql_query import Query
 from tests.differential.support import config, rows_of
-from tests.support.sql_harness import MARKS, SqlHarness
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.sql_harness import SqlHarness
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
 
-pytestmark = MARKS
+pytestmark = list(SPARK_MARKS)
 _CANARY = "canary-9f31c7"
 
 
@@ -204,13 +205,13 @@ def test_sessions_resolve_no_files_variables_or_addresses(sql: SqlHarness) -> No
 
 def _refused(sql: SqlHarness, item: str, where: str | None = None) -> str:
     """The refusal of the worker, past what a node refuses before."""
-    asked = sql_plan(config(**sql.keys("SELECT id FROM records")))
-    assert asked is not None
+    planned = sql_plan(config(**sql.keys("SELECT id FROM records")))
+    assert planned is not None
     query = Query(("id", f"{item} AS city"), "records", where=where)
-    asked = dataclasses.replace(asked, query=query)
-    tables = StaticTables(asked, sql.catalog, sql.clock)
+    planned = dataclasses.replace(planned, query=query)
+    tables = StaticTables(planned, sql.catalog, sql.clock)
     with pytest.raises(ConfigError) as refused:
-        SparkQuery(sql.session.spark, asked, tables).refresh()
+        SparkQuery(sql.session.spark, planned, tables).refresh()
     assert refused.value.code == "sql_query"
     output = trace_of(refused.value)
     assert _CANARY not in output

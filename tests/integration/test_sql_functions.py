@@ -11,10 +11,11 @@ import pytest
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_functions import FUNCTIONS
 from connect.records.transforms.sql.sql_query import parse_query
-from tests.support.sql_harness import MARKS, SqlHarness
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.sql_harness import SqlHarness
 from tests.support.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 
-pytestmark = MARKS
+pytestmark = list(SPARK_MARKS)
 _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]
 
 
@@ -67,6 +68,6 @@ def test_every_other_function_of_spark_is_refused(sql: SqlHarness) -> None:
 def _accepted(sql: SqlHarness, items: Sequence[str]) -> None:
     listed = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
     query = sql.query(f"SELECT {listed} FROM records r", columns=COLUMNS)
-    asked = sql.run(query, [RECORD], None)
-    assert not asked.dead_letters, [str(letter.error) for letter in asked.dead_letters]
-    assert asked.table_requests or asked.progress
+    result = sql.run(query, [RECORD], None)
+    assert not result.dead_letters, [str(letter.error) for letter in result.dead_letters]
+    assert result.table_requests or result.progress

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from connect.errors import ConfigError
-from tests.support.sql_harness import MARKS, SqlHarness, counts
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.sql_harness import SqlHarness, counts
 from worker.sql.sql_expressions import Expressions
 
-pytestmark = MARKS
+pytestmark = list(SPARK_MARKS)
 _CHILD_S = 180  # to start Spark, and to end; without a bound the matcher runs for hours
 HELD = {
     "counted": (r"device RLIKE '(?:(?:a+)+){2,}b'", "a" * 40),
@@ -52,9 +53,9 @@ def test_only_the_record_with_too_many_steps_is_refused(sql: SqlHarness) -> None
     values = ["a", "a" * 60, "b", "ab" * 50_000, "a"]
     for pattern in ("(?:(?:a+)+){2,}c", "(a|b)*c"):
         query = sql.query(f"SELECT id FROM records WHERE NOT device RLIKE '{pattern}'")
-        found = sql.run(query, [{"id": i, "device": text} for i, text in enumerate(values)])
-        assert counts(found).dead_lettered >= 1
-        assert counts(found).dead_lettered + counts(found).written == len(values)
+        result = sql.run(query, [{"id": i, "device": text} for i, text in enumerate(values)])
+        assert counts(result).dead_lettered >= 1
+        assert counts(result).dead_lettered + counts(result).written == len(values)
 
 
 def test_a_leading_wildcard_takes_linear_steps(sql: SqlHarness) -> None:
@@ -163,10 +164,10 @@ _LIKE_CALLS += ("a LIKE ALL ('{}', '%')", "a NOT LIKE ANY ('{}')", "like(a, '{}'
 
 def _texts() -> list[str | None]:
     dice = random.Random(7)
-    made = [
+    columns_of = [
         "".join(dice.choices("abcABC-1,.| \n\\_%éü😀", k=dice.randrange(12))) for _ in range(150)
     ]
-    return ["", None, "a\r\nb", "ab-12", *made]
+    return ["", None, "a\r\nb", "ab-12", *columns_of]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from pyiceberg.types import (
 )
 
 from tests.differential.support import rows_of
-from tests.support.sql_harness import MARKS, SqlHarness, counts
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.sql_harness import SqlHarness, counts
 from worker.batch.descriptors import PartitionProgress
 
-pytestmark = MARKS
+pytestmark = list(SPARK_MARKS)
 
 
 def test_unchanged_columns_stay_with_their_rows(sql: SqlHarness) -> None:

@@ -55,13 +55,13 @@ class TimedTopic:
 @pytest.fixture
 def source(kafka_properties: dict[str, str], topics: Topics) -> TimedTopic:
     """Its first partition has records of three hours, its second none."""
-    made = TimedTopic(kafka_properties, topics)
-    made.feed(0, *(T0_MS + hour * HOUR_MS for hour in range(3)))
-    return made
+    source = TimedTopic(kafka_properties, topics)
+    source.feed(0, *(T0_MS + hour * HOUR_MS for hour in range(3)))
+    return source
 
 
 @pytest.fixture
-def made(
+def new_leader(
     kafka_properties: dict[str, str], topics: Topics, source: TimedTopic
 ) -> Iterator[Callable[..., LeaderNode]]:
     """Leaders of one cluster, each taking over from the one before."""
@@ -81,8 +81,8 @@ def made(
         return leaders[-1]
 
     yield leader
-    for one in leaders:
-        one.close()
+    for started in leaders:
+        started.close()
 
 
 def _starts(leader: LeaderNode) -> dict[TopicPartition, int]:
@@ -90,19 +90,19 @@ def _starts(leader: LeaderNode) -> dict[TopicPartition, int]:
 
 
 def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
-    made: Callable[..., LeaderNode], source: TimedTopic
+    new_leader: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Later records and partitions do not change it; without a record it is the end.
 
     A leader that takes over, a new layout, a killed task: each finds the same offsets.
     """
-    leader = made(timestamp=str(T0_MS + 1))
+    leader = new_leader(timestamp=str(T0_MS + 1))
     leader.create()
     assert _starts(leader) == source.at(1, 0)
     source.feed(1, T0_MS, T0_MS + HOUR_MS)
     leader.store_offsets(0, {0: 3})  # the task of partition 1 was killed before it stored any
     source.grow(leader.admin, 3)
-    second = made(timestamp=str(T0_MS + 2 * HOUR_MS))
+    second = new_leader(timestamp=str(T0_MS + 2 * HOUR_MS))
     second.create()  # a changed key does not move a connector that has begun
     assert len(second.store.get(NAME).layout.partitions) == 3  # type: ignore[union-attr]
     assert _starts(second) == source.at(1, 0)
@@ -112,10 +112,10 @@ def test_a_timestamp_is_fixed_once_for_the_partitions_of_the_first_layout(
 
 
 def test_a_future_timestamp_is_the_end_at_the_first_start(
-    made: Callable[..., LeaderNode], source: TimedTopic
+    new_leader: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Records that come before the first task starts are read: the end was fixed before them."""
-    leader = made(timestamp="2100-01-01T00:00:00Z")
+    leader = new_leader(timestamp="2100-01-01T00:00:00Z")
     leader.create()
     assert _starts(leader) == source.at(3, 0)
     source.feed(0, T0_MS)
@@ -124,14 +124,14 @@ def test_a_future_timestamp_is_the_end_at_the_first_start(
 
 
 def test_nothing_is_fixed_for_a_connector_with_offsets(
-    made: Callable[..., LeaderNode], source: TimedTopic
+    new_leader: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """Committed offsets win, also over a key that is added later; a reset makes it new."""
-    leader = made()
+    leader = new_leader()
     leader.create()
     leader.store_offsets(0, {0: 2})
     assert _starts(leader) == {}
-    second = made(timestamp=str(T0_MS + 1))
+    second = new_leader(timestamp=str(T0_MS + 1))
     second.create()
     assert _starts(second) == {}
     second.request_state("STOPPED")
@@ -144,14 +144,14 @@ def test_nothing_is_fixed_for_a_connector_with_offsets(
 
 
 def test_a_timestamp_may_change_until_the_first_record_is_read(
-    made: Callable[..., LeaderNode], source: TimedTopic
+    new_leader: Callable[..., LeaderNode], source: TimedTopic
 ) -> None:
     """An operator who corrects the key before the first start gets the new position."""
-    made(timestamp=str(T0_MS + 1)).create()
-    second = made(timestamp=str(T0_MS + HOUR_MS + 1))
+    new_leader(timestamp=str(T0_MS + 1)).create()
+    second = new_leader(timestamp=str(T0_MS + HOUR_MS + 1))
     second.create()
     assert _starts(second) == source.at(2, 0)
-    third = made()
+    third = new_leader()
     third.create()
     assert _starts(third) == {}
 

@@ -112,29 +112,29 @@ def node(
 ) -> Iterator[RunningNode]:
     """A node without users; its connector ``orders`` has rounds, figures and a failed task."""
     del browser  # where there is none, nothing is started
-    made = RunningNode(
+    node = RunningNode(
         tmp_path_factory.mktemp("page"),
         kafka_properties["bootstrap.servers"],
         # stubs send no heartbeats
         **{"icefloe.child.silence.max.ms": "3600000"},
     )
     reported = [*(_round(n, partial=n == 5) for n in range(1, 9)), _measurements("orders")]
-    events = made.folder / "events-coordinator.json"
+    events = node.folder / "events-coordinator.json"
     events.write_text(json.dumps([*reported, MAINTENANCE_LIMITS, MAINTENANCE_DUE]))
-    (made.folder / "events-maintenance.json").write_text(json.dumps(MAINTAINED))
-    _fail(made, "orders-1", code="data_lost", trace=TRACE)
-    made.start()
+    (node.folder / "events-maintenance.json").write_text(json.dumps(MAINTAINED))
+    _fail(node, "orders-1", code="data_lost", trace=TRACE)
+    node.start()
     topic = topics.create("page", partitions=2)
     more = {"iceberg.maintenance.rewrite-data-files.enabled": "true"}
-    made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2", **more)
-    made.wait_until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
-    made.wait_until(lambda: made.commands("maintenance", "orders"))
+    node.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2", **more)
+    node.wait_until(lambda: node.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
+    node.wait_until(lambda: node.commands("maintenance", "orders"))
     events.write_text(json.dumps(reported))  # the node maintains one connector at a time
     for name in (HOSTILE, *(f"more-{n:02}" for n in range(MORE))):
-        assert made.put(name, topic).status_code == 201
-    made.wait_until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
-    yield made
-    made.close()
+        assert node.put(name, topic).status_code == 201
+    node.wait_until(lambda: node.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
+    yield node
+    node.close()
 
 
 def _row(visit: BrowserVisit, name: str) -> Any:
@@ -217,15 +217,15 @@ def test_maintenance_is_shown_and_stopped(
         expect(row.get_by_role("rowheader")).to_have_text(table)
         for cell, text in enumerate((work, last, ended, due, result)):
             expect(row.get_by_role("cell").nth(cell)).to_have_text(text)
-    status, shown = node.icefloe("status", "orders")
+    status, output = node.icefloe("status", "orders")
     assert status == 1, "a task has failed"
-    lines = [line.split() for line in shown.splitlines() if "kept." in line]
+    lines = [line.split() for line in output.splitlines() if "kept." in line]
     assert [line[1:4] for line in lines] == [
         ["kept.a", "small-files", "RUNNING"],
         ["kept.b", "delete-files", "DONE"],
         ["kept.c", "manifests", "FAILED"],
     ]
-    assert "5678 data files rewritten, 7 delete files removed" in shown
+    assert "5678 data files rewritten, 7 delete files removed" in output
     assert node.icefloe("status", "more-01")[1].count("\n") == 2, "it has no maintenance"
     detail.get_by_role("button", name="Stop maintenance").click()
     seen.page.get_by_role("dialog").get_by_role("button", name="Stop").click()

@@ -43,15 +43,15 @@ def guarded(
         "icefloe.rest.users.file": str(folder / "users.yaml"),
         "icefloe.local.paths.allowed": str(folder),
     }
-    made = RunningNode(folder, kafka_properties["bootstrap.servers"], **file)
-    made.api.auth = ("root", "root")
-    made.start()
+    node = RunningNode(folder, kafka_properties["bootstrap.servers"], **file)
+    node.api.auth = ("root", "root")
+    node.start()
     topic = topics.create("guarded")
     for name in ("red-1", "blue-1", "green-1"):
-        assert made.put(name, topic).status_code == 201
-        made.running(name, 1)
-    yield made
-    made.close()
+        assert node.put(name, topic).status_code == 201
+        node.running(name, 1)
+    yield node
+    node.close()
 
 
 def test_without_a_token_or_password_nothing_is_shown(
@@ -76,15 +76,15 @@ def test_without_a_token_or_password_nothing_is_shown(
     expect(page.locator("#detail")).to_contain_text("need the role operate")
     expect(page.locator("#detail .state").first).to_have_text("running")
     assert page.locator("#detail").get_by_role("button").count() == 0
-    kept = "() => [Object.values(sessionStorage), Object.values(localStorage), document.cookie]"
-    assert page.evaluate(kept) == [[TOKEN], [], ""]
+    script = "() => [Object.values(sessionStorage), Object.values(localStorage), document.cookie]"
+    assert page.evaluate(script) == [[TOKEN], [], ""]
     assert TOKEN not in page.url
     other = seen.context.new_page()
     other.goto(f"{guarded.url}/ui")
     assert other.evaluate("sessionStorage.length") == 0
     page.get_by_role("button", name="Forget the token").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    assert page.evaluate(kept) == [[], [], ""]
+    assert page.evaluate(script) == [[], [], ""]
 
 
 def test_with_a_password_the_buttons_follow_the_role(

@@ -1,4 +1,4 @@
-"""Tables before and after maintenance, read by readers that know nothing of it."""
+"""Tables before and after maintenance, read by independent readers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from coordinator.rewind.kept_history import keep_history, release_history
 from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import rollback
 from coordinator.rewind.table_rollback import TableRollback
-from tests.support.places import MIRROR, SCHEMA
 from tests.support.running_stack import duckdb_rows
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog
+from tests.support.table_harness import MIRROR, SCHEMA
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -47,13 +48,7 @@ from worker.maintenance.java_catalog import JavaCatalog
 from worker.maintenance.table_actions import SUMMARY_PROPERTY, TableActions
 from worker.spark.session import Session
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.java,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [*SPARK_MARKS, pytest.mark.java]
 ALL_BYTES = 10**12
 KEYS = 4
 END = 1_000
@@ -102,20 +97,20 @@ class MaintainedTable:
     def new_committer(
         self, report: Callable[[str, Mapping[str, int]], None] | None = None, **settings: str
     ) -> Committer:
-        """A coordinator's committer that knows nothing of the others."""
+        """A coordinator's committer, without memory of the others."""
         config = connector("c", [".".join(self.name)], **settings)
         due = None if report is None else DueWork(config, report)
         return Committer(self.catalog, config, QuickClock(), due=due)
 
-    def now(self) -> Table:
-        """The table as it is."""
+    def reloaded(self) -> Table:
+        """The table as the catalog has it at present."""
         return self.catalog.load(self.name)
 
     def commit(
         self, *rows: Row, is_upsert: bool = False, offset: int | None = None
     ) -> list[ContentFile]:
         """Commit a file for each row, and a delete of its key before it if it is an upsert."""
-        table = self.now()
+        table = self.reloaded()
         data, deletes = [], []
         for key, text in rows:
             row = {"id": key, "name": text}
@@ -148,15 +143,15 @@ class MaintainedTable:
     def rows(self) -> list[Row]:
         """The rows, on which Spark and DuckDB agree."""
         spark = self._session.spark
-        of_duckdb = duckdb_rows(self.now(), "id", "name")
-        read = spark.read.format("iceberg").load(self.now().metadata_location)
+        of_duckdb = duckdb_rows(self.reloaded(), "id", "name")
+        read = spark.read.format("iceberg").load(self.reloaded().metadata_location)
         of_spark = [(row.id, row.name) for row in read.collect()]
         assert sorted(of_spark) == of_duckdb
         return sorted(of_spark)
 
     def figures(self) -> dict[str, int]:
         """Sizes that must not grow, and the time of a query."""
-        table, summary = self.now(), self.summary()
+        table, summary = self.reloaded(), self.summary()
         snapshot = table.current_snapshot()
         assert snapshot is not None
         query_ns = []
@@ -175,7 +170,7 @@ class MaintainedTable:
 
     def summary(self) -> Mapping[str, str]:
         """Properties of the newest snapshot."""
-        snapshot = self.now().current_snapshot()
+        snapshot = self.reloaded().current_snapshot()
         assert snapshot is not None
         assert snapshot.summary is not None
         return snapshot.summary.additional_properties
@@ -213,15 +208,15 @@ def test_an_upsert_table_is_readable_without_deletes(
         table.commit(*((key, f"turn {turn}") for key in range(turn, KEYS)), is_upsert=True)
     wanted = table.rows()
     assert wanted == [(0, "turn 0"), (1, "turn 1"), (2, "turn 2"), (3, "turn 2")]
-    mirror = table.now().properties[MIRROR]
+    mirror = table.reloaded().properties[MIRROR]
     done = table.actions().apply_delete_files(ALL_BYTES)
     assert done.removed_delete_files
     assert table.summary()["total-delete-files"] == "0"
     assert table.summary()[SUMMARY_PROPERTY] == "delete-files"
     assert table.rows() == wanted
     # PyIceberg refuses tables with equality deletes
-    assert sorted(map(tuple, table.now().scan().to_pandas().values)) == wanted
-    assert table.now().properties[MIRROR] == mirror
+    assert sorted(map(tuple, table.reloaded().scan().to_pandas().values)) == wanted
+    assert table.reloaded().properties[MIRROR] == mirror
     table.committer = table.new_committer()
     table.commit((3, "after"), is_upsert=True)
     assert table.rows() == [*wanted[:3], (3, "after")]
@@ -261,7 +256,7 @@ def rewind(table: MaintainedTable, end: int) -> None:
     name = ".".join(table.name)
     recorded = RecordedRewind(connector("c", [name]), uuid4().hex, {0: end})
     keys = floor_keys(recorded.config, name)
-    target = rollback(table.now().metadata, keys, recorded.cut).target_id
+    target = rollback(table.reloaded().metadata, keys, recorded.cut).target_id
     work = TableRollback(table.catalog, recorded, QuickClock(), {0: END}, None)
     for step in (
         lambda: keep_history(table.catalog, recorded, {name: target}),
@@ -331,6 +326,78 @@ def test_work_from_before_a_rewind_is_not_committed(make: Callable[..., Maintain
     assert table.rows() == wanted
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_the_history_that_a_rewrite_needs_does_not_expire(
+    make: Callable[..., MaintainedTable], *, is_kept: bool
+) -> None:
+    """The coordinator commits and expires meanwhile. Without the tag the work is lost."""
+    table = make()
+    table.commit(*((key, "first") for key in range(KEYS)))
+    table.commit((1, "second"), is_upsert=True)
+    settings = {**MAINTAINED, "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": "1"}
+    table.committer = table.new_committer(**settings)
+    actions = table.actions()
+
+    def work() -> int:
+        for turn in range(2 * EXPIRED_AT_ONCE):
+            table.commit((2, f"turn {turn}"), is_upsert=True)
+        return actions._rewrite(ALL_BYTES, {"delete-file-threshold": "1"}).rewritten_files
+
+    if is_kept:
+        with actions.history_kept("c", QuickClock().now_ms()):
+            assert work() > 0
+            assert len(table.reloaded().metadata.snapshots) > 2 * EXPIRED_AT_ONCE
+    else:
+        with pytest.raises(Py4JJavaError, match="Failed to open input stream"):
+            work()
+    last = f"turn {2 * EXPIRED_AT_ONCE - 1}"
+    assert table.rows() == [(0, "first"), (1, "second"), (2, last), (3, "first")]
+    assert not [name for name in table.reloaded().metadata.refs if "maintenance" in name]
+    table.commit((2, "after"), is_upsert=True)
+    table.committer.close()
+    assert len(table.reloaded().metadata.snapshots) <= EXPIRED_AT_ONCE
+
+
+def test_the_tag_of_a_killed_run_is_removed_by_the_next(
+    make: Callable[..., MaintainedTable],
+) -> None:
+    """Only that of the same connector; another one may be under way."""
+    table = make()
+    table.commit((1, "x"))
+    now = table.reloaded().current_snapshot()
+    assert now is not None
+    with table.reloaded().manage_snapshots() as change:
+        for name in ("icefloe_maintenance-c-1", "icefloe_maintenance-c-2-3"):
+            change.create_tag(now.snapshot_id, name)
+    with table.actions().history_kept("c", 7):
+        held = {name for name in table.reloaded().metadata.refs if "maintenance" in name}
+        assert held == {"icefloe_maintenance-c-7", "icefloe_maintenance-c-2-3"}
+    assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
+
+
+def test_manifests_rewritten_from_before_a_rewind_change_no_row(
+    make: Callable[..., MaintainedTable],
+) -> None:
+    """The manifests to replace are not those of the branch any more: the commit is refused."""
+    table = make()
+    for key in range(3):
+        table.commit((key, "x"))
+    end, wanted = table.end, table.rows()
+    for key in range(3, 6):
+        table.commit((key, "y"))
+    actions = table.actions()
+    rewind(table, end)
+    with pytest.raises(Py4JJavaError, match="manifest"):
+        actions.rewrite_manifests()
+    assert table.rows() == wanted
+    table.commit((9, "z"), offset=END)
+    before = table.actions()
+    rewind(table, END)
+    with pytest.raises(Py4JJavaError, match="manifest"):
+        before.rewrite_manifests()
+    assert table.rows() == wanted
+
+
 def test_compacted_files_are_not_committed_again(make: Callable[..., MaintainedTable]) -> None:
     """A repeated announcement of a file that a compaction replaced adds no row twice."""
     table = make()
@@ -339,7 +406,7 @@ def test_compacted_files_are_not_committed_again(make: Callable[..., MaintainedT
     assert (done.rewritten_files, done.added_files) == (6, 1)
     wanted = table.rows()
     for number, committer in enumerate((table.committer, table.new_committer())):
-        event = announced(reference(table.now()), files[:2], offset=90 + number)
+        event = announced(reference(table.reloaded()), files[:2], offset=90 + number)
         outcome = table.announce(event, committer)
         assert outcome.snapshot_id is None
     assert table.rows() == wanted == [(key, "once") for key in range(6)]
@@ -432,7 +499,7 @@ def test_maintenance_bounds_the_files_of_an_upsert_stream(
 ) -> None:
     """The coordinator commits meanwhile: few snapshots and files, and every row."""
     table = make(BUCKETS)
-    with table.now().transaction() as change:  # for maintenance that meets so many commits
+    with table.reloaded().transaction() as change:  # for maintenance that meets so many commits
         change.set_properties({"commit.retry.num-retries": "20"})
     stream = Stream(table, is_maintained=is_maintained)
     stream.run()
@@ -455,9 +522,9 @@ def test_manifests_are_rewritten_into_one(make: Callable[..., MaintainedTable]) 
         table.commit((key, "x"))
     wanted = table.rows()
     assert table.actions().rewrite_manifests().rewritten_manifests == 5
-    snapshot = table.now().current_snapshot()
+    snapshot = table.reloaded().current_snapshot()
     assert snapshot is not None
-    assert len(snapshot.manifests(table.now().io)) == 1
+    assert len(snapshot.manifests(table.reloaded().io)) == 1
     assert table.rows() == wanted
 
 
@@ -465,10 +532,10 @@ def test_orphan_files_are_deleted_by_age(make: Callable[..., MaintainedTable]) -
     """A file in no snapshot is deleted when it is old enough; files of the table stay."""
     table = make()
     table.commit((1, "x"))
-    waiting = written_file(table.now(), [{"id": 2, "name": "announced"}]).file_path
+    waiting = written_file(table.reloaded(), [{"id": 2, "name": "announced"}]).file_path
     older_ms = 1_000 * (Path(waiting.removeprefix("file://")).stat().st_mtime_ns // 10**9)
     assert table.actions().remove_orphan_files(older_ms - 60_000).orphan_files == 0
-    assert table.now().io.new_input(waiting).exists()
+    assert table.reloaded().io.new_input(waiting).exists()
     assert table.actions().remove_orphan_files(older_ms + 60_000).orphan_files == 1
-    assert not table.now().io.new_input(waiting).exists()
+    assert not table.reloaded().io.new_input(waiting).exists()
     assert table.rows() == [(1, "x")]

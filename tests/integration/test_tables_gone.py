@@ -68,8 +68,8 @@ def _decide(
 
 
 def _failed(harness: CoordinatorHarness) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = harness.reported.get("failed_tables", {}).get("tables", [])
-    return found
+    failed: list[dict[str, Any]] = harness.reported.get("failed_tables", {}).get("tables", [])
+    return failed
 
 
 def _uncommitted(harness: CoordinatorHarness) -> int:

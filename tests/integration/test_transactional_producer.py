@@ -15,7 +15,8 @@ pytestmark = pytest.mark.kafka
 _ANSWER_S = 5.0  # a client that still waits for the broker gets its answer within it
 
 
-def test_a_closed_producer_fences_no_other(own_broker: Broker) -> None:
+@pytest.mark.parametrize("timeout_s", [1.0, 4.0])
+def test_a_closed_producer_fences_no_other(own_broker: Broker, timeout_s: float) -> None:
     """A take-over that timed out ends with ``close``, although an error still refers to it."""
     topic = Topics(own_broker).create()
     kafka = {"bootstrap.servers": own_broker.bootstrap_servers}
@@ -25,12 +26,12 @@ def test_a_closed_producer_fences_no_other(own_broker: Broker) -> None:
     own_broker.pause()
     try:
         late = TransactionalProducer(kafka, "id")
-        with pytest.raises(RetriableError) as kept:
-            late.init(1.0)
+        with pytest.raises(RetriableError) as caught:
+            late.init(timeout_s)
         late.close()
     finally:
         own_broker.resume()
     time.sleep(_ANSWER_S)
     owner.transact([ProducerMessage(topic, b"", b"2")])
     owner.close()
-    assert kept.value.code == "broker_unavailable"
+    assert caught.value.code == "broker_unavailable"

@@ -24,10 +24,10 @@ def node(
 ) -> Iterator[RunningNode]:
     """A node with topics and a group of its own."""
     folder = tmp_path_factory.mktemp("two-groups")
-    made = RunningNode(folder, kafka_properties["bootstrap.servers"])
-    made.start()
-    yield made
-    made.close()
+    node = RunningNode(folder, kafka_properties["bootstrap.servers"])
+    node.start()
+    yield node
+    node.close()
 
 
 def test_a_reset_deletes_the_offsets_of_both_groups(node: RunningNode, topics: Topics) -> None:
@@ -39,8 +39,8 @@ def test_a_reset_deletes_the_offsets_of_both_groups(node: RunningNode, topics: T
     node.running("old", tasks=1)
     node.call("PUT", "/connectors/old/stop")
     node.wait_until(lambda: node.has_stopped("old"))
-    kept = {"cg-control-old": {first: 6}, "connect-old": {first: 4, second: 2}}
-    for group, offsets in kept.items():
+    committed = {"cg-control-old": {first: 6}, "connect-old": {first: 4, second: 2}}
+    for group, offsets in committed.items():
         admin.alter_offsets(group, offsets)
     member = Consumer({**node.kafka, "group.id": "connect-old", "log_level": 0})
     member.subscribe([topic])
@@ -48,9 +48,9 @@ def test_a_reset_deletes_the_offsets_of_both_groups(node: RunningNode, topics: T
     refused = node.call("DELETE", OFFSETS)
     assert (refused.status_code, "connect-old has members" in refused.text) == (400, True)
     member.close()
-    assert {group: admin.committed_all(group) for group in kept} == kept
+    assert {group: admin.committed_all(group) for group in committed} == committed
     assert node.call("DELETE", OFFSETS).status_code == 200
-    assert [admin.committed_all(group) for group in kept] == [{}, {}]
+    assert [admin.committed_all(group) for group in committed] == [{}, {}]
     admin.close()
 
 

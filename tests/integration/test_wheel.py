@@ -175,8 +175,8 @@ def test_a_client_needs_no_large_package(light: Environment, tmp_path: Path) -> 
     file.write_text(json.dumps({"name": "c", "connector.class": "IcebergSink", "topics": "t"}))
     server = ("--server", f"http://127.0.0.1:{free_port()}")
     commands = [[*arguments, *server] for arguments in asking(str(file))]
-    found = json.loads(run(light.python, "-c", CLIENT, json.dumps(commands)))
-    for arguments, (status, text) in found.items():
+    results = json.loads(run(light.python, "-c", CLIENT, json.dumps(commands)))
+    for arguments, (status, text) in results.items():
         assert (arguments, status) == (arguments, 3), text
         assert "no node answers" in text
 

@@ -10,6 +10,7 @@ import pytest
 
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TaskHarness, paths
 from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
@@ -18,13 +19,7 @@ from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
 from worker.task.source_reader import as_arrow
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
 @pytest.fixture
@@ -33,10 +28,10 @@ def harness(
 ) -> Iterator[TaskHarness]:
     """One partition."""
     source, control = topics.create("source"), topics.create("control")
-    made = TaskHarness(spark_session, kafka_properties, source, control, 1)
+    harness = TaskHarness(spark_session, kafka_properties, source, control, 1)
     KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
-    yield made
-    made.close()
+    yield harness
+    harness.close()
 
 
 def answer_once(harness: TaskHarness) -> None:

@@ -26,19 +26,14 @@ from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext as CoordinatorWiring
 from coordinator.kernel.effects import RoundEnded
 from tests.support.reading import committed_records
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 ORDERS = Schema(
     NestedField(1, "id", LongType(), required=False),
     NestedField(2, "name", StringType(), required=False),
@@ -147,15 +142,15 @@ def sink(
     sql_catalog_properties: dict[str, str],
 ) -> Iterator[RunningSink]:
     """A connector over one topic with one partition."""
-    made = RunningSink(
+    sink = RunningSink(
         spark_session,
         kafka_properties,
         sql_catalog_properties,
         topics.create("orders"),
         topics.create("control"),
     )
-    yield made
-    made.catalog.close()
+    yield sink
+    sink.catalog.close()
 
 
 def test_records_become_rows_once(sink: RunningSink, tmp_path: Path) -> None:

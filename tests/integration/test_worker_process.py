@@ -255,21 +255,21 @@ def harness(
     sql_catalog_properties: dict[str, str],
 ) -> Iterator[WorkerHarness]:
     """Workers on topics of this test; those still alive at the end are killed."""
-    made = WorkerHarness(
+    harness = WorkerHarness(
         tmp_path,
         kafka_properties,
         sql_catalog_properties,
         topics.create("config", cleanup_policy="compact"),
         topics.create("control"),
     )
-    yield made
-    for worker in made.workers:
+    yield harness
+    for worker in harness.workers:
         if worker.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker.process.pid, signal.SIGKILL)
             worker.end()
-    made.store.close()
-    made.admin.close()
+    harness.store.close()
+    harness.admin.close()
 
 
 def trace_of(worker: Worker, connector: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.source_reads import BatchCollector, never, produce, read_by, whole_topic
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
@@ -20,13 +21,7 @@ from worker.spark.batch_sizing import ReadSizes
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_reader import OnBatch, SourceReader, as_arrow
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
 def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -36,12 +31,12 @@ def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
 
 
-def weighing(found: list[dict[str, int]]) -> OnBatch:
+def weighing(weights: list[dict[str, int]]) -> OnBatch:
     """Return a callback that adds the counts of ``weighed`` for each micro-batch."""
 
     def weigh(rows: Any, _: OffsetRanges) -> None:
         reported = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
-        found.extend(reported.to_pylist())
+        weights.extend(reported.to_pylist())
 
     return weigh
 
@@ -56,12 +51,12 @@ def test_large_records_reach_python_in_small_batches(
     large = SourceReader(
         reader.session, reader.options | {"includeHeaders": "true"}, columns, "test"
     )
-    found: list[dict[str, int]] = []
-    weigh = weighing(found)
+    weights: list[dict[str, int]] = []
+    weigh = weighing(weights)
     large.read_batch(whole_topic(admin, topic), weigh)
-    assert sum(each["rows"] for each in found) == 30
-    assert max(each["size"] for each in found) < 18 * 2**20
-    assert {each["nulls"] for each in found} == {0}
+    assert sum(each["rows"] for each in weights) == 30
+    assert max(each["size"] for each in weights) < 18 * 2**20
+    assert {each["nulls"] for each in weights} == {0}
 
 
 def small() -> ReadSizes:
@@ -85,8 +80,8 @@ def test_small_records_reach_python_in_batches_of_rows(
     topic = topics.create("small")
     produce(kafka_properties, topic, 900, value=b"x" * 30_000)
     options = reader.options | {"includeHeaders": "true"}
-    found: list[dict[str, int]] = []
-    weigh = weighing(found)
+    weights: list[dict[str, int]] = []
+    weigh = weighing(weights)
     columns = ("key", "value", "headers")
     if how == "batch":
         SourceReader(reader.session, options, columns, "test", small()).read_batch(
@@ -95,8 +90,8 @@ def test_small_records_reach_python_in_batches_of_rows(
     else:
         ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
         ordered.run_query(whole_topic(admin, topic).starts, weigh, is_stopping=never)
-    assert [each["rows"] for each in found] == [900]
-    assert found[0]["size"] > 16 * 2**20
+    assert [each["rows"] for each in weights] == [900]
+    assert weights[0]["size"] > 16 * 2**20
 
 
 @pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])

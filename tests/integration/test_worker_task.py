@@ -22,17 +22,12 @@ from control_schemas.events import (
     StartCommit,
 )
 from tests.support.reading import committed_records
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TABLE, TaskHarness, paths, wait_until
 from worker.spark.session import Session
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
 @pytest.fixture
@@ -42,16 +37,16 @@ def harness(
     """Two partitions; commits far apart unless a test asks."""
     with contextlib.suppress(Exception):
         KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
-    made = TaskHarness(
+    harness = TaskHarness(
         spark_session,
         kafka_properties,
         topics.create("source", partitions=2),
         topics.create("control"),
         2,
     )
-    yield made
+    yield harness
     failpoints.configure("")
-    made.close()
+    harness.close()
 
 
 def test_batches_have_the_last_valid_through_time(harness: TaskHarness) -> None:
@@ -197,7 +192,9 @@ def test_an_answer_waits_for_a_read_that_ends_soon(harness: TaskHarness) -> None
     harness.produce(3_000)
     with harness.running():
         _, answer = harness.round()
-        assert paths(answer) == ["0:0-999", "0:1000-1999", "0:2000-2999"]
+        first, *_, last = paths(answer)  # the second batch is as large as the first one was fast
+        assert first == "0:0-999"
+        assert last.endswith("-2999")
 
 
 def test_the_first_batch_is_small_while_tables_are_unknown(harness: TaskHarness) -> None:
@@ -222,7 +219,8 @@ def test_a_task_with_a_backlog_answers_after_its_first_batch(
         _, answer = harness.round()
         assert paths(answer) == ["0:0-999"]
         _, answer = harness.round()
-        assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
+        assert paths(answer)[0].startswith("0:1000-")
+        assert paths(answer)[-1].endswith("-2999")
 
 
 def test_missing_commit_completes_stop_the_reading(harness: TaskHarness) -> None:
@@ -266,11 +264,11 @@ def test_a_failure_at_any_point_loses_and_duplicates_nothing(
             wait_until(lambda: len(harness.states) == 2)
         assert task.metrics.retries == 1
         harness.send(StartCommit(second))
-        found = harness.answer(None)
-        if found[-1][0].commit_id == first:
+        events = harness.answer(None)
+        if events[-1][0].commit_id == first:
             assert point in {"W10", "W11"}
-            found += harness.answer(second)
-    assert paths(found) == ["0:0-9"]
+            events += harness.answer(second)
+    assert paths(events) == ["0:0-9"]
     assert harness.committed()[0] == 10
     assert harness.ended == [None]
 
@@ -352,16 +350,11 @@ def test_a_partition_with_a_lost_offset_stops_and_a_new_one_starts(harness: Task
 
 def test_lost_records_are_named(harness: TaskHarness) -> None:
     """Committed offsets below the start of the log end the task with the range."""
-    from confluent_kafka import TopicPartition as ClientPartition
-    from confluent_kafka.admin import AdminClient
-
     harness.produce(5)
     with harness.running():
         harness.round()
     harness.produce(10)
-    client = AdminClient(harness.kafka)
-    for future in client.delete_records([ClientPartition(harness.topic, 0, 12)]).values():
-        future.result(30)
+    harness.admin.delete_records({TopicPartition(harness.topic, 0): 12})
     harness.ended.clear()
     with harness.running():
         wait_until(lambda: bool(harness.ended))

@@ -1,6 +1,7 @@
 // Iceberg's REST catalog test fixture over its JDBC catalog on SQLite, on the loopback interface.
 // The fixture's own main binds every interface.
-// Run as a source file: java -cp JARS RestCatalog.java PORT DATABASE_FILE WAREHOUSE
+// Run as a source file: java -cp JARS RestCatalog.java PORT DATABASE_FILE WAREHOUSE [KEY=VALUE...]
+// The values are properties of the store, which is S3 where the warehouse is there.
 import java.net.InetSocketAddress;
 import java.util.HashMap;
 import java.util.Map;
@@ -22,6 +23,13 @@ public class RestCatalog {
     properties.put("warehouse", args[2]);
     properties.put("io-impl", "org.apache.iceberg.hadoop.HadoopFileIO");
     properties.put("clients", "1"); // SQLite: one writer
+    if (args[2].startsWith("s3:")) {
+      properties.put("io-impl", "org.apache.iceberg.aws.s3.S3FileIO");
+    }
+    for (int i = 3; i < args.length; i++) {
+      int at = args[i].indexOf('=');
+      properties.put(args[i].substring(0, at), args[i].substring(at + 1));
+    }
     Configuration hadoop = new Configuration();
     hadoop.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem"); // no .crc side files
     Catalog catalog = CatalogUtil.buildIcebergCatalog("backend", properties, hadoop);

@@ -109,9 +109,9 @@ class AttackedStack(RunningStack):
     def _tenant(self, name: str, token: str | None) -> Tenant:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         client = httpx.Client(base_url=self.stack.rest_url, timeout=60, headers=headers)
-        made = Tenant(name, client)
-        client.event_hooks = {"response": [made.keep]}
-        return made
+        tenant = Tenant(name, client)
+        client.event_hooks = {"response": [tenant.keep]}
+        return tenant
 
     def close(self) -> None:
         """Close all clients."""
@@ -128,9 +128,9 @@ class AttackedStack(RunningStack):
 
     def _ends(self, topic: str) -> dict[int, int]:
         known = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in known}
-        found = self._admin.list_offsets(asked)
-        return {place.partition: answer.result(30).offset for place, answer in found.items()}
+        requests = {TopicPartition(topic, number): OffsetSpec.latest() for number in known}
+        answers = self._admin.list_offsets(requests)
+        return {place.partition: answer.result(30).offset for place, answer in answers.items()}
 
     def assert_canaries_nowhere(self, *more: str, names: tuple[str, ...] = ()) -> None:
         """No secret in answers, log lines, the status topic, metrics or process arguments.
@@ -157,9 +157,9 @@ class AttackedStack(RunningStack):
             _clean(text, "what an attacker can read")
 
     def _ask_for_everything(self, names: tuple[str, ...]) -> None:
-        whole = ("/connectors?expand=status&expand=info", "/metrics", "/icefloe/v1/overview")
+        paths = ("/connectors?expand=status&expand=info", "/metrics", "/icefloe/v1/overview")
         for tenant in self.tenants.values():
-            for path in whole:
+            for path in paths:
                 tenant.call("GET", path)
             for name in names:
                 for part in ("", "/config", "/status", "/tasks", "/topics"):
@@ -215,19 +215,19 @@ def attacked_stack(folder: Path, **more: str) -> Iterator[AttackedStack]:
         environment.setenv("NODE_HIDDEN_CANARY", CANARIES["hidden"])
         environment.setenv("AWS_SESSION_TOKEN", CANARIES["aws"])
         with Stack(folder / "stack", node_properties=properties) as stack:
-            made = AttackedStack(stack, tokens, secrets)
+            attacked = AttackedStack(stack, tokens, secrets)
             try:
-                _create_bobs(made)
-                yield made
+                _create_bobs(attacked)
+                yield attacked
             finally:
-                made.close()
+                attacked.close()
 
 
-def _create_bobs(made: AttackedStack) -> None:
-    topic = made.topic("bob-source")
-    config = made.connector(topics=topic, iceberg__tables="bob.orders")
+def _create_bobs(attacked: AttackedStack) -> None:
+    topic = attacked.topic("bob-source")
+    config = attacked.connector(topics=topic, iceberg__tables="bob.orders")
     config |= {"iceberg.catalog.credential": f"client:{CANARIES['tenant']}"}
-    answer = made.bob.call(
+    answer = attacked.bob.call(
         "POST", "/connectors", json={"name": BOB, "config": config, "initial_state": "STOPPED"}
     )
     assert answer.status_code == 201, answer.text

@@ -80,8 +80,8 @@ class BrowserVisit:
 
         def answer(event: dict[str, Any]) -> None:
             declined = {"response": "CancelAuth"}
-            asked = {"requestId": event["requestId"], "authChallengeResponse": declined}
-            devtools.send("Fetch.continueWithAuth", asked)
+            answer_of_dialog = {"requestId": event["requestId"], "authChallengeResponse": declined}
+            devtools.send("Fetch.continueWithAuth", answer_of_dialog)
 
         def pass_on(event: dict[str, Any]) -> None:
             devtools.send("Fetch.continueRequest", {"requestId": event["requestId"]})

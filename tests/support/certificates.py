@@ -29,7 +29,7 @@ def certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer[1].subject if issuer else subject)
@@ -45,5 +45,5 @@ def certificate(
     private = key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    (folder / f"{name}.pem").write_bytes(private + made.public_bytes(pem))
-    return key, made
+    (folder / f"{name}.pem").write_bytes(private + signed.public_bytes(pem))
+    return key, signed

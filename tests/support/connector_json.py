@@ -1,4 +1,4 @@
-"""Configurations of connectors, right ones and parts of them."""
+"""A valid configuration of a connector, and its validation with changes."""
 
 from __future__ import annotations
 
@@ -13,36 +13,22 @@ GOOD: dict[str, str] = {
     "iceberg.catalog.type": "rest",
     "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
-
-
 CATALOG = "iceberg.catalog."
-
-
 LETTERS = "errors.deadletterqueue.topic.name"
-
-
 MAP = "iceberg.tables.topic-to-table-map"
-
-
 BY_TOPIC = {"iceberg.tables": "", "iceberg.tables.default-namespace": "shop"}
-
-
 NEW = "iceberg.tables.auto-create-props."
-
-
 AT = "iceberg.tables.default-location"
-
-
 ORDERS = "iceberg.table.shop.orders."
 
 
 def changed(change: dict[str, str]) -> dict[str, str]:
-    """A good configuration with a change; empty texts take keys out."""
+    """Return the valid configuration with a change; an empty text removes a key."""
     return {key: value for key, value in {**GOOD, **change}.items() if value}
 
 
-def judged(change: dict[str, str], **taken: object) -> Validation:
-    """The validate answer to it."""
+def validated(change: dict[str, str], **taken: object) -> Validation:
+    """Validate a good configuration with a change; keywords name what other connectors use."""
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
     cluster = TakenNames("nodes", **taken)  # type: ignore[arg-type]  # of one test each
@@ -50,5 +36,5 @@ def judged(change: dict[str, str], **taken: object) -> Validation:
 
 
 def errors(change: dict[str, str], **taken: object) -> dict[str, tuple[str, ...]]:
-    """Sentences by key."""
-    return {info.name: info.errors for info in judged(change, **taken).configs if info.errors}
+    """Error messages by key, as ``validated``."""
+    return {info.name: info.errors for info in validated(change, **taken).configs if info.errors}

@@ -132,8 +132,8 @@ class CoordinatorHarness:
     def answer_as(self, topic: str) -> None:
         """Answer the open round as the task of another source topic that has no records."""
         stand = TopicPartitionOffset(topic, 0, 0, None)
-        asked = [e.payload for e in self.read() if isinstance(e.payload, StartCommit)]
-        self.task_producer.transact(self.messages(DataComplete(asked[-1].commit_id, (stand,))))
+        requests = [e.payload for e in self.read() if isinstance(e.payload, StartCommit)]
+        self.task_producer.transact(self.messages(DataComplete(requests[-1].commit_id, (stand,))))
 
     def answer(self, commit_id: UUID, *ids: int) -> None:
         """Answer as the task: a file with these ids, then DataComplete."""
@@ -158,11 +158,11 @@ class CoordinatorHarness:
         return sorted(table.scan().to_arrow()["id"].to_pylist())
 
 
-def wait_until(found: Callable[[], Any]) -> Any:
+def wait_until(poll: Callable[[], Any]) -> Any:
     """Poll until the value is true; return it."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        value = found()
+        value = poll()
         if value:
             return value
         time.sleep(0.02)

@@ -24,8 +24,9 @@ class FaultyStore(LoopbackProxy):
 
     Operations: ``put``, ``begin``, ``part``, ``complete``, ``head``, ``get``, ``delete``, ``list``.
     A fault is ``applied:WHAT`` or ``refused:WHAT``: the request reaches the store or not. WHAT is a
-    status, ``cut``, ``hang:SECONDS``, ``slow:SECONDS``, ``error-in-200`` (what S3 does when a
-    multipart upload fails after it has begun to answer), ``empty`` (a success without a body).
+    status, ``cut``, ``hang:SECONDS``, ``slow:SECONDS``, ``held`` (until ``heal`` is called),
+    ``error-in-200`` (what S3 does when a multipart upload fails after it has begun to answer),
+    ``empty`` (a success without a body).
     """
 
     def __init__(self, target: str) -> None:
@@ -35,6 +36,7 @@ class FaultyStore(LoopbackProxy):
         self.met = 0
         self.seen: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._healed = threading.Event()
         super().__init__(target)
 
     def fail(self, operation: str, fault: str, times: int = 1_000_000, *, path: str = "") -> None:
@@ -42,11 +44,13 @@ class FaultyStore(LoopbackProxy):
         with self._lock:
             self.path = path
             self.met = 0
+            self._healed.clear()
             self.faults[operation] = fault
             self.times[operation] = times
 
     def heal(self) -> None:
-        """Remove all faults and counts."""
+        """Remove all faults and counts; answer the requests that are held."""
+        self._healed.set()
         with self._lock:
             self.faults.clear()
             self.seen.clear()
@@ -68,6 +72,8 @@ class FaultyStore(LoopbackProxy):
         kind, _, seconds = what.partition(":")
         if kind in {"slow", "hang"}:
             time.sleep(float(seconds))
+        elif kind == "held":
+            self._healed.wait()
         answer = None if where == "refused" else self._forward(request, body, "expect")
         self._send(request, answer, kind)
 

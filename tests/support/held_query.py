@@ -24,9 +24,10 @@ def main(folder: Path, condition: str, text: str) -> str:
         query = sql.query(f"SELECT id FROM records WHERE {condition}")
     except ConfigError:
         return "the query is refused"
-    found = counts(sql.run(query, [{"id": 1, "device": text}]))
+    results = counts(sql.run(query, [{"id": 1, "device": text}]))
     session.close()
-    return f"dead-lettered {found.dead_lettered}, dropped {found.dropped}, written {found.written}"
+    dead, dropped, written = results.dead_lettered, results.dropped, results.written
+    return f"dead-lettered {dead}, dropped {dropped}, written {written}"
 
 
 if __name__ == "__main__":

@@ -261,9 +261,9 @@ class HerderModel:
                 unit.layout = message["layout"]["layout"]
 
     def _session(self, unit: HostedUnit) -> UnitSession:
-        unit.progress = made = UnitSession(self, unit)
-        self._sessions.append(made)
-        return made
+        unit.progress = session = UnitSession(self, unit)
+        self._sessions.append(session)
+        return session
 
     # ------------------------------------------------------------ the herder
 
@@ -375,24 +375,24 @@ class HerderModel:
 
     def _wrong(self, run: ConnectorRun) -> list[str]:
         """Return how the herder's observed state differs from what the child runs."""
-        found = []
+        problems = []
         unit, name = run.coordinator, run.name
         living = [u for u in self.units.living() if u.key == (name, None)]
         working = [u.generation for u in living if not self._is_hung(u)]
         if run.layout is None:
             return [f"{name} runs as {working}, wanted nowhere"] if working else []
         if self.time.ms - self.rounds[name] > 3 * INTERVAL_MS:
-            found.append(
+            problems.append(
                 f"{name} is {unit.connect_state} and ended its last round at {self.rounds[name]}"
             )
         if unit.phase != "RUNNING":
-            found.append(f"{name} is {unit.phase}: {unit.trace}")
+            problems.append(f"{name} is {unit.phase}: {unit.trace}")
         if working != [unit.start.generation]:
-            found.append(f"{name} runs as {working}, believed {unit.start.generation}")
+            problems.append(f"{name} runs as {working}, recorded {unit.start.generation}")
         current = self.units.current(name)
         if current is not None and current.layout != run.layout.number:
-            found.append(f"{name} has layout {current.layout}, wanted {run.layout.number}")
-        return found
+            problems.append(f"{name} has layout {current.layout}, wanted {run.layout.number}")
+        return problems
 
     def _is_hung(self, unit: HostedUnit) -> bool:
         return isinstance(unit.work, UnitSession) and unit.work.is_hung

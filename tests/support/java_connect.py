@@ -1,7 +1,7 @@
 """Kafka Connect with the Apache Iceberg sink: one distributed worker in a JVM.
 
 Rules of this file:
-- It knows nothing of Icefloe: a connector's JSON goes in, tables come out.
+- It has no part of Icefloe: its input is the JSON of a connector, its output are tables.
 - The plug-in lies in a folder of its own below ``plugin.path``; with its jars directly in it every
   jar becomes a plug-in, and the sink finds none of its classes.
 - A short ``offset.flush.interval.ms``: the sink polls the control topic only when it is given

@@ -137,8 +137,8 @@ class LeaderNode:
 
     def floor(self) -> dict[int, int]:
         """The source floor."""
-        found = self.store.get(NAME).source_floor.offsets
-        return {tp.partition: at for tp, at in found.items()}
+        floor = self.store.get(NAME).source_floor.offsets
+        return {tp.partition: at for tp, at in floor.items()}
 
     def close(self) -> None:
         """Close the clients."""

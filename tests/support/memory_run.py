@@ -122,8 +122,8 @@ def deep_avro_schema(levels: int) -> dict[str, Any]:
     kind: Any = "long"
     for i in range(levels):
         kind = {"type": "record", "name": f"R{i}", "fields": [{"name": "f", "type": kind}]}
-    found: dict[str, Any] = kind
-    return found
+    value: dict[str, Any] = kind
+    return value
 
 
 def deep_avro(count: int) -> Batches:
@@ -237,13 +237,13 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
             values.clear()
             yield batch
 
-    before, dead_letters, kept = psutil.Process().memory_info().rss, 0, []
+    before, dead_letters, results = psutil.Process().memory_info().rss, 0, []
     for batch in run(spec)(given()):
         if batch["kind"][0].as_py() == "dead_letter":
             dead_letters += batch.num_rows
         else:
-            kept.append(batch)
-    result = collect(pa.Table.from_batches(kept))
+            results.append(batch)
+    result = collect(pa.Table.from_batches(results))
     return {
         "records": count,
         "rows": sum(f.record_count for listed in result.files.values() for f in listed),

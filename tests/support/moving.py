@@ -26,7 +26,7 @@ Row = tuple[int, int]
 UNSAFE = 1
 
 
-class Source:
+class SourceTopic:
     """A topic of numbered records, and what was written to it.
 
     Args:
@@ -49,7 +49,7 @@ class Source:
 
 
 def connector(
-    rest_catalog: RestCatalog, source: Source, table: str, control_topic: str, **more: str
+    rest_catalog: RestCatalog, source: SourceTopic, table: str, control_topic: str, **more: str
 ) -> dict[str, str]:
     """One JSON for both sinks."""
     return {
@@ -74,11 +74,11 @@ def connector(
 
 def rows(catalog: Catalog, table: str) -> list[Row]:
     """A table's rows, sorted."""
-    found = catalog.load_table(table).scan().to_arrow().to_pylist()
-    return sorted((row["partition"], row["sequence"]) for row in found)
+    records = catalog.load_table(table).scan().to_arrow().to_pylist()
+    return sorted((row["partition"], row["sequence"]) for row in records)
 
 
-def wait_rows(running: RunningStack, catalog: Catalog, table: str, source: Source) -> None:
+def wait_rows(running: RunningStack, catalog: Catalog, table: str, source: SourceTopic) -> None:
     """Wait until everything that was written is in the table; then exactly that must be."""
     running.wait_until(
         lambda: len(rows(catalog, table)) >= len(source.written),
@@ -89,10 +89,10 @@ def wait_rows(running: RunningStack, catalog: Catalog, table: str, source: Sourc
 
 def engines(catalog: Catalog, table: str) -> list[str]:
     """Return the engine of each snapshot, in order."""
-    made = sorted(
+    snapshots = sorted(
         catalog.load_table(table).metadata.snapshots, key=lambda s: s.sequence_number or 0
     )
-    return [str(s.summary["engine-name"]) if s.summary else "" for s in made]
+    return [str(s.summary["engine-name"]) if s.summary else "" for s in snapshots]
 
 
 def migrate_check(

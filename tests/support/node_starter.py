@@ -119,29 +119,29 @@ def serve() -> None:
     running: set[int] = set()
     gc.freeze()
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         answer: int | None = None
-        if "poll" in asked:
-            ended, status = os.waitpid(asked["poll"], os.WNOHANG)
+        if "poll" in request:
+            ended, status = os.waitpid(request["poll"], os.WNOHANG)
             running.discard(ended)
             answer = os.waitstatus_to_exitcode(status) if ended else None
         elif answer := os.fork():
             running.add(answer)
         else:
-            _run(mains[asked["start"]], asked)
+            _run(mains[request["start"]], request)
         print(json.dumps(answer), flush=True)
     for pid in running:
         os.kill(pid, signal.SIGKILL)
 
 
-def _run(main: Any, asked: dict[str, Any]) -> None:
+def _run(main: Any, request: dict[str, Any]) -> None:
     """Run the script in this process; never return."""
     try:
-        os.chdir(asked["folder"])
+        os.chdir(request["folder"])
         os.environ.clear()
-        os.environ.update(asked["environ"])
-        sys.argv = [asked["start"], *asked["arguments"]]
-        log = os.open(asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.environ.update(request["environ"])
+        sys.argv = [request["start"], *request["arguments"]]
+        log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for ours, standard in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(ours, standard)

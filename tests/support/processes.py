@@ -8,7 +8,7 @@ import psutil
 def arguments(process: psutil.Process) -> list[str]:
     """The arguments of a process; none when it has just ended."""
     try:
-        found: list[str] = process.cmdline()
+        command: list[str] = process.cmdline()
     except psutil.Error:
         return []
-    return found
+    return command

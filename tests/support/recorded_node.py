@@ -1,8 +1,8 @@
 """A real node that knows the plugins of the recorded worker: ``recorded_node.py PROPERTIES``.
 
 Its worker is ``recorded_worker.py``, whose file sink reads and commits; its coordinator is the
-stub. Layouts of connectors that Icefloe does not have are made as if they were sinks of ours, and
-have as many tasks as ``tasks.max`` says, as a Java worker gives them.
+stub. Layouts of connectors that Icefloe does not have are made as if they were sinks of ours. One
+without a topic that exists reads a partition that does not, so that its task starts.
 """
 
 import os
@@ -40,7 +40,7 @@ class RecordedConfigs(ConnectorConfigs):
         """What is not ours is read as a sink with the same topics."""
         raw = dict(state.config or {})
         if BUILT_IN.connector(raw.get("connector.class", "")) is None:
-            raw = {**raw, **SINK, "icefloe.tasks.per.worker": raw.get("tasks.max", "1")}
+            raw = {**raw, **SINK}
             raw.setdefault("topics", "none")
         return replace(super().parsed(StoredConnector(state.name, config=raw)), raw=state.config)
 
@@ -55,12 +55,9 @@ class RecordedPlanner(LayoutPlanner):
         topics: Mapping[str, int],
         reserved: frozenset[str],
     ) -> list[TopicPartition]:
-        found = super()._partitions(config, state, topics, reserved)
+        partitions = super()._partitions(config, state, topics, reserved)
         name = config.topics[0] if config.topics else "none"
-        more = (
-            TopicPartition(name, number) for number in range(MADE_UP, MADE_UP + config.tasks_max)
-        )
-        return sorted([*found, *more][: max(len(found), config.tasks_max)])
+        return partitions or [TopicPartition(name, MADE_UP)]
 
     def _topic_ids(
         self, config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
@@ -83,10 +80,10 @@ def main() -> None:
         "coordinator": (sys.executable, STUB, "coordinator"),
     }
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
-    made = node.Node(NodeStart.of(config, dict(os.environ), commands=commands))
-    on_signals({signal.SIGTERM}, made.stop)
-    (folder / "port").write_text(str(made.port))
-    os._exit(made.run())
+    started = node.Node(NodeStart.of(config, dict(os.environ), commands=commands))
+    on_signals({signal.SIGTERM}, started.stop)
+    (folder / "port").write_text(str(started.port))
+    os._exit(started.run())
 
 
 if __name__ == "__main__":

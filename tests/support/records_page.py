@@ -186,8 +186,8 @@ def no_such_day(_: Path) -> None:
 def later_items(_: Path) -> None:
     record = read(b'{"li":[{"n1":1},{"n2":"x"}]}', **EVOLVES)
     schema, keys = table(LongType()), config(**EVOLVES)
-    asked = changes(schema, record, keys)
-    after, _ = apply_changes(schema, asked, 1)
+    requested = changes(schema, record, keys)
+    after, _ = apply_changes(schema, requested, 1)
     assert changes(after, record, keys).adds == {("li", "element", "n2"): StringType()}
 
 
@@ -203,8 +203,8 @@ def nested_name(_: Path) -> None:
         changes(schema, record, config(**EVOLVES))
     assert caught.value.code == "bad_column_name"
     one, other = ({"a": {"b": 1}}, {"a.b": 2})
-    asked = [changes(schema, row(value), config(**EVOLVES)) for value in (one, other)]
-    after, _ = apply_changes(schema, merge(*asked), 2)
+    requested = [changes(schema, row(value), config(**EVOLVES)) for value in (one, other)]
+    after, _ = apply_changes(schema, merge(*requested), 2)
     assert after.find_field("a.b") == after.find_field("a").field_type.fields[0]
     for known, value in ((schema, one | other), (after, other)):
         with pytest.raises(RecordError) as caught:
@@ -249,14 +249,14 @@ def micros(value: Any) -> int:
 
 
 def colon(_: Path) -> None:
-    found = stored(TimestamptzType(), "1970-01-01T02:00+02:00")
-    assert micros(found) == 0
+    instant = stored(TimestamptzType(), "1970-01-01T02:00+02:00")
+    assert micros(instant) == 0
 
 
 def uuid_format(folder: Path) -> None:
-    kept = plan(folder, table(UUIDType()), properties={"write.format.default": "parquet"})
+    planned = plan(folder, table(UUIDType()), properties={"write.format.default": "parquet"})
     text = b'{"c":"00000000-0000-0000-0000-000000000007"}'
-    result = run_batches(config(), [kept], [source([text])])
+    result = run_batches(config(), [planned], [source([text])])
     assert [file.record_count for file in result.files["db.t1"]] == [1]
 
 
@@ -327,10 +327,10 @@ def long_precision(_: Path) -> None:
     for digits, precision in ((12, 12), (38, 38)):
         number = base64.b64encode((10**digits - 1).to_bytes(17, "big")).decode()
         data = enveloped(json.dumps(number), "bytes", name=name, parameters=parameters)
-        found = changes(
+        requested = changes(
             table(DecimalType(5, 2)), read(data, **ENVELOPE), config(**ENVELOPE, **EVOLVES)
         )
-        assert found.retypes == {("c",): DecimalType(precision, 2)}
+        assert requested.retypes == {("c",): DecimalType(precision, 2)}
 
 
 def two_types(_: Path) -> None:

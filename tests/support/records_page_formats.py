@@ -117,8 +117,8 @@ def avro_alone(folder: Path) -> None:
         (["int", entries("int")], b"\2\2\2\2\0", {"int": None, "array": {1: 1}}),
         (["int", enum], b"\2\0", {"int": None, "N": "A"}),
     ):
-        found = avro(field(kind), data, folder).value.values["c"]
-        assert getattr(found, "values", found) == stored or found == stored, kind
+        value = avro(field(kind), data, folder).value.values["c"]
+        assert getattr(value, "values", value) == stored or value == stored, kind
 
 
 def used_before_defined(_: Path) -> None:
@@ -166,8 +166,8 @@ def avro_units(folder: Path) -> None:
         record = avro(field(kind), datum("long", value), folder)
         assert micros(into(TimestamptzType(), record)) == 1_700_000_000_123_456
     kind = {"type": "long", "logicalType": "time-micros"}
-    found = into(TimeType(), avro(field(kind), datum("long", 5), folder))
-    assert getattr(found, "microsecond", found) == 5
+    stored = into(TimeType(), avro(field(kind), datum("long", 5), folder))
+    assert getattr(stored, "microsecond", stored) == 5
 
 
 def partial_default(folder: Path) -> None:

@@ -4,12 +4,19 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 
+from connect.clock import SystemClock
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.state.compacted_topic import read_all
 from connect.state.connector_reader import read_layouts
+from connect.state.status_state import StatusState
+from connect.state.topic_records import decode
 from tests.support.command_line import icefloe
 from tests.support.node_starter import STARTER, NodeProcess
 
@@ -71,11 +78,11 @@ class RunningNode:
     def wait_until(self, is_so: Callable[[], Any]) -> Any:
         """Wait for it."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not (found := is_so()):
+        while not (value := is_so()):
             is_late = self.process.poll() is not None or time.monotonic() > deadline
             assert not is_late, (self.folder / "node.log").read_text()[-5000:]
             time.sleep(0.02)
-        return found
+        return value
 
     def put(self, name: str, topics: str, **more: str) -> httpx.Response:
         """PUT a connector's configuration."""
@@ -103,8 +110,11 @@ class RunningNode:
         return done.status, done.stdout + done.stderr
 
     def status(self, name: str) -> tuple[str, list[str]]:
-        """States of the connector and its tasks."""
-        body = self.call("GET", f"/connectors/{name}/status").json()
+        """States of connector and tasks; ("UNKNOWN", []) while the node does not know it."""
+        answer = self.call("GET", f"/connectors/{name}/status")
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return "UNKNOWN", []
+        body = answer.json()
         return body["connector"]["state"], [task["state"] for task in body["tasks"]]
 
     def running(self, name: str, tasks: int) -> None:
@@ -129,13 +139,31 @@ class RunningNode:
     def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
         """Return the commands that the child received, in order."""
         file = self.folder / f"{process}.jsonl"
-        whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
-        reported = [json.loads(line) for line in whole.splitlines()]
+        lines, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
+        reported = [json.loads(line) for line in lines.splitlines()]
         return [m for m in reported if connector is None or m.get("connector") == connector]
 
     def layouts(self, name: str) -> tuple[Any, int | None]:
         """Layout and ready number as a task reads them."""
         return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
+
+    def stored_tasks(self, name: str) -> dict[int, str]:
+        """Return the states of a connector's tasks as another program reads the status topic."""
+        return {t: s.state for t, s in self.statuses().tasks(name).items()}
+
+    def statuses(self) -> StatusState:
+        """Read the status topic to its end."""
+        found = StatusState()
+        admin = KafkaAdmin(self.kafka)
+        reader = LogReader({**self.kafka, "fetch.max.wait.ms": "10"})
+        try:
+            topic = self.properties["status.storage.topic"]
+            apply = partial(_apply, found)
+            read_all(admin, reader, topic, apply, clock=SystemClock())
+        finally:
+            reader.close()
+            admin.close()
+        return found
 
     def has_stopped(self, name: str) -> bool:
         """Return whether no task of a stopped connector can write any more."""
@@ -153,3 +181,7 @@ class RunningNode:
             self.process.kill()
             self.process.wait()
         self.api.close()
+
+
+def _apply(state: StatusState, key: str, value: bytes | None) -> None:
+    state.apply(key, decode(value))

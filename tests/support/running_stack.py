@@ -115,7 +115,7 @@ class RunningStack:
         """Return all committed records of a topic, by partition."""
         settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
         reader = Consumer({**self._kafka, **settings, "log_level": 0})
-        found = []
+        records = []
         try:
             known = reader.list_topics(topic, 30).topics[topic].partitions
             for number in sorted(known):
@@ -126,11 +126,11 @@ class RunningStack:
                     record = reader.poll(0.5)
                     if record is not None:
                         assert record.error() is None
-                        found.append(record)
+                        records.append(record)
                     position = max(position, reader.position([place])[0].offset)
         finally:
             reader.close()
-        return found
+        return records
 
     # ------------------------------------------------------------ connectors
 
@@ -245,9 +245,9 @@ class RunningStack:
             return summary is not None and int(summary["total-records"] or 0) >= count
 
         self.wait_until(inspect, lambda: f"{count} rows of {name}: {self.status(connector)}")
-        found: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
-        assert len(found) == count
-        return found
+        rows: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
+        assert len(rows) == count
+        return rows
 
     # ------------------------------------------------------------ processes
 
@@ -256,8 +256,8 @@ class RunningStack:
         file = str(self.stack.state_dir / "node.properties")
         children = psutil.Process().children(recursive=True)
         (node,) = (process for process in children if file in arguments(process))
-        found = [node, *node.children(recursive=True)]
-        return [(process, arguments(process)) for process in found]
+        processes = [node, *node.children(recursive=True)]
+        return [(process, arguments(process)) for process in processes]
 
     def node_cpu_s(self) -> float:
         """Return the processor time of the node process, which serves the API."""
@@ -278,11 +278,11 @@ class RunningStack:
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                found = inspect()
+                value = inspect()
             except (httpx.TransportError, KeyError):  # the node is busy, or starts again
-                found = None
-            if found:
-                return found
+                value = None
+            if value:
+                return value
             self.stack.check()
             assert time.monotonic() < deadline, f"waited too long for {what()}"
             time.sleep(POLL_S)
@@ -305,9 +305,9 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
         with Stack(folder, node_properties=properties) as stack:
-            made = RunningStack(stack)
-            yield made
-            made.close()
+            running = RunningStack(stack)
+            yield running
+            running.close()
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
@@ -318,8 +318,8 @@ def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
         for name in ("avro", "iceberg"):
             connection.execute(f"load '{_extension(name)}'")
         connection.execute("set TimeZone = 'UTC'")
-        asked = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
-        return sorted(connection.execute(asked).fetchall())
+        query = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
+        return sorted(connection.execute(query).fetchall())
 
 
 def numbered(first: int, count: int) -> list[Json]:
@@ -333,8 +333,8 @@ def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ..
 
 
 def _extension(name: str) -> Path:
-    found = importlib.util.find_spec(f"duckdb_extension_{name}")
-    assert found is not None
-    assert found.origin is not None
-    (path,) = Path(found.origin).parent.glob("**/*.duckdb_extension")
+    extension = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert extension is not None
+    assert extension.origin is not None
+    (path,) = Path(extension.origin).parent.glob("**/*.duckdb_extension")
     return path

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
@@ -21,12 +20,6 @@ from worker.spark.session import Session
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
 
-MARKS = [
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
 PLACES = pa.table({"device": ["d1", "d2", "d2", None], "city": ["Oslo", "Bern", "Rome", "None"]})
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -72,11 +65,13 @@ class SqlHarness:
         return table
 
     def query(self, text: str, columns: str = COLUMNS, **more: str | None) -> SparkQuery:
-        """A query, its static tables read and its plan judged."""
+        """A query, with its static tables read and its plan checked."""
         self.config = config(**{**self.keys(text, columns), **more})
-        found = sql_plan(self.config)
-        assert found is not None
-        query = SparkQuery(self.session.spark, found, StaticTables(found, self.catalog, self.clock))
+        planned = sql_plan(self.config)
+        assert planned is not None
+        query = SparkQuery(
+            self.session.spark, planned, StaticTables(planned, self.catalog, self.clock)
+        )
         query.refresh()
         return query
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ START_TIMEOUT_MS = 180_000
 STOP_TIMEOUT_MS = 10_000
 S3_BUCKET = "warehouse"
 S3_KEY = "testing"
+S3_JARS = ("iceberg-aws", "iceberg-spark")  # the latter has Iceberg's own classes for S3
 
 _numbers = itertools.count(1)
 
@@ -61,10 +63,16 @@ class Topics:
 
 
 class RestCatalog:
-    """Iceberg's Java REST catalog over a local warehouse; can be killed, paused, started again."""
+    """Iceberg's Java REST catalog; can be killed, paused, started again.
 
-    def __init__(self, state_dir: Path) -> None:
+    Args:
+        state_dir: of its database, and of the warehouse if there is no store.
+        store: an S3 server with the warehouse.
+    """
+
+    def __init__(self, state_dir: Path, store: S3Server | None = None) -> None:
         self.state_dir = state_dir
+        self.store = store
         self.warehouse = state_dir / "warehouse"
         self.warehouse.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
@@ -78,7 +86,15 @@ class RestCatalog:
     @property
     def properties(self) -> dict[str, str]:
         """Catalog properties as they follow ``iceberg.catalog.``."""
-        return {"type": "rest", "uri": self.uri, "warehouse": f"file://{self.warehouse}"}
+        store = {} if self.store is None else self.store.properties
+        return {"type": "rest", "uri": self.uri, "warehouse": self.location, **store}
+
+    @property
+    def location(self) -> str:
+        """Where the tables are."""
+        if self.store is None:
+            return f"file://{self.warehouse}"
+        return f"{self.store.warehouse}/{self.state_dir.name}"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -86,8 +102,9 @@ class RestCatalog:
         command = [
             *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             f"-Djava.io.tmpdir={self.state_dir}",
-            *("-cp", jars.class_path("iceberg-rest"), source),
-            *(str(self.port), self.state_dir / "catalog.db", f"file://{self.warehouse}"),
+            *("-cp", self._class_path(), source),
+            *(str(self.port), self.state_dir / "catalog.db", self.location),
+            *self._store_arguments(),
         ]
         self._child = ChildProcess(
             "the REST catalog", command, log_file=self.state_dir / "rest-catalog.log"
@@ -95,6 +112,16 @@ class RestCatalog:
         self._child.wait_until(
             lambda: answers(self.uri + "/v1/config"), timeout_ms=START_TIMEOUT_MS
         )
+
+    def _class_path(self) -> str:
+        groups = ["iceberg-rest"] if self.store is None else ["iceberg-rest", *S3_JARS]
+        return os.pathsep.join(jars.class_path(group) for group in groups)
+
+    def _store_arguments(self) -> list[str]:
+        if self.store is None:
+            return []
+        region = {"client.region": self.store.properties["s3.region"]}
+        return [f"{key}={value}" for key, value in (self.store.properties | region).items()]
 
     def stop(self) -> None:
         """Stop it."""

@@ -148,6 +148,19 @@ def made_up_file(table: Table, *, records: int = 10, columns: int = 2, **more: A
     return ContentFile(**{**values, **more})
 
 
+def data_file_named(path: str) -> ContentFile:
+    """A file that exists only by name, without metrics."""
+    return ContentFile(
+        content=FileContent.DATA,
+        file_path=path,
+        file_format="PARQUET",
+        spec_id=0,
+        partition=(),
+        record_count=1,
+        file_size_in_bytes=100,
+    )
+
+
 def written_file(
     table: Table,
     rows: Sequence[Mapping[str, Any]],

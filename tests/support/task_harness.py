@@ -16,8 +16,10 @@ from connect.clock import SystemClock
 from connect.errors import RecordError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage
-from connect.model.layout import TopicPartition
+from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
+from connect.protocol.source_floor import SourceFloor
+from connect.state.connector_state import StoredConnector
 from connect.validation.parse import parse
 from control_schemas.codec import decode, encode
 from control_schemas.events import (
@@ -119,6 +121,7 @@ class TaskHarness:
     overrides: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    floor: SourceFloor | None = None
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
     ended: list[Exception | None] = field(default_factory=list)
 
@@ -154,15 +157,20 @@ class TaskHarness:
         context = TaskContext(
             node=self.kafka,
             node_group_id="node",
-            stored=None,
+            stored=None if self.floor is None else self._stored,
             session=self.session,
             clock=SystemClock(),
             runner=lambda _config, _assignment: self.runner,
             report=lambda state, error: self.states.append((state, error)),
+            topic_missing=lambda: self.states.append(("topic missing", None)),
             **self.sizes,
         )
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
         return ConnectorTask(config, assignment, context)
+
+    def _stored(self, name: str, _node: object) -> StoredConnector:
+        assert self.floor is not None
+        return StoredConnector(name, layout=Layout(name, 3, ()), source_floor=self.floor)
 
     def close(self) -> None:
         """Close the clients of the harness."""
@@ -213,7 +221,7 @@ class TaskHarness:
 
     def answer(self, commit_id: UUID | None) -> list[tuple[Payload, EventHeaders]]:
         """Wait for the answer with this id (any, if None)."""
-        found: list[tuple[Payload, EventHeaders]] = []
+        events: list[tuple[Payload, EventHeaders]] = []
         deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             for record in self.reader.poll(100):
@@ -221,11 +229,11 @@ class TaskHarness:
                 if isinstance(payload, StartCommit | CommitComplete):
                     continue
                 assert record.key == self.group.encode()
-                found.append((payload, decode_headers(record.headers)))
-            if found and isinstance(found[-1][0], DataComplete):
-                assert commit_id in {None, found[-1][0].commit_id}
-                return found
-        raise AssertionError(f"no answer, only {found}")
+                events.append((payload, decode_headers(record.headers)))
+            if events and isinstance(events[-1][0], DataComplete):
+                assert commit_id in {None, events[-1][0].commit_id}
+                return events
+        raise AssertionError(f"no answer, only {events}")
 
     def store_offsets(self, offsets: dict[int, int]) -> None:
         """Set source offsets of the group."""

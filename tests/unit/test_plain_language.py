@@ -38,6 +38,10 @@ INSTEAD = {
     "whatever": "any",
     "somebody": "an operator, a client",
     "nobody": "no client, no process",
+    "anybody": "any client, any process",
+    "anyone": "any client, any user",
+    "someone": "a client, an operator",
+    "fate": "outcome",
     "beside": "next to, together with, compared with",
 }
 PHRASES = {

@@ -117,7 +117,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "tasks.max",
         "INT",
-        "Maximum number of tasks; see also `icefloe.tasks.per.worker`.",
+        "Number of tasks. A worker process runs the tasks that are placed on it together, with all "
+        "cores; see also `icefloe.tasks.per.worker`.",
         "1",
         "HIGH",
         COMMON,

@@ -6,6 +6,7 @@ import re
 
 from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
+from connect.config.keys.delta_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
 
@@ -178,6 +179,7 @@ JAVA_KEYS: tuple[Key, ...] = (
 )
 
 OWN_KEYS: tuple[Key, ...] = (
+    *FORMAT_KEYS,
     *MAINTENANCE_KEYS,
     Key(
         "iceberg.control.group-id",
@@ -372,7 +374,9 @@ OWN_KEYS: tuple[Key, ...] = (
         "BOOLEAN",
         "Whether a task stops when source records were deleted before they were read. `false` "
         "continues at the start of the log and reports the lost range in log, status, metric "
-        "`source_offsets_lost` and snapshot summary (`icefloe.data-loss`).",
+        "`source_offsets_lost` and snapshot summary (`icefloe.data-loss`). A topic that was "
+        "created again is then read from its start. A partition whose committed offset is gone "
+        "continues after its last announcement, if that is known for certain.",
         "true",
     ),
     Key(
@@ -398,10 +402,11 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.tasks.per.worker",
         "INT",
-        "Number of tasks per worker process. A single task uses all cores.",
+        "Number of separate reads into which a worker process divides its tasks of the connector. "
+        "A single read uses all cores.",
         "1",
         "LOW",
-        unit="tasks",
+        unit="reads",
         check=where_read(between(1, 64)),
     ),
     Key(

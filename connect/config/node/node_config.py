@@ -213,8 +213,8 @@ class NodeConfig:
     @property
     def is_maintenance_allowed(self) -> bool:
         """Return whether connectors may have their tables maintained on this node."""
-        given = self.values["icefloe.maintenance.enabled"]
-        return self.users_file is None if given is None else bool(given)
+        setting = self.values["icefloe.maintenance.enabled"]
+        return self.users_file is None if setting is None else bool(setting)
 
     @property
     def state_dir(self) -> Path:

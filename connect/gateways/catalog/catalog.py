@@ -254,7 +254,7 @@ class CatalogGateway:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether ``commit_together`` is offered; says nothing of it being atomic."""
+        """Whether ``commit_together`` is offered. It may still not be atomic."""
         with _mapped(()):
             client = self._client()
         return isinstance(client, GuardedRest) and client.has_transactions

@@ -1,7 +1,7 @@
 """PyIceberg's catalog clients with time limits, and without imports that others choose.
 
 Rules of this file:
-- A client reads files with the catalog's properties and the credentials the catalog lends for
+- A client reads files with the catalog's properties and the credentials the catalog vends for
   the table; table properties, which any table owner may set, have no say in it.
 - Only requests that change nothing are repeated, and only after a 429.
 """
@@ -201,8 +201,8 @@ class GuardedRest(RestCatalog):
         refuse_python_modules(properties)
         if not self._opens_stores and signs_remotely({**self.properties, **properties}):
             raise CommitRefused(
-                "the catalog lends no credentials for S3 and signs requests itself (remote "
-                "signing), which is not supported: let it lend credentials, or give the connector "
+                "the catalog vends no credentials for S3 and signs requests itself (remote "
+                "signing), which is not supported: let it vend credentials, or give the connector "
                 f"iceberg.catalog.s3.* keys or iceberg.catalog.{_REMOTE_SIGNING}=false",
                 code="remote_signing_unsupported",
             )
@@ -212,7 +212,7 @@ class GuardedRest(RestCatalog):
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
     ) -> Table:
         refuse_python_modules(table_response.metadata.properties, table=".".join(identifier_tuple))
-        lent = self._resolve_storage_credentials(
+        vended = self._resolve_storage_credentials(
             table_response.storage_credentials, table_response.metadata_location
         )
         return Table(
@@ -220,7 +220,7 @@ class GuardedRest(RestCatalog):
             metadata_location=table_response.metadata_location or "",
             metadata=table_response.metadata,
             io=self._load_file_io(
-                {**table_response.config, **lent}, table_response.metadata_location
+                {**table_response.config, **vended}, table_response.metadata_location
             ),
             catalog=self,
             config=table_response.config,
@@ -316,6 +316,9 @@ def open_metastore(
     refuse_places(properties, locations)
     if str(properties.get("uri", "")).startswith("postgresql"):
         importlib.import_module("connect.gateways.catalog.postgres_wait").limit_waiting()
+    if kind == "delta":
+        delta = importlib.import_module("connect.gateways.delta.delta_catalog")
+        return cast(Catalog, delta.DeltaCatalog(name, properties, locations))
     module, class_name = _CLASSES[kind]
     found = getattr(importlib.import_module(module), class_name)
     guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})

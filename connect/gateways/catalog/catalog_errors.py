@@ -119,7 +119,7 @@ def is_of_store(error: Exception) -> bool:
 
 
 def _refusal(error: Exception) -> str | None:
-    """The code of an answer that surely changed nothing, as far as an answer can be believed."""
+    """The code of an answer after which nothing was changed, if the answer is correct."""
     status = http_status(error)
     if status is not None:
         return _CODE_BY_STATUS.get(status)

@@ -10,6 +10,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog_properties import ClientConfig
 
 _OF_KIND: Final = {
+    "delta": ("deltalake", "icefloe[delta]"),
     "bigquery": ("google.cloud.bigquery", "icefloe[gcp]"),
     "dynamodb": ("boto3", "icefloe[aws]"),
     "glue": ("boto3", "icefloe[glue]"),
@@ -53,7 +54,8 @@ def require_libraries(
 def _needed(config: ClientConfig) -> Iterator[tuple[str, str, str]]:
     properties = config.properties
     if config.kind in _OF_KIND:
-        yield f"iceberg.catalog.type {config.kind}", *_OF_KIND[config.kind]
+        named = "icefloe.format" if config.kind == "delta" else "iceberg.catalog.type"
+        yield f"{named} {config.kind}", *_OF_KIND[config.kind]
     auth = (properties.get("auth") or {}).get("type")
     if auth in _OF_AUTH:
         yield f"iceberg.catalog.rest.auth.type {auth}", *_OF_AUTH[auth]

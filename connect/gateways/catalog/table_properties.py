@@ -1,7 +1,7 @@
 """Table properties that decide how files are written, read so that none of them stops a table.
 
 Rules of this file:
-- Anyone who may change a table sets its properties. A value that cannot be used counts as absent.
+- Any client that may change a table sets its properties. A value that cannot be used has no effect.
 - Booleans and metrics modes are read as Iceberg's Java library reads them: what is not ``true``
   is false, an unknown metrics mode is the default. Java refuses to write where a number or a
   codec is unusable; such a value only tunes a file, so this module uses the default.

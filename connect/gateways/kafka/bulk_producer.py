@@ -63,7 +63,7 @@ class BulkProducer:
         self._queue(topic, batch, PARTITION_BY_KEY)
 
     def _queue(self, topic: str, batch: list[dict[str, bytes | None]], partition: int) -> None:
-        # a batch that meets a full queue would be queued in part and out of order
+        # with a full queue, a batch would be queued in part and out of order
         while len(self._producer) + len(batch) > QUEUE_RECORDS_MAX:
             self._producer.poll(0.01)
         with mapped(f"producing to {topic}"):

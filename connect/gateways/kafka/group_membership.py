@@ -100,6 +100,7 @@ class GroupMember:
 
     def _connected(self) -> Any:
         latest = dict(self._properties)
+        self._failures = ConnectionFailures()  # the last client may still report its own
         with mapped("group member"):
             made = Consumer(librdkafka_config(latest, "consumer", self._failures, **self._own))
         self._version = (latest, versions(latest))

@@ -45,7 +45,7 @@ _CLIENTS_KEPT: Final = 32
 Answer = TypeVar("Answer")
 
 
-class SchemaNotFound(LookupError):  # noqa: N818 - a verdict about a record's schema id
+class SchemaNotFound(LookupError):  # noqa: N818 - a result about a schema id
     """The registry has answered that a schema does not exist; the message names the schema."""
 
 

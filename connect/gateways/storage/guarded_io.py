@@ -1,8 +1,8 @@
 """A ``FileIO`` that opens allowed places only, with the credentials it was given.
 
 Rules of this file:
-- Every location is judged when it is opened: metadata of a table, which its owner writes, names
-  files anywhere.
+- Every location is checked when it is opened: the owner of a table writes its metadata, which may
+  name files anywhere.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class GuardedFileIO(StoreFileIO):
 
 
 def guarded(io: FileIO) -> FileIO:
-    """The same with every location judged.
+    """Return a client that checks every location.
 
     Raises:
-        ConfigError: another kind of client, whose locations cannot be judged, where the API has
+        ConfigError: another kind of client, whose locations cannot be checked, where the API has
             users.
     """
     if not isinstance(io, StoreFileIO):
@@ -62,7 +62,7 @@ def guarded(io: FileIO) -> FileIO:
 
 
 def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str, str]:
-    """``storage_properties`` of a table, after its places were judged.
+    """``storage_properties`` of a table, after its locations were checked.
 
     Args:
         table: as the catalog gave it.

@@ -1,4 +1,4 @@
-"""Object stores: which properties open them, and how files go away.
+"""Object stores: which properties open them, and how files are deleted.
 
 Rules of this file:
 - Only text properties travel to other processes; tokens of the catalog do not.
@@ -66,7 +66,7 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
     """The part of a ``FileIO``'s properties that opens files, for a worker's plan.
 
     Args:
-        properties: ``table.io.properties``: the catalog's, with credentials the catalog lent.
+        properties: ``table.io.properties``: the catalog's, with vended credentials.
 
     Returns:
         Text only; may hold secrets of the object store, none of the catalog's.
@@ -143,7 +143,7 @@ def require_own_keys(properties: Mapping[str, Any], what: str, service: str) -> 
 
 
 def check_storage(properties: Mapping[str, Any], location: str) -> None:
-    """Judge where files lie, and with which credentials they are opened.
+    """Check where files are, and with which credentials they are opened.
 
     Raises:
         ConfigError: ``path_refused``, ``host_refused``, ``ambient_credentials``,
@@ -179,7 +179,7 @@ def has_credentials(properties: Mapping[str, Any], location: str) -> bool:
 
 
 def signs_remotely(properties: Mapping[str, Any]) -> bool:
-    """Whether a catalog lends no keys for S3, and wants to sign every request itself."""
+    """Whether a catalog vends no keys for S3, and signs every request itself."""
     asked = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
     return (asked or bool(properties.get("s3.signer"))) and not has_own_keys(properties)
 

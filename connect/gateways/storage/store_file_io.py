@@ -165,7 +165,7 @@ def azure_hosts(properties: Mapping[str, Any], host: str) -> tuple[str, str, str
 
 
 def sas_token(properties: Mapping[str, Any], host: str) -> str | None:
-    """The shared access signature for an account; catalogs lend one under the account's host."""
+    """The shared access signature for an account; catalogs vend one under the account's host."""
     keys = (f"{_SAS}.{host}", f"{_SAS}.{host.partition('.')[0]}", _SAS)
     return next((str(properties[key]) for key in keys if properties.get(key)), None)
 

@@ -13,7 +13,10 @@ from connect.state.topic_records import task_base_config
 
 
 def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
-    """Return the number of tasks: one to ``tasks.max``, by default one per worker process."""
+    """Return the number of tasks of a layout: by default one per worker process.
+
+    At most ``tasks.max``, which clients see (``connect.state.visible_tasks``).
+    """
     return max(1, min(config.tasks_max, config.tasks_per_worker * nodes, partitions))
 
 
@@ -81,12 +84,14 @@ def next_layout(
         number=made.number,
         tasks=made.tasks,
         topic_ids=tuple(sorted(topic_ids.items())),
+        tasks_max=config.tasks_max,
     )
     if (
         state.layout is not None
         and state.layout.number > above
         and state.layout.tasks == wanted.tasks
         and state.layout.topic_ids == wanted.topic_ids
+        and state.layout.tasks_max in {0, wanted.tasks_max}  # 0: of an older version
         and is_configured_so
     ):
         return None

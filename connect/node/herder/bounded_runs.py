@@ -46,7 +46,9 @@ class BoundedRuns:
             return False
         number = state.layout.number if state.layout is not None else None
         running = self._statuses.running(state.name).values()
-        has_report = any(one.is_completed and one.layout == number for one in running)
+        has_report = any(
+            running_unit.is_completed and running_unit.layout == number for running_unit in running
+        )
         return has_report and state.end.is_of(state.config or {})
 
     def complete(self, state: StoredConnector) -> StoredConnector:
@@ -102,8 +104,8 @@ class BoundedRuns:
                 )
             new = [tp for tp in partitions if tp not in known]
             offsets = self._end_offsets(config.end, new)
-            kept = {tp: known[tp] for tp in partitions if tp in known}
-            self._store.put_end(state.name, SourceEnd(selection_of(raw), {**kept, **offsets}))
+            remaining = {tp: known[tp] for tp in partitions if tp in known}
+            self._store.put_end(state.name, SourceEnd(selection_of(raw), {**remaining, **offsets}))
             _log.info("end of the run fixed", connector=state.name, partitions=len(partitions))
         else:
             return state
@@ -117,8 +119,8 @@ class BoundedRuns:
         It is the high watermark, not the last stable offset: records that were committed above an
         open transaction are part of the run.
         """
-        found = self._admin.high_watermarks(partitions)
+        ends = self._admin.high_watermarks(partitions)
         if end.timestamp_ms is not None:
             first = self._admin.first_since(partitions, end.timestamp_ms)
-            found |= {tp: offset for tp, offset in first.items() if offset is not None}
-        return found
+            ends |= {tp: offset for tp, offset in first.items() if offset is not None}
+        return ends

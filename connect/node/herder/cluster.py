@@ -7,7 +7,10 @@ from typing import Any
 
 from connect.node.herder_api import ConflictError, UnavailableError
 from connect.state.config_store import ConfigStore
+from connect.state.connector_state import StoredConnector
+from connect.state.placement import Places
 from connect.state.status_store import StatusStore
+from connect.state.visible_tasks import layout_task_of, visible_task_count
 
 NO_LEADER = (
     "Cannot complete request momentarily due to no known leader URL, likely because a rebalance "
@@ -40,9 +43,8 @@ class ClusterView:
         for name in self._store.names():
             state = self._store.get(name)
             if state.places is not None:
-                count = len(state.layout.tasks) if state.layout is not None else 0
-                tasks = () if state.is_stopped else state.places.tasks[:count]
-                placements[name] = {"coordinator": state.places.coordinator, "tasks": list(tasks)}
+                tasks = _task_nodes(state, state.places)
+                placements[name] = {"coordinator": state.places.coordinator, "tasks": tasks}
         nodes = [
             {
                 "worker_id": status.worker_id,
@@ -92,6 +94,15 @@ class ClusterView:
         if status is None:
             raise UnavailableError(f"the node {places.coordinator} has left the cluster")
         return status.url
+
+
+def _task_nodes(state: StoredConnector, places: Places) -> list[str]:
+    """Return the node of each task of the API; none while the placement is an earlier layout's."""
+    layout = state.layout
+    if layout is None or len(places.tasks) < len(layout.tasks):
+        return []
+    tasks = range(visible_task_count(state))
+    return [places.tasks[layout_task_of(task, layout)] for task in tasks]
 
 
 def is_placed(store: ConfigStore, worker_id: str, name: str, task: str | None) -> bool:

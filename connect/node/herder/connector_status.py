@@ -3,12 +3,13 @@
 Rules of this file:
 - The target state shows at once. The status of a unit on this node is the observed one; that of a
   unit on another node is the one that node published last.
+- A task of the API has the status of the layout's task that runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from connect.node.herder.rewind import rewind_text
@@ -17,6 +18,7 @@ from connect.node.herder_api import ReportedStatus, State, TaskStatus
 from connect.redaction.secret_values import KNOWN
 from connect.state.connector_state import StoredConnector
 from connect.state.status_state import Status
+from connect.state.visible_tasks import layout_task_of, visible_task_count
 
 TABLES_SHOWN_MAX = 20
 _LIVE: Mapping[str, State] = {
@@ -62,22 +64,37 @@ def connector_status(
     node = places.coordinator if places is not None else local.worker_id
     if state.target == "STOPPED":
         return ReportedStatus(state.name, "STOPPED", node, trace=rewind_text(state))
-    count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
-        paused = tuple(_paused(task, state, run, stored, local) for task in range(count))
+        paused = _visible(state, lambda task: _paused(task, state, run, stored, local))
         return ReportedStatus(state.name, "PAUSED", node, paused)
     if state.is_completed:
-        done = tuple(
-            TaskStatus(task, "COMPLETED", _node_of(task, state) or local.worker_id)
-            for task in range(count)
-        )
+        done = _visible(state, lambda task: _completed(task, state, local))
         return ReportedStatus(state.name, "RUNNING", node, done)
-    found = (_task(task, state, run, stored, local) for task in range(count))
-    tasks = tuple(task for task in found if task is not None)
+    tasks = _visible(state, lambda task: _task(task, state, run, stored, local))
     own, trace = _own(state, run, stored, local)
     if stored.problem is not None:
         own, trace = "FAILED", stored.problem
     return ReportedStatus(state.name, own, node, tasks, trace)
+
+
+def _visible(
+    state: StoredConnector, status_of: Callable[[int], TaskStatus | None]
+) -> tuple[TaskStatus, ...]:
+    """Return the status of each task of the API from those of the layout's tasks."""
+    layout, count = state.layout, visible_task_count(state)
+    if layout is None or not count:
+        return ()
+    units = [status_of(task) for task in range(len(layout.tasks))]
+    found = ((task, units[layout_task_of(task, layout)]) for task in range(count))
+    return tuple(
+        unit if unit.id == task else replace(unit, id=task, runs_in=unit.id)
+        for task, unit in found
+        if unit is not None
+    )
+
+
+def _completed(task: int, state: StoredConnector, local: LocalNode) -> TaskStatus:
+    return TaskStatus(task, "COMPLETED", _node_of(task, state) or local.worker_id)
 
 
 def _own(

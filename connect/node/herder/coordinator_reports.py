@@ -57,10 +57,10 @@ class CoordinatorReports:
 
     def tables(self) -> list[Mapping[str, Any]]:
         """Return the last outcome of each table, and every failed table."""
-        found = dict(self.last_outcomes)
+        outcomes = dict(self.last_outcomes)
         for table in self.failed_tables:
-            found[table["table"]] = {**table, "state": "FAILED"}
-        return [found[name] for name in sorted(found)]
+            outcomes[table["table"]] = {**table, "state": "FAILED"}
+        return [outcomes[name] for name in sorted(outcomes)]
 
     def clear_alarms(self) -> None:
         """Remove alarms and failed tables: the coordinator runs no more."""

@@ -29,6 +29,7 @@ from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.offset_keeper import OffsetKeeper
+from connect.node.herder.recreated_topics import RecreatedTopics
 from connect.node.herder.rewind import UNFINISHED
 from connect.node.herder.start_positions import StartPositions
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
@@ -86,6 +87,7 @@ class Deployer:
         self._places_for = places_for
         self.offset_events = OffsetEvents(store, admin, clock, configs)
         self._starts = StartPositions(store, admin, self.offset_events.changing)
+        self._recreated = RecreatedTopics(store, admin, self.offset_events, configs, clock)
         self._keeper = OffsetKeeper(
             store, admin, self.offset_events, clock, configs, failed_tasks=failed_tasks
         )
@@ -141,7 +143,8 @@ class Deployer:
         topics = self._admin.topics()
         state = self._bounded_runs.fix(state, config, topics, reserved)
         self._ensure_topics(config, topics)
-        planned = self._planner.plan(state, config, topics, reserved)
+        recreated = self._recreated.find(state, config)
+        planned = self._planner.plan(state, config, topics, reserved, recreated)
         layout = planned or state.layout
         assert layout is not None
         if planned is None and state.is_ready:
@@ -151,9 +154,9 @@ class Deployer:
             return
         moved: Collection[TopicPartition] | None = None
         if state.layout is not None:
-            gone = state.layout.partitions - layout.partitions
+            removed = state.layout.partitions - layout.partitions
             # not ready: the partitions of the last layout that ran are unknown, so all of them
-            moved = (gone or None) if state.is_ready else ()
+            moved = (removed or None) if state.is_ready else ()
         if planned is not None:
             self._store.put_layout(planned, state.config or {})
             counter("layouts", connector=state.name).inc()
@@ -210,6 +213,7 @@ class Deployer:
                 self.offset_events.announce(state, moved, after=fencing.result)
             fencing.result()
         if config is not None:
+            self._recreated.settle(config, layout)
             self._keep_group(state, config)
             if layout.tasks:
                 self._starts.fix(config, layout)

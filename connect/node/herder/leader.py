@@ -50,9 +50,9 @@ class Placements:
         """
         with self._lock:
             counts = {n: len(p.tasks) for n, p in self._places.items()} | {name: tasks}
-            found = place(counts, self._members.takers(), self._places, is_even=False)[name]
-            self._places[name] = found
-        return None if self._is_stored(name, found) else found
+            places = place(counts, self._members.takers(), self._places, is_even=False)[name]
+            self._places[name] = places
+        return None if self._is_stored(name, places) else places
 
     def spread(self, nodes: tuple[str, ...]) -> None:
         """Place the connectors on these nodes and store that, if the nodes have changed.
@@ -71,14 +71,14 @@ class Placements:
                 name: len(layout.tasks) if (layout := self._store.get(name).layout) else 0
                 for name in self._store.names()
             }
-            found = place(
+            places = place(
                 counts,
                 nodes,
                 self._places,
                 is_even=is_even,
                 leaving=self._members.leaving(),
             )
-            changed = {name: p for name, p in found.items() if not self._is_stored(name, p)}
+            changed = {name: p for name, p in places.items() if not self._is_stored(name, p)}
             self._places |= changed
         if changed:
             counter("rebalances").inc()

@@ -54,17 +54,17 @@ class MaintenancePlan:
     _begun_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _rewritten: Sequence[tuple[int, int]] = ()
 
-    def opened(self, given: Mapping[str, Any] | None, now_ms: int) -> None:
+    def opened(self, settings: Mapping[str, Any] | None, now_ms: int) -> None:
         """A coordinator began to work; what a former one reported is forgotten.
 
         Args:
-            given: fields of ``MaintenanceConfig`` and ``tables``; None if nothing is enabled.
+            settings: fields of ``MaintenanceConfig`` and ``tables``; None if nothing is enabled.
             now_ms: wall clock.
         """
         self.due = {}
         self.limits = None
-        if given is not None:
-            fields = dict(given)
+        if settings is not None:
+            fields = dict(settings)
             tables: Sequence[str] = fields.pop("tables")
             window = fields.pop("window")
             self.limits = MaintenanceConfig(**fields, window=window and (window[0], window[1]))
@@ -93,7 +93,7 @@ class MaintenancePlan:
         if not (self.is_requested or _is_within(limits.window, now_ms)):
             return []
         left = limits.bytes_per_hour - self.bytes_of_hour(now_ms)
-        found: list[Job] = []
+        jobs: list[Job] = []
         for table, counts in self.due.items():
             work = [
                 w
@@ -101,11 +101,11 @@ class MaintenancePlan:
                 if left > 0 or w not in REWRITES
             ]
             if work:
-                found.append({"table": table, "work": work, "bytes_max": max(0, left)})
-        share = max(1, sum(1 for job in found if REWRITES.intersection(job["work"])))
-        for job in found:
+                jobs.append({"table": table, "work": work, "bytes_max": max(0, left)})
+        share = max(1, sum(1 for job in jobs if REWRITES.intersection(job["work"])))
+        for job in jobs:
             job["bytes_max"] //= share
-        return found
+        return jobs
 
     def begun(self, jobs: Iterable[Job], now_ms: int) -> None:
         """These jobs were given to the maintenance process."""
@@ -118,18 +118,18 @@ class MaintenancePlan:
     def received(self, report: Mapping[str, Any], now_ms: int) -> None:
         """Take a report of the maintenance process."""
         key = (report["table"], report["work"])
-        shown = {k: v for k, v in report.items() if k not in {"event", "connector"}}
+        displayed = {k: v for k, v in report.items() if k not in {"event", "connector"}}
         results = {k: v for k, v in self.results.items() if k != key}
         while len(results) >= RESULTS_MAX:
             results.pop(next(iter(results)))
-        self.results = {**results, key: {**shown, "time_ms": now_ms}}
+        self.results = {**results, key: {**displayed, "time_ms": now_ms}}
         if report["state"] == "DONE":  # the coordinator reports again after its next commit
             covered = _COVERS.get(key[1], (key[1],))
             counts = self.due.get(key[0], {})
             left = {w: count for w, count in counts.items() if w not in covered}
             self.due = {**self.due, key[0]: left}
         if size := report.get("rewritten_bytes"):
-            kept = [one for one in self._rewritten if one[0] > now_ms - HOUR_MS]
+            kept = [rewrite for rewrite in self._rewritten if rewrite[0] > now_ms - HOUR_MS]
             self._rewritten = [*kept, (now_ms, size)]
 
     def ended(self, code: str, message: str, now_ms: int) -> None:

@@ -3,7 +3,7 @@
 Rules of this file:
 - A connector's tables are maintained by the node that runs its coordinator.
 - The process is started when work is due, and ended when that is done. So it uses memory only then,
-  and what it does for one connector cannot meet another one's catalog.
+  so a run of one connector uses no catalog of another one.
 - It is stopped when the coordinator is: the connector was paused, stopped, moved or changed.
 - A node begins nothing for a connector while another node reports that it maintains its tables. A
   node that is gone reports nothing. A process that is frozen loses against Iceberg's conflicts.

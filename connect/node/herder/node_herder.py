@@ -38,6 +38,11 @@ from connect.protocol.offset_plan import OffsetTarget
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
+from connect.state.visible_tasks import (
+    layout_task_of,
+    visible_task_configs,
+    visible_task_count,
+)
 
 _STATES: tuple[State, ...] = (
     "UNASSIGNED",
@@ -191,8 +196,7 @@ class NodeHerder:
 
     def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
         """Return the task configuration by task id."""
-        state = self._connectors.get(name)
-        return {task: dict(state.task_configs[task]) for task in self._tasks(state)}
+        return visible_task_configs(self._connectors.get(name))
 
     def active_topics(self, name: str) -> Sequence[str]:
         """Return the topics read since creation or the last reset."""
@@ -241,22 +245,25 @@ class NodeHerder:
         is_own = now.state == "FAILED" or not only_failed
         tasks_asked = now.tasks if include_tasks else ()
         chosen = [t.id for t in tasks_asked if t.state == "FAILED" or not only_failed]
+        run_alone = [t.id for t in tasks_asked if t.id in chosen and t.runs_in is None]
         tasks = tuple(
             replace(task, state="RESTARTING", trace=None) if task.id in chosen else task
             for task in now.tasks
         )
         with self._connectors.change():
-            self._store.put_restart(self._new_request(), name, coordinator=is_own, tasks=chosen)
+            self._store.put_restart(self._new_request(), name, coordinator=is_own, tasks=run_alone)
         shown = replace(now, tasks=tasks)
         return replace(shown, state="RESTARTING", trace=None) if is_own else shown
 
     def restart_task(self, name: str, task: int) -> None:
-        """Restart one task, or all of them if their bounded run is complete."""
-        if task not in self._tasks(self._connectors.get(name)):
+        """Restart one task and those that run in it, or all if their bounded run is complete."""
+        state = self._connectors.get(name)
+        if state.layout is None or task not in self._tasks(state):
             raise UnknownTaskError("no such task", connector=name, task=task)
         if not self._connectors.run_again(name):
             with self._connectors.change():
-                self._store.put_restart(self._new_request(), name, coordinator=False, tasks=[task])
+                tasks = [layout_task_of(task, state.layout)]
+                self._store.put_restart(self._new_request(), name, coordinator=False, tasks=tasks)
 
     def reset_active_topics(self, name: str) -> None:
         """Empty the set of active topics."""
@@ -314,9 +321,7 @@ class NodeHerder:
         return found
 
     def _tasks(self, state: StoredConnector) -> tuple[int, ...]:
-        if state.is_stopped or state.layout is None:
-            return ()
-        return tuple(range(len(state.layout.tasks)))
+        return tuple(range(visible_task_count(state)))
 
 
 def _refuse(why: str | None, **names: str) -> None:

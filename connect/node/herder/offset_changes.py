@@ -54,22 +54,22 @@ class OffsetChanges:
         with reachable():
             return self._admin.committed_all(self._configs.group_of(state))
 
-    def alter(self, name: str, given: Mapping[TopicPartition, int | None]) -> None:
+    def alter(self, name: str, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Set offsets, and reset those given as None.
 
         Raises:
             NotAllowedError: a partition does not exist, or the group is in use.
             UnavailableError: the broker cannot be reached; the change may be made later.
         """
-        moved = {tp: offset for tp, offset in given.items() if offset is not None}
+        moved = {tp: offset for tp, offset in offsets.items() if offset is not None}
         with reachable(), self._offset_events.changing:
             group = self.settle(name)
             self._must_exist(moved)
-            if len(moved) == len(given):
+            if len(moved) == len(offsets):
                 self._offset_events.set(self._store.get(name), group, moved)
             else:
-                self._replace(name, group, given, moved)
-            self._offset_events.accept(self._store.get(name), {tp.topic for tp in given})
+                self._replace(name, group, offsets, moved)
+            self._offset_events.accept(self._store.get(name), {tp.topic for tp in offsets})
             self.run_again(name)
 
     def reset(self, name: str) -> None:
@@ -107,17 +107,17 @@ class OffsetChanges:
         self,
         name: str,
         group: str,
-        given: Mapping[TopicPartition, int | None],
+        offsets: Mapping[TopicPartition, int | None],
         moved: Mapping[TopicPartition, int],
     ) -> None:
         """Delete the group and commit the other offsets again: Kafka resets no single partition."""
         self._admin.refuse_members(group)
-        self._offset_events.reset_floor(self._store.get(name), given)
-        self._offset_events.announce(self._store.get(name), given)
+        self._offset_events.reset_floor(self._store.get(name), offsets)
+        self._offset_events.announce(self._store.get(name), offsets)
         copy = self._copy_of(name)
-        kept = self._admin.committed_all(copy) if copy is not None else {}
-        kept |= self._admin.committed_all(group)
-        left = {tp: offset for tp, offset in kept.items() if tp not in given}
+        committed = self._admin.committed_all(copy) if copy is not None else {}
+        committed |= self._admin.committed_all(group)
+        left = {tp: offset for tp, offset in committed.items() if tp not in offsets}
         self._store.put_offsets(name, {**left, **moved})
         try:
             self._delete_copy(name, group)

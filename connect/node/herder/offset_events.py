@@ -3,7 +3,7 @@
 Rules of this file:
 - The coordinator checks that each announced range begins where the last one ended. A change of
   offsets is announced first. A crash between the two steps does no harm: the announcement only
-  makes the coordinator accept the next range wherever it begins.
+  makes the coordinator accept any start of the next range.
 - The announcement is an event that Java's coordinator and tasks ignore, with a header of Icefloe.
 - Offsets are stored in a transaction of ``<group.id>-<connector>-operator``. Every start of a
   layout fences this id before its tasks start, so a leader that was frozen cannot change the
@@ -118,6 +118,7 @@ class OffsetEvents:
         offsets: Mapping[TopicPartition, int],
         *,
         is_announced: bool = False,
+        also_moved: Iterable[TopicPartition] = (),
     ) -> None:
         """Announce a change of source offsets and store it, in one transaction.
 
@@ -126,6 +127,7 @@ class OffsetEvents:
             group: its consumer group.
             offsets: to store.
             is_announced: the change was announced before.
+            also_moved: more partitions whose earlier announcements no longer count.
 
         Raises:
             Fenced: another node leads.
@@ -138,7 +140,7 @@ class OffsetEvents:
                 state.name, replace(floor, offsets={**floor.offsets, **offsets})
             )
             self._admin.refuse_members(group)
-            events = [] if is_announced else self._events(config, offsets)
+            events = [] if is_announced else self._events(config, {*offsets, *also_moved})
             transact(events, group, offsets)
 
     def reset(self, state: StoredConnector, group: str) -> None:
@@ -193,14 +195,23 @@ class OffsetEvents:
         known = dict(layout.topic_ids)
         control = self._configs.parsed(state).control_topic
         chosen = [t for t in known if t != control and (topics is None or t in set(topics))]
+        self._accept_as_set(state.name, chosen)
         now = self._admin.topic_ids(chosen)
-        kept = {t: i for t, i in known.items() if t not in chosen}
-        if {**kept, **now} == known:
+        remaining = {t: i for t, i in known.items() if t not in chosen}
+        if {**remaining, **now} == known:
             return
-        ids = tuple(sorted({**kept, **now}.items()))
+        ids = tuple(sorted({**remaining, **now}.items()))
         accepted = replace(layout, number=state.number_max + 1, tasks=(), topic_ids=ids)
         self._store.put_layout(accepted, state.config or {})
         self._store.put_ready(accepted)
+
+    def _accept_as_set(self, name: str, topics: Iterable[str]) -> None:
+        """Leave the offsets of recreated topics as the operator has set them."""
+        floor = self._store.get(name).source_floor
+        pending = {t: one for t in topics if (one := floor.recreated.get(t)) and one.is_pending}
+        if pending:
+            settled = {t: replace(one, is_pending=False) for t, one in pending.items()}
+            self._store.put_source_floor(name, floor.with_recreated(settled))
 
     @contextlib.contextmanager
     def _operator(self, name: str, config: ConnectorConfig | None) -> Iterator[_Transact]:

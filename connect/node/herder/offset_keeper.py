@@ -33,6 +33,7 @@ from connect.protocol.fencing import (
     operator_transactional_id,
     task_transactional_id,
 )
+from connect.protocol.offset_loss import control_events
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from control_schemas.events import CommitComplete, CommitToTable, StartCommit
@@ -98,7 +99,7 @@ class OffsetKeeper:
             return
         config = self._configs.parsed(state)
         overrides = (config.consumer_overrides, config.producer_overrides, config.kafka_overrides)
-        if any("bootstrap.servers" in one for one in overrides):
+        if any("bootstrap.servers" in override for override in overrides):
             return  # its offsets are in another cluster
         self.note(state, config, state.layout.partitions)
         for owned in self._owned(state, config):
@@ -118,10 +119,13 @@ class OffsetKeeper:
         """
         floor = state.source_floor
         known = {*floor.offsets, *floor.starts, *partitions}
+        # before the committed offsets: these count every announcement below the end
+        events = control_events(self._admin, config.control_topic)
         ids = self._admin.topic_ids({tp.topic for tp in known})
         existing = [tp for tp in known if tp.topic in ids]
         found = self._admin.committed(config.connect_group_id, existing)
-        updated = floor.updated({tp: at for tp, at in found.items() if at is not None}, ids)
+        committed = {tp: at for tp, at in found.items() if at is not None}
+        updated = floor.updated(committed, ids, events)
         if updated != floor and self._is_current(state):
             self._store.put_source_floor(state.name, updated)
 
@@ -164,8 +168,8 @@ class OffsetKeeper:
             self._store.put_source_floor(state.name, self._store.get(state.name).source_floor)
             if not self._is_current(state):
                 return
-            found = self._admin.committed(owned.group, owned.partitions)
-            offsets = {tp: at for tp, at in found.items() if at is not None}
+            committed = self._admin.committed(owned.group, owned.partitions)
+            offsets = {tp: at for tp, at in committed.items() if at is not None}
             if not offsets:
                 return
             if owned.is_control:

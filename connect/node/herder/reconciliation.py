@@ -1,4 +1,4 @@
-"""Compares the units that the node believes to run with its children's reports, and corrects them.
+"""Compares the units that should run with the reports of the child processes; corrects differences.
 
 Rules of this file:
 - A report counts only if its generation is that of the unit's last start and its sequence number
@@ -70,7 +70,7 @@ class Reconciliation:
 
     def on_inventory(self, child: str, inventory: Mapping[str, Any], now_ms: int) -> None:
         """Apply the inventory of all units that a child runs."""
-        found: dict[int, Mapping[str, Any]] = {
+        reports: dict[int, Mapping[str, Any]] = {
             item["generation"]: item for item in inventory["units"]
         }
         claimed = set()
@@ -80,11 +80,11 @@ class Reconciliation:
                     continue
                 generation = unit.start.generation
                 claimed.add(generation)
-                if (item := found.get(generation)) is not None:
+                if (item := reports.get(generation)) is not None:
                     self._compare(run, unit, item, now_ms)
                 elif inventory["last_generation"] >= generation or _is_late(unit, now_ms):
                     self._miss(run, unit, now_ms)
-        for generation, item in found.items():
+        for generation, item in reports.items():
             if generation not in claimed:
                 self._stop(child, item)
 

@@ -98,9 +98,9 @@ class RemoteUnits:
         return any(running.is_maintaining for running in self._others(name).values())
 
     def _others(self, name: str) -> dict[str, Running]:
-        found = self._statuses.running(name)
-        found.pop(self._worker_id, None)
-        return found
+        running = self._statuses.running(name)
+        running.pop(self._worker_id, None)
+        return running
 
     def _wait(self, busy_nodes: Callable[[], list[str]], name: str) -> None:
         if not (nodes := busy_nodes()):

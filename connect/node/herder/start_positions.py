@@ -64,10 +64,10 @@ class StartPositions:
                 self._store.put_source_floor(
                     config.name, replace(floor, starts=starts, topic_ids=ids)
                 )
-        shown = sorted(starts.items())[:_SHOWN_MAX]
+        displayed = sorted(starts.items())[:_SHOWN_MAX]
         _log.info(
             "start offsets fixed",
             connector=config.name,
             timestamp_ms=timestamp_ms,
-            positions={f"{tp.topic}-{tp.partition}": offset for tp, offset in shown},
+            positions={f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed},
         )

@@ -95,8 +95,8 @@ class StoppedConnectors:
 
     def offsets(self, name: str) -> Offsets:
         """Return the committed source offsets of any connector, stopped or not."""
-        found = self._offsets.committed(self._connectors.get(name))
-        return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
+        committed = self._offsets.committed(self._connectors.get(name))
+        return {(tp.topic, tp.partition): offset for tp, offset in committed.items()}
 
     def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
         """Return where the source offsets of any connector would be moved; changes nothing."""
@@ -155,38 +155,40 @@ class StoppedConnectors:
         )
         take_over(self._configs.producer_properties(config), [transactional_id])
 
-    def rewind(self, name: str, asked: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
+    def rewind(
+        self, name: str, request: Mapping[str, Any], *, is_applied: bool
+    ) -> Mapping[str, Any]:
         """Show or apply the way back to an earlier commit; finish or cancel one that was begun."""
         with reachable():
             state = self._connectors.get(name)
-            if state.rewind is None and (asked.get("cancel") or asked.get("replace")):
+            if state.rewind is None and (request.get("cancel") or request.get("replace")):
                 raise NotAllowedError(f"connector {name} has no rewind that was begun")
-            if state.rewind is not None and not asked.get("replace"):
-                return self._unfinished(name, state.rewind, asked, is_applied=is_applied)
-            if not _has_place(asked):
+            if state.rewind is not None and not request.get("replace"):
+                return self._unfinished(name, state.rewind, request, is_applied=is_applied)
+            if not _has_place(request):
                 raise NotAllowedError(
                     f"connector {name} has no rewind that was begun; name a commit to go back to"
                 )
-            plan = self._rewind.plan(state, asked)
+            plan = self._rewind.plan(state, request)
             if not is_applied or _is_open(plan):
-                return _rewound(name, asked, plan, is_begun=state.rewind is not None)
+                return _rewound(name, request, plan, is_begun=state.rewind is not None)
             self._await_stopped(name)
             with self._rewind.alone(name):
-                return self._begin(name, asked)
+                return self._begin(name, request)
 
-    def _begin(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _begin(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Plan again, now that the connector is stopped; record the rewind and make its steps."""
         with self._connectors.change():
-            self._must_be_stopped(name, is_rewinding=bool(asked.get("replace")))
+            self._must_be_stopped(name, is_rewinding=bool(request.get("replace")))
         state = self._connectors.get(name)
         if state.rewind is not None:  # from now on it can change no table
             released = self._rewind.release_history(state, state.rewind)
             if any(table["code"] for table in released):
-                shown = _shown(state.rewind)
-                return {**_rewound(name, asked, shown, is_begun=True), "results": released}
-        plan = self._rewind.plan(state, asked)
+                displayed = _shown(state.rewind)
+                return {**_rewound(name, request, displayed, is_begun=True), "results": released}
+        plan = self._rewind.plan(state, request)
         if _is_open(plan):
-            return _rewound(name, asked, plan, is_begun=state.rewind is not None)
+            return _rewound(name, request, plan, is_begun=state.rewind is not None)
         with self._connectors.change():
             self._must_be_stopped(name, is_rewinding=state.rewind is not None)
             now = self._connectors.get(name)
@@ -194,30 +196,31 @@ class StoppedConnectors:
                 raise ConflictError(
                     f"Connector {name} was changed meanwhile; try again", connector=name
                 )
-            recorded = self._rewind.begin(state, asked, plan)
+            recorded = self._rewind.begin(state, request, plan)
         return {**self._finish_rewind(name, recorded), **plan}
 
     def _unfinished(
         self,
         name: str,
         recorded: Mapping[str, Any],
-        asked: Mapping[str, Any],
+        request: Mapping[str, Any],
         *,
         is_applied: bool,
     ) -> Mapping[str, Any]:
         """Show, finish or cancel a rewind that was begun."""
-        if _has_place(asked):
+        if _has_place(request):
             raise ConflictError(UNFINISHED.format(name=name), connector=name)
         if not is_applied:
             return _rewound(name, recorded["asked"], _shown(recorded), is_begun=True)
         self._await_stopped(name)
         with self._rewind.alone(name):
-            if asked.get("cancel"):
+            if request.get("cancel"):
                 return self._cancel_rewind(name, recorded)
             return self._finish_rewind(name, recorded)
 
     def _finish_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
         state = self._connectors.get(name)
+        recorded = self._rewind.attempted(recorded)
         results = self._rewind.keep_history(state, recorded)
         if not any(table["code"] for table in results):
             with self._connectors.change():
@@ -251,8 +254,8 @@ class StoppedConnectors:
 
     def unfinished_rewinds(self) -> int:
         """Return the number of connectors with a rewind that has not ended."""
-        found = (self._store.get(name) for name in self._store.names())
-        return sum(state.rewind is not None for state in found)
+        connectors = (self._store.get(name) for name in self._store.names())
+        return sum(state.rewind is not None for state in connectors)
 
     def _await_stopped(self, name: str) -> None:
         """Wait, bounded, for the tasks of a connector that was stopped just now."""
@@ -334,10 +337,10 @@ class ValidThroughReset:
         }
 
 
-def _has_place(asked: Mapping[str, Any]) -> bool:
+def _has_place(request: Mapping[str, Any]) -> bool:
     """Return whether a request names where to go back to."""
-    is_given = any(asked.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
-    return is_given or bool(asked.get("offsets") or asked.get("beginning"))
+    is_given = any(request.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
+    return is_given or bool(request.get("offsets") or request.get("beginning"))
 
 
 def _is_open(plan: Mapping[str, Any]) -> bool:
@@ -360,14 +363,14 @@ def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rewound(
-    name: str, asked: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
+    name: str, request: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
 ) -> dict[str, Any]:
     return {
         "connector": name,
         "applied": False,
         "cancelled": False,
         "begun": is_begun,
-        "asked": dict(asked),
+        "asked": dict(request),
         "results": [],
         **plan,
     }

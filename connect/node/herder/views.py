@@ -76,23 +76,23 @@ class Views:
             UnavailableError: the broker cannot be reached.
         """
         run = self._run_of(state.name)
-        found: Mapping[str, Any]
+        view: Mapping[str, Any]
         match what:
             case "rounds":
-                found = {"rounds": list(run.reports.rounds) if run is not None else []}
+                view = {"rounds": list(run.reports.rounds) if run is not None else []}
             case "tables":
-                found = {"tables": run.reports.tables() if run is not None else []}
+                view = {"tables": run.reports.tables() if run is not None else []}
             case "lag":
-                found = self._lag(state)
+                view = self._lag(state)
             case "dead-letters":
-                found = self._dead_letters(state)
+                view = self._dead_letters(state)
             case "maintenance":
-                found = self._maintenance_of(state.name)
+                view = self._maintenance_of(state.name)
             case "orphan-age":
-                found = self._orphan_age(state)
+                view = self._orphan_age(state)
             case "audit":
-                found = self._audit(state)
-        return {"connector": state.name, **found}
+                view = self._audit(state)
+        return {"connector": state.name, **view}
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
@@ -167,8 +167,8 @@ class Views:
                 return []
             records = self._read(starts, {tp: marks[tp][1] for tp in starts})
         records.sort(key=lambda r: (r.timestamp_ms, r.partition, r.offset), reverse=True)
-        shown = (_dead_letter(record) for record in records)
-        return [s for s in shown if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
+        displayed = (_dead_letter(record) for record in records)
+        return [s for s in displayed if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
 
     def _read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]

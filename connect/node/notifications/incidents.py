@@ -19,6 +19,7 @@ from connect.node.herder_api import ReportedStatus
 
 INCIDENTS_MAX: Final = 1_000
 REASON_CHARS: Final = 1_000
+TASKS_NAMED_MAX: Final = 10
 RATE_MS: Final = 60_000
 
 Kind: TypeAlias = Literal[
@@ -133,8 +134,9 @@ def find_incidents(
             if status.state in {"RUNNING", "FAILED"}:
                 yield from _of_metrics(name, gauges.get(name, {}), limits)
         for task in status.tasks:
-            if task.worker_id == worker_id and task.state == "FAILED":
-                text = f"Task {task.id} of connector {name} is FAILED"
+            is_own = task.worker_id == worker_id and task.runs_in is None
+            if is_own and task.state == "FAILED":
+                text = _failed_tasks_text(status, task.id)
                 yield Incident((name, "task_failed", task.id), text, _reason(task.trace))
         count = rates.of(name)
         if count > limits.dead_letters_per_minute:
@@ -207,6 +209,17 @@ def _of_metrics(name: str, gauges: Mapping[str, float], limits: Limits) -> Itera
     if failed > 0:
         text = f"{failed:g} tables of connector {name} cannot be committed"
         yield Incident((name, "tables_failed", None), text)
+
+
+def _failed_tasks_text(status: ReportedStatus, first: int) -> str:
+    """Return the sentence on a failed task and the tasks that run in it: one incident."""
+    others = [str(task.id) for task in status.tasks if task.runs_in == first]
+    if not others:
+        return f"Task {first} of connector {status.name} is FAILED"
+    shown = [str(first), *others][:TASKS_NAMED_MAX]
+    more = 1 + len(others) - len(shown)
+    listed = ", ".join(shown) + (f" and {more} more" if more else "")
+    return f"Tasks {listed} of connector {status.name} are FAILED"
 
 
 def _reason(trace: str | None) -> str | None:

@@ -230,7 +230,7 @@ class AnnouncedSums:
         for r in ranges:
             self._add_range(record, r)
         for lost in record.headers.lost:
-            if _add_lost(self._audit, record, lost):
+            if _add_lost(self._audit, record, lost) and lost.end_offset is not None:
                 self.lost_ends[TopicPartition(lost.topic, lost.partition)] = lost.end_offset
 
     def _mark_resumable(self, headers: EventHeaders) -> None:
@@ -301,6 +301,12 @@ def _range_coordinates(r: SourceRange) -> dict[str, object]:
 
 def _add_lost(audit: AuditReport, record: ControlRecord, lost: LostRange) -> bool:
     """Count lost offsets; return whether they are inside a range of the same announcement."""
+    if lost.end_offset is None:
+        audit.notes.append(
+            f"{lost.topic}-{lost.partition}: the topic was deleted and created again; its records "
+            f"from offset {lost.start_offset} on are lost, and the connector continued"
+        )
+        return True
     is_announced = any(
         (r.topic, r.partition) == (lost.topic, lost.partition)
         and r.start_offset <= lost.start_offset < lost.end_offset <= r.end_offset

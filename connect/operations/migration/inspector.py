@@ -49,7 +49,7 @@ class Inspector:
         self._clock = clock
 
     def inspect(self, partitions: Iterable[TopicPartition]) -> MigrationReport:
-        """Read the state and judge it.
+        """Read and assess the state.
 
         Args:
             partitions: source partitions that the connector would read.

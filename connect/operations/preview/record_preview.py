@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ from connect.records.row_operations import (
     ChangeRules,
     Operation,
     key_columns,
-    key_value,
     message_key_names,
 )
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
@@ -44,8 +43,7 @@ DROPPED: Final = "dropped"
 DEAD_LETTER: Final = "dead letter"
 TASK_FAILS: Final = "task fails"
 
-
-Place: TypeAlias = tuple[str, int, int]
+_Position: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class _RecordPreviews:
         self._tables: dict[str, TablePreview] = {}
         self._missing: set[str] = set()
         self._failures: dict[str, RecordError] = {}
-        self._converted: dict[Place, tuple[SinkRecord, ...] | RecordError] = {}
+        self._converted: dict[_Position, tuple[SinkRecord, ...] | RecordError] = {}
 
     def run(self, records: Sequence[KafkaRecord]) -> Preview:
         for record in records:
@@ -197,19 +195,19 @@ class _RecordPreviews:
             for _ in range(SCHEMA_ROUNDS_MAX):
                 if not self._widen(records):
                     break
-        found = tuple(self._judged(record) for record in records)
-        used = {row.table for each in found for row in each.rows}
+        previews = tuple(self._preview_of(record) for record in records)
+        used = {row.table for each in previews for row in each.rows}
         tables = {
             name: table
             for name, table in sorted(self._tables.items())
             if name in used or not table.exists
         }
-        return Preview(found, tables)
+        return Preview(previews, tables)
 
     # ------------------------------------------------------------ tables
 
     def _find_tables(self, record: KafkaRecord) -> None:
-        """Load or create the tables that a record names; its errors are met again later."""
+        """Load or create the tables that a record names; its errors are reported later."""
         try:
             for converted in self._read(record):
                 for name in self._path.route(converted):
@@ -267,7 +265,7 @@ class _RecordPreviews:
 
     # ------------------------------------------------------------ records
 
-    def _judged(self, record: KafkaRecord) -> RecordPreview:
+    def _preview_of(self, record: KafkaRecord) -> RecordPreview:
         try:
             is_routed = False
             rows = []
@@ -304,16 +302,16 @@ class _RecordPreviews:
 
     def _read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
         """Return the converted record; every pass needs it, and it is converted once."""
-        place = (record.topic, record.partition, record.offset)
-        if place not in self._converted:
+        position = (record.topic, record.partition, record.offset)
+        if position not in self._converted:
             try:
-                self._converted[place] = self._path.read(record)
+                self._converted[position] = self._path.read(record)
             except RecordError as error:
-                self._converted[place] = error
-        found = self._converted[place]
-        if isinstance(found, RecordError):
-            raise found
-        return found
+                self._converted[position] = error
+        converted = self._converted[position]
+        if isinstance(converted, RecordError):
+            raise converted
+        return converted
 
     def _operation(self, record: SinkRecord) -> Operation:
         return self._rules.operation(record) if self._config.is_row_level else Operation.INSERT
@@ -332,13 +330,11 @@ class _RecordPreviews:
         if self._config.evolve_schema_enabled and operation is not Operation.DELETE:
             changes(schema, record, self._config, mapping)  # refuses names that no column can have
         if self._config.is_row_level:
-            keys = self._key_schema(table, record)
+            key_schema = self._key_schema(table, record)
             if operation is Operation.DELETE:
-                schema = keys
-                record = _key_record(record, keys)
+                key = self._path.key_row(record, key_schema, mapping)
+                return PreviewRow(name, "delete", _typed(key, key_schema))
         values = self._path.row(record, schema, mapping)
-        if operation is Operation.DELETE and all(value is None for value in values.values()):
-            raise RecordError("a delete without a value in its key columns", code="no_key")
         return PreviewRow(name, operation.name.lower(), _typed(values, schema))
 
     def _key_schema(self, table: TablePreview, record: SinkRecord) -> Schema:
@@ -347,13 +343,6 @@ class _RecordPreviews:
         names = tuple(column.name for column in key_columns(schema, ids, table=table.name))
         names = names or message_key_names(record.key, schema)
         return Schema(*(column for column in schema.fields if column.name in names))
-
-
-def _key_record(record: SinkRecord, keys: Schema) -> SinkRecord:
-    if record.value is not None:
-        return record
-    key = key_value(record, tuple(column.name for column in keys.fields))
-    return replace(record, value=key, value_schema=None)
 
 
 def _typed(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:

@@ -69,9 +69,10 @@ class AvroDatumReader:
             position: where the datum begins.
 
         Returns:
-            Values as fastavro gives them, but: a boolean is one byte, an enum its number, a map a
-            list of ``key`` and ``value``, a value of a union of several types a dictionary of the
-            branch's number, an array item that takes no bytes a dictionary of ``value``.
+            Values as fastavro gives them, with these exceptions. A boolean is one byte, an enum its
+            number, a map a list of ``key`` and ``value``. A value of a union of several types is a
+            dictionary of the branch's number. An array item that takes no bytes is a dictionary of
+            ``value``.
 
         Raises:
             Malformed: ``bad_avro``, ``bad_text`` or ``too_large``.

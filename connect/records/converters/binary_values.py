@@ -10,7 +10,7 @@ DECIMAL_BYTES_MAX: Final = 256
 FLOAT: Final = struct.Struct("<f")
 
 
-class Malformed(ValueError):  # noqa: N818 - a verdict about a message
+class Malformed(ValueError):  # noqa: N818 - a result about a message
     """The bytes are no datum of the schema.
 
     Args:

@@ -6,16 +6,15 @@ Rules of this file:
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
 from connect.config.connector import ConnectorConfig
 from connect.config.source_group import group_key
-from connect.errors import Fenced, IcefloeError, RetriableError
+from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
+from connect.gateways.kafka.kafka_clients import client_properties, require_transactions
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
 from connect.protocol.source_partitions import source_partitions
@@ -66,7 +65,7 @@ def broker_checks(
     yield Check(
         CONTROL,
         f"Asked the brokers at {servers} (within {each_s:g} s) for transactions",
-        partial(_transactions, writing, f"{node.get('group.id', 'icefloe')}-preflight", each_s),
+        partial(_transactions, writing, node.get("group.id", "icefloe"), each_s),
     )
     if topic := config.errors.dead_letter_topic:
         yield Check(
@@ -120,15 +119,10 @@ def _control(
 
 
 def _transactions(
-    kafka: Mapping[str, str], transactional_id: str, each_s: float
+    kafka: Mapping[str, str], group_id: str, each_s: float
 ) -> Iterator[tuple[str, str]]:
     """Check that the brokers take a transactional producer; nothing is written."""
-    producer = TransactionalProducer(kafka, transactional_id)
-    try:
-        with contextlib.suppress(Fenced):  # by another check of the same moment
-            producer.init(each_s)
-    finally:
-        producer.close()
+    require_transactions(kafka, group_id, each_s)
     yield from ()
 
 

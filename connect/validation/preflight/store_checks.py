@@ -22,7 +22,12 @@ from connect.errors import CommitRefused, ConfigError, IcefloeError, RetriableEr
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog.table_properties import location_provider
-from connect.gateways.catalog_properties import ClientConfig, client_config, refuse_places
+from connect.gateways.catalog_properties import (
+    DELTA_ROOT,
+    ClientConfig,
+    client_config,
+    refuse_places,
+)
 from connect.gateways.reach import reach
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import has_credentials, probe
@@ -65,7 +70,7 @@ class StoreQuestions:
     def _run(self) -> Found:
         properties = bounded(self._config.catalog_properties, self._each_s)
         catalog = client_config(properties)
-        if catalog.kind != "rest" and _is_local(str(catalog.properties.get("warehouse", ""))):
+        if catalog.kind != "rest" and _is_local(_root(catalog)):
             return
         deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
         probed = set()
@@ -98,7 +103,7 @@ class StoreQuestions:
                 yield from self._of_tables(gateway, name)
             finally:
                 gateway.close()
-        warehouse = str(catalog.properties.get("warehouse", ""))
+        warehouse = _root(catalog)
         is_created = any(each.is_created for each in wanted_tables(config)) or (
             config.auto_create_enabled
         )
@@ -119,6 +124,11 @@ class StoreQuestions:
                 continue
             given = {**table.properties, **self._config.write_properties}
             yield table.io, location_provider(table.location(), given).new_data_location(name)
+
+
+def _root(catalog: ClientConfig) -> str:
+    """Return the location of new tables."""
+    return str(catalog.properties.get(DELTA_ROOT) or catalog.properties.get("warehouse", ""))
 
 
 def _is_local(location: str) -> bool:

@@ -109,29 +109,29 @@ class FakeHerder:
     def connector(self, name: str) -> ConnectorDefinition:
         """The stored connector."""
         with self._lock:
-            found = self._get(name)
-            return ConnectorDefinition(name, dict(found.config), tuple(range(found.tasks)))
+            connector = self._get(name)
+            return ConnectorDefinition(name, dict(connector.config), tuple(range(connector.tasks)))
 
     def status(self, name: str) -> ReportedStatus:
         """Every task in the connector's state, or failed."""
         with self._lock:
-            found = self._get(name)
-            state = "RUNNING" if found.target == "STARTED" else found.target
-            is_broken = "/no/" in f"/{found.config.get('file', '')}"
+            connector = self._get(name)
+            state = "RUNNING" if connector.target == "STARTED" else connector.target
+            is_broken = "/no/" in f"/{connector.config.get('file', '')}"
             tasks = tuple(
                 TaskStatus(task, "FAILED", WORKER_ID, "no such folder")
                 if is_broken
                 else TaskStatus(task, state, WORKER_ID)
-                for task in range(found.tasks)
+                for task in range(connector.tasks)
             )
             return ReportedStatus(name, state, WORKER_ID, tasks)
 
     def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
         """The connector's configuration and the task's class."""
         with self._lock:
-            found = self._get(name)
-            config = {**found.config, "task.class": self._task_class(found.config)}
-            return dict.fromkeys(range(found.tasks), config)
+            connector = self._get(name)
+            config = {**connector.config, "task.class": self._task_class(connector.config)}
+            return dict.fromkeys(range(connector.tasks), config)
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
@@ -166,10 +166,10 @@ class FakeHerder:
     def set_target_state(self, name: str, state: TargetState) -> None:
         """Takes effect at once."""
         with self._lock:
-            found = self._get(name)
-            found.target = state
-            self._settle(found)
-            self._read(name, found)
+            connector = self._get(name)
+            connector.target = state
+            self._settle(connector)
+            self._read(name, connector)
 
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
@@ -194,8 +194,8 @@ class FakeHerder:
 
     def active_topics(self, name: str) -> Sequence[str]:
         """Topics of ``produced`` since the last reset."""
-        found = self._connectors.get(name)
-        return sorted(found.topics) if found else []
+        connector = self._connectors.get(name)
+        return sorted(connector.topics) if connector else []
 
     def reset_active_topics(self, name: str) -> None:
         """Empty the set."""

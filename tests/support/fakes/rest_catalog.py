@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -37,10 +38,16 @@ ENDPOINTS = [
 
 
 class MemoryCatalog:
-    """Namespaces and tables of one warehouse; every commit takes the same lock."""
+    """Namespaces and tables of one warehouse; every commit takes the same lock.
 
-    def __init__(self, warehouse: str) -> None:
+    Args:
+        warehouse: location of its tables.
+        vend: returns properties of the store for each answer with a table.
+    """
+
+    def __init__(self, warehouse: str, vend: Callable[[], dict[str, str]] = dict) -> None:
         self.warehouse = warehouse
+        self._vend = vend
         self.namespaces: set[str] = set()
         self.tables: dict[Key, TableMetadata] = {}
         self._lock = threading.Lock()
@@ -73,16 +80,16 @@ class MemoryCatalog:
                 return answer or (204, None)
         return _error(404, "NoSuchTableException" if "tables" in path else "NoSuchNamespace")
 
-    def _create(self, namespace: str, asked: dict[str, Any]) -> Answer:
-        key = (namespace, asked["name"])
+    def _create(self, namespace: str, request: dict[str, Any]) -> Answer:
+        key = (namespace, request["name"])
         if key in self.tables:
             return _error(409, "AlreadyExistsException")
         self.tables[key] = new_table_metadata(
-            Schema.model_validate(asked["schema"]),
+            Schema.model_validate(request["schema"]),
             UNPARTITIONED_PARTITION_SPEC,
             UNSORTED_SORT_ORDER,
-            f"{self.warehouse}/{namespace}/{asked['name']}",
-            asked.get("properties") or {},
+            f"{self.warehouse}/{namespace}/{request['name']}",
+            request.get("properties") or {},
         )
         return 200, self._displayed(key)
 
@@ -120,7 +127,7 @@ class MemoryCatalog:
         return {
             "metadata-location": f"{metadata.location}/metadata/in-memory.json",
             "metadata": json.loads(metadata.model_dump_json()),
-            "config": {},
+            "config": self._vend(),
         }
 
 
@@ -135,10 +142,18 @@ class MemoryCatalogServer:
         warehouse: location of its tables.
         port: 0 takes a free one.
         latency_s: no answer comes earlier.
+        vend: as ``MemoryCatalog``.
     """
 
-    def __init__(self, warehouse: str, *, port: int = 0, latency_s: float = 0.0) -> None:
-        self.catalog = MemoryCatalog(warehouse)
+    def __init__(
+        self,
+        warehouse: str,
+        *,
+        port: int = 0,
+        latency_s: float = 0.0,
+        vend: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        self.catalog = MemoryCatalog(warehouse, vend)
         catalog = self.catalog
 
         class Handler(BaseHTTPRequestHandler):

@@ -89,7 +89,7 @@ class RestServer:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send one request, the path as it stands."""
+        """Send one request, the path unchanged."""
         return send(self.port, method, path, body, headers)
 
     def json(self, method: str, path: str, body: Any = None) -> Reply:
@@ -108,7 +108,7 @@ def send(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Reply:
-    """Send one request, the path as it stands, only the headers given (and the needed ones)."""
+    """Send one request, the path unchanged, only the headers given (and the needed ones)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
@@ -118,7 +118,7 @@ def send(
             connection.putheader("content-length", str(len(body)))
         connection.endheaders(body)
         answer = connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Reply(answer.status, found, answer.read())
+        received = {name.lower(): value for name, value in answer.getheaders()}
+        return Reply(answer.status, received, answer.read())
     finally:
         connection.close()

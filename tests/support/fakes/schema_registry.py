@@ -65,14 +65,14 @@ class SchemaRegistryServer(RestServer):
     ) -> int:
         """Register as a serializer does; the id."""
         entry = {"schema": schema, "schemaType": kind, "references": references or []}
-        found = next((i for i, known in self._schemas.items() if known == entry), None)
-        if found is None:
-            found = len(self._schemas) + 1
-            self._schemas[found] = entry
+        schema_id = next((i for i, known in self._schemas.items() if known == entry), None)
+        if schema_id is None:
+            schema_id = len(self._schemas) + 1
+            self._schemas[schema_id] = entry
         versions = self._subjects.setdefault(subject, [])
-        if found not in versions:
-            versions.append(found)
-        return found
+        if schema_id not in versions:
+            versions.append(schema_id)
+        return schema_id
 
     def guid(self, schema_id: int) -> uuid.UUID:
         """The GUID of a schema."""
@@ -94,13 +94,13 @@ class SchemaRegistryServer(RestServer):
 
     async def _register(self, request: Request) -> Response:
         body = await request.json()
-        found = self.register(
+        schema_id = self.register(
             request.path_params["subject"],
             body["schema"],
             body.get("schemaType", "AVRO"),
             body.get("references"),
         )
-        return JSONResponse({"id": found}, media_type=_CONTENT)
+        return JSONResponse({"id": schema_id}, media_type=_CONTENT)
 
     async def _by_id(self, request: Request) -> Response:
         refusal = self._refusal(request)
@@ -127,10 +127,10 @@ class SchemaRegistryServer(RestServer):
         if refusal is not None:
             return refusal
         guid = request.path_params["guid"]
-        found = next((i for i in self._schemas if str(self.guid(i)) == guid), None)
-        if found is None:
+        schema_id = next((i for i in self._schemas if str(self.guid(i)) == guid), None)
+        if schema_id is None:
             return _error(404, 40403, f"Schema {guid} not found")
-        return JSONResponse(self._answer(found, request), media_type=_CONTENT)
+        return JSONResponse(self._answer(schema_id, request), media_type=_CONTENT)
 
     async def _version(self, request: Request) -> Response:
         refusal = self._refusal(request)

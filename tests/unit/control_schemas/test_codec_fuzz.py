@@ -53,7 +53,7 @@ def mutations(draw: st.DrawFn) -> bytes:
     return frame
 
 
-def judge(frame: bytes) -> None:
+def check_round_trip(frame: bytes) -> None:
     """Decode; what is accepted can be written and read again."""
     with contextlib.suppress(MalformedEvent):
         event = decode(frame)
@@ -65,22 +65,22 @@ def judge(frame: bytes) -> None:
 @given(mutations())
 def test_damaged_recordings_are_read_or_refused(frame: bytes) -> None:
     """Recorded frames with random damage."""
-    judge(frame)
+    check_round_trip(frame)
 
 
 @fuzz
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_any_frame_is_read_or_refused(schema: bytes, datum: bytes) -> None:
     """Frames with an arbitrary schema and datum."""
-    judge(MAGIC + len(schema).to_bytes(2) + schema + datum)
-    judge(schema)
+    check_round_trip(MAGIC + len(schema).to_bytes(2) + schema + datum)
+    check_round_trip(schema)
 
 
 @fuzz
 @given(st.sampled_from(FRAMES), st.binary(max_size=400))
 def test_any_datum_of_a_recorded_schema_is_read_or_refused(frame: bytes, datum: bytes) -> None:
     """Arbitrary bytes are decoded with a recorded schema."""
-    judge(frame[: 4 + int.from_bytes(frame[2:4])] + datum)
+    check_round_trip(frame[: 4 + int.from_bytes(frame[2:4])] + datum)
 
 
 @fuzz

@@ -1,4 +1,4 @@
-"""Frames from strangers: what is refused, and that refusing is all that happens."""
+"""Frames of unknown clients: what is refused, without any other effect."""
 
 from __future__ import annotations
 

@@ -100,6 +100,15 @@ def test_lost_records_are_a_separate_header() -> None:
     assert headers.lost[0].offsets == 6
 
 
+def test_the_loss_of_a_recreated_topic_has_its_own_header() -> None:
+    """Older versions refuse a lost range without an end, and ignore headers that they lack."""
+    lost = (LostRange("t", 0, 0, 6), LostRange("t", 1, 4, None))
+    encoded = encode_headers(EventHeaders(lost=lost))
+    assert encoded == (("icefloe.lost", b'[["t",0,0,6]]'), ("icefloe.recreated", b'[["t",1,4]]'))
+    assert decode_headers(encoded).lost == lost
+    assert lost[1].offsets == 0
+
+
 def test_missing_and_foreign_headers_have_no_effect() -> None:
     """Events of the Java sink have none."""
     assert encode_headers(EventHeaders()) == ()
@@ -137,6 +146,8 @@ def test_missing_and_foreign_headers_have_no_effect() -> None:
         ("icefloe.moved", b'[["t",-1]]', "not a partition"),
         ("icefloe.moved", b"[[1,1]]", "not a partition"),
         ("icefloe.lost", b"{}", "not a list"),
+        ("icefloe.lost", b'[["t",0,1,null]]', "icefloe.lost: an item is not a range"),
+        ("icefloe.recreated", b'[["t",0,1,2]]', "icefloe.recreated: an item is not the start"),
         ("icefloe.lost", b"[1]", "icefloe.lost: an item is not a range"),
         ("icefloe.lost", b'[["t",0,1]]', "icefloe.lost: an item is not a range"),
         ("icefloe.lost", b'[["t",0,1,-2]]', "icefloe.lost: an item is not a range"),

@@ -15,6 +15,7 @@ from control_schemas.events import (
     DataWritten,
     Event,
     EventHeaders,
+    LostRange,
     SourceRange,
     TableReference,
     TopicPartitionOffset,
@@ -56,19 +57,29 @@ def moved(offset: int, *partitions: TopicPartition) -> ControlRecord:
 
 def history(cut: int, *records: ControlRecord, floor: int = 0) -> ControlHistory:
     """What was announced around a cut."""
-    found = ControlHistory({0: cut}, {ORDERS: {0: floor}}, {ORDERS: UUID(int=7)})
-    for one in records:
-        found.take(one)
-    return found
+    control_history = ControlHistory({0: cut}, {ORDERS: {0: floor}}, {ORDERS: UUID(int=7)})
+    for record in records:
+        control_history.take(record)
+    return control_history
 
 
 def test_a_position_is_the_end_of_the_last_range_below_the_cut() -> None:
     """Ranges above the cut do not count; a partition not read above it is not changed."""
-    found = history(10, answer(3, 0, 50), answer(4, 0, 7, tp=P1), answer(12, 50, 80, letters=2))
-    assert found.positions.at(P0) == 50
-    assert found.positions.is_changed(P0)
-    assert not found.positions.is_changed(P1)
-    assert found.dead_letters == 2
+    read = history(10, answer(3, 0, 50), answer(4, 0, 7, tp=P1), answer(12, 50, 80, letters=2))
+    assert read.positions.at(P0) == 50
+    assert read.positions.is_changed(P0)
+    assert not read.positions.is_changed(P1)
+    assert read.dead_letters == 2
+
+
+def test_a_position_in_a_recreated_topic_is_unknown_before_that() -> None:
+    """Offsets of the former topic mean nothing in the new one; after that they are known again."""
+    lost = EventHeaders(ranges=(), lost=(LostRange("t", 0, 50, None),))
+    new = record(14, DataComplete(COMMIT, ()), lost)
+    events = (answer(3, 0, 50), answer(4, 0, 7, tp=P1), moved(12, P0), new, answer(15, 0, 5))
+    assert history(10, *events).positions.at(P0) is None
+    assert history(10, *events).positions.at(P1) == 7
+    assert history(20, *events).positions.at(P0) == 5
 
 
 def test_without_an_event_below_the_cut_the_first_range_above_it_counts() -> None:
@@ -90,14 +101,14 @@ def test_a_change_of_offsets_separates_what_is_known(partitions: tuple) -> None:
 
 def test_an_earlier_rewind_does_not_hide_where_its_table_stood() -> None:
     """The announcement of the change is below the floor that the rewind stored."""
-    found = history(36, answer(3, 0, 50), answer(20, 50, 80), moved(35, P0), answer(40, 50, 90))
-    assert found.positions.at(P0) == 50
+    read = history(36, answer(3, 0, 50), answer(20, 50, 80), moved(35, P0), answer(40, 50, 90))
+    assert read.positions.at(P0) == 50
 
 
 def test_files_below_the_cut_that_no_commit_took_are_found() -> None:
     """Of this table only: an announcement for a dropped table of the name does not count."""
     other = TableReference("iceberg", ("db",), "a", UUID(int=8))
-    found = history(
+    read = history(
         10,
         record(2, DataWritten(COMMIT, TABLE, (FILE,), ())),
         record(5, DataWritten(COMMIT, TABLE, (FILE,), ())),
@@ -105,14 +116,14 @@ def test_files_below_the_cut_that_no_commit_took_are_found() -> None:
         record(11, DataWritten(COMMIT, TABLE, (FILE,), ())),
         floor=4,
     )
-    assert (found.stranded[ORDERS], found.announced[ORDERS]) == (1, 1)
+    assert (read.stranded[ORDERS], read.announced[ORDERS]) == (1, 1)
 
 
 def test_a_cut_that_is_above_none_of_the_offsets() -> None:
     """The last time that the offset was not passed counts; a rewind in between lowers it again."""
     wanted = AnnouncedTables({P0: 60})
-    for one in (answer(3, 0, 50), answer(5, 50, 80), answer(9, 50, 60), answer(12, 60, 61)):
-        wanted.take(one)
+    for record in (answer(3, 0, 50), answer(5, 50, 80), answer(9, 50, 60), answer(12, 60, 61)):
+        wanted.take(record)
     assert wanted.control_offset_max == 12
     assert AnnouncedTables({P0: 60}).control_offset_max is None
 

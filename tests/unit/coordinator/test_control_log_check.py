@@ -46,8 +46,8 @@ def kept(offset: int = 10, *, hours_ago: int = 1) -> Envelope:
     return Envelope(event, EventHeaders(), 0, offset)
 
 
-def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | None]:
-    """Seconds left, and the alarm."""
+def time_left(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | None]:
+    """Return the seconds of retention that are left, and the alarm."""
     log = ControlLogCheck(cast("KafkaAdmin", topic), "control")
     found = log.retention(announcements, NOW_MS)
     return found["left_s"], found["message"]
@@ -55,7 +55,7 @@ def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | 
 
 def test_without_kept_announcements_there_is_no_alarm() -> None:
     """All announcements that retention deletes are committed."""
-    assert judged(Topic(retention_ms="1")) == (None, None)
+    assert time_left(Topic(retention_ms="1")) == (None, None)
     assert ControlLogCheck(None, "control").retention([kept()], NOW_MS)["message"] is None
 
 
@@ -65,15 +65,15 @@ def test_an_announcement_older_than_half_of_the_retention_is_an_alarm(
 ) -> None:
     """The oldest announcement counts."""
     topic = Topic(retention_ms=str(10 * HOUR_MS))
-    left_s, message = judged(topic, kept(hours_ago=1), kept(hours_ago=hours))
+    left_s, message = time_left(topic, kept(hours_ago=1), kept(hours_ago=hours))
     assert left_s == (10 - hours) * 3600
     assert (message is not None) == is_alarm
 
 
 def test_without_a_known_retention_there_is_no_alarm() -> None:
     """The topic keeps everything, or its configuration cannot be read."""
-    assert judged(Topic(retention_ms="-1"), kept(hours_ago=10_000)) == (None, None)
-    assert judged(Topic(), kept(hours_ago=10_000)) == (None, None)
+    assert time_left(Topic(retention_ms="-1"), kept(hours_ago=10_000)) == (None, None)
+    assert time_left(Topic(), kept(hours_ago=10_000)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_oldest_quarter_of_a_topic_that_deletes_by_size_is_an_alarm(
 ) -> None:
     """From the first deletion on."""
     topic = Topic(start, retention_ms="-1", retention_bytes="1000")
-    left_s, message = judged(topic, kept(offset))
+    left_s, message = time_left(topic, kept(offset))
     assert left_s is None
     assert (message is not None) == is_alarm
     if message is not None:

@@ -9,7 +9,14 @@ from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import encode
-from control_schemas.events import ContentFile, DataWritten, Event, FileContent, TableReference
+from control_schemas.events import (
+    ContentFile,
+    DataWritten,
+    Event,
+    FileContent,
+    StartCommit,
+    TableReference,
+)
 from coordinator.inbox import Inbox
 from coordinator.kernel.effects import Envelope
 
@@ -43,3 +50,22 @@ def test_an_announcement_has_its_records_and_its_size() -> None:
     read, _ = Inbox(reader, {}, "connect-c", lambda *_: None).poll(0)
     assert isinstance(read, Envelope)
     assert (read.records, read.size_bytes) == (14, len(value))
+
+
+def test_events_of_other_connectors_are_not_decoded() -> None:
+    """What is no event at all is still reported: it may be a damaged one of ours."""
+    malformed: list[bytes | None] = []
+    read, decoded = [], 0
+    values = [
+        encode(Event(UUID(int=n), 0, f"connect-c{n:02}", StartCommit(UUID(int=n))))
+        for n in range(20)
+    ]
+    for value in (*values, b"not an event"):
+        record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
+        reader = cast("LogReader", OneRecordReader(record))
+        box = Inbox(reader, {}, "connect-c07", lambda record, _: malformed.append(record.value))
+        read += [each for each in box.poll(0) if isinstance(each, Envelope)]
+        decoded += box.decoded
+    assert [envelope.event.group_id for envelope in read] == ["connect-c07"]
+    assert decoded == 2
+    assert malformed == [b"not an event"]

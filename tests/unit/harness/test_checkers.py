@@ -52,10 +52,10 @@ def rows(*of: tuple[int, int, int]) -> Rows:
     return Rows(each[:, 0], each[:, 1], each[:, 2])
 
 
-def one(found: Sequence[str], *texts: str) -> None:
+def expect_one(problems: Sequence[str], *texts: str) -> None:
     """Assert that there is exactly one finding, and that it contains these texts."""
-    assert len(found) == 1, found
-    assert all(text in found[0] for text in texts), found
+    assert len(problems) == 1, problems
+    assert all(text in problems[0] for text in texts), problems
 
 
 def test_a_good_history_has_no_findings() -> None:
@@ -74,77 +74,81 @@ def test_a_good_history_has_no_findings() -> None:
 def test_findings_name_the_table() -> None:
     """A finding says where it was found."""
     table = ObservedTable("db.t", SNAPSHOTS, (*FILES, FILES[0]), rows(*GOOD_ROWS))
-    one(findings(log(), [table]), "db.t: ", "listed twice")
+    expect_one(findings(log(), [table]), "db.t: ", "listed twice")
 
 
-@pytest.mark.parametrize("gone", range(len(GOOD_ROWS)))
-def test_a_missing_row_is_found(gone: int) -> None:
+@pytest.mark.parametrize("missing", range(len(GOOD_ROWS)))
+def test_a_missing_row_is_found(missing: int) -> None:
     """The finding has its partition and sequence."""
-    kept = [row for place, row in enumerate(GOOD_ROWS) if place != gone]
-    partition, sequence, _ = GOOD_ROWS[gone]
-    one(check_rows(log(), rows(*kept)), "1 rows missing", f"'{partition}:{sequence}'")
+    remaining = [row for place, row in enumerate(GOOD_ROWS) if place != missing]
+    partition, sequence, _ = GOOD_ROWS[missing]
+    expect_one(check_rows(log(), rows(*remaining)), "1 rows missing", f"'{partition}:{sequence}'")
 
 
 def test_every_row_of_an_empty_table_is_missing() -> None:
     """No rows at all."""
-    one(check_rows(log(), rows()), "5 rows missing")
+    expect_one(check_rows(log(), rows()), "5 rows missing")
 
 
 def test_a_row_twice_is_found() -> None:
     """In another snapshot or in the same one."""
-    one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 2))), "1 rows twice", "'0:1'")
-    one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 1), (0, 1, 1))), "2 rows twice", "'0:1'")
+    expect_one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 2))), "1 rows twice", "'0:1'")
+    expect_one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 1), (0, 1, 1))), "2 rows twice", "'0:1'")
 
 
 def test_one_missing_and_one_twice_do_not_balance() -> None:
     """The number of rows is right and the rows are not."""
-    found = check_rows(log(), rows(*GOOD_ROWS[1:], (0, 1, 2)))
-    assert [text.partition(",")[0] for text in found] == ["1 rows missing", "1 rows twice"]
+    problems = check_rows(log(), rows(*GOOD_ROWS[1:], (0, 1, 2)))
+    assert [text.partition(",")[0] for text in problems] == ["1 rows missing", "1 rows twice"]
 
 
 def test_a_row_of_no_record_is_found() -> None:
     """A row is reported whose record belongs to another table or was never produced."""
-    one(check_rows(log(), rows(*GOOD_ROWS, (3, 7, 2))), "1 rows unknown", "'3:7'")
+    expect_one(check_rows(log(), rows(*GOOD_ROWS, (3, 7, 2))), "1 rows unknown", "'3:7'")
 
 
 def test_a_record_that_is_twice_in_the_log_is_two_rows() -> None:
     """Its two offsets are two records."""
     short = log()
     double = Log(*(np.append(getattr(short, n), getattr(short, n)[0]) for n in short.__slots__))
-    one(check_rows(double, rows(*GOOD_ROWS)), "1 rows missing", "'0:0'")
+    expect_one(check_rows(double, rows(*GOOD_ROWS)), "1 rows missing", "'0:0'")
     assert check_rows(double, rows(*GOOD_ROWS, GOOD_ROWS[0])) == []
 
 
 def test_a_file_that_is_listed_twice_is_found() -> None:
     """In two live entries of any manifests."""
-    one(check_files([*FILES, FILES[0]]), "1 files listed twice", "one")
+    expect_one(check_files([*FILES, FILES[0]]), "1 files listed twice", "one")
 
 
 def test_a_file_that_is_not_there_is_found() -> None:
     """The table names it, the store does not have it."""
-    one(check_files([FILES[0], ObservedFile("two", 20, None)]), "1 files not there", "two")
+    expect_one(check_files([FILES[0], ObservedFile("two", 20, None)]), "1 files not there", "two")
 
 
 def test_a_file_of_another_size_is_found() -> None:
     """Truncated, or written again."""
-    one(check_files([FILES[0], ObservedFile("two", 20, 19)]), "of another size", "two")
+    expect_one(check_files([FILES[0], ObservedFile("two", 20, 19)]), "of another size", "two")
 
 
 def test_two_snapshots_of_one_round_are_found() -> None:
     """A commit was applied and sent again."""
-    one(check_commits([SNAPSHOTS[0], replace(SNAPSHOTS[0], sequence_number=2)]), "1 rounds", "a")
+    expect_one(
+        check_commits([SNAPSHOTS[0], replace(SNAPSHOTS[0], sequence_number=2)]), "1 rounds", "a"
+    )
 
 
 def test_a_manifest_with_a_stale_number_is_found() -> None:
     """An attempt after a conflict kept the number of the attempt before it."""
-    one(check_sequence_numbers([SNAPSHOTS[0], ObservedSnapshot(2, "b", None, None, (2, 1))]), "[2]")
+    expect_one(
+        check_sequence_numbers([SNAPSHOTS[0], ObservedSnapshot(2, "b", None, None, (2, 1))]), "[2]"
+    )
 
 
 @pytest.mark.parametrize("second", [{0: 9}, {}, {1: 30}])
 def test_control_offsets_that_go_back_are_found(second: dict[int, int]) -> None:
     """A lower offset, or none."""
     history = [SNAPSHOTS[0], ObservedSnapshot(2), ObservedSnapshot(3, "c", second)]
-    one(check_control_offsets(history), "partition 0 goes from 10", "snapshot 3")
+    expect_one(check_control_offsets(history), "partition 0 goes from 10", "snapshot 3")
 
 
 def test_a_new_control_partition_is_no_finding() -> None:
@@ -155,22 +159,24 @@ def test_a_new_control_partition_is_no_finding() -> None:
 def test_valid_through_that_goes_back_is_found() -> None:
     """Also over snapshots without one."""
     history = [SNAPSHOTS[0], ObservedSnapshot(2), ObservedSnapshot(3, "c", None, 1_009)]
-    one(check_valid_through(log(), rows(*GOOD_ROWS), history), "from 1010 to 1009")
+    expect_one(check_valid_through(log(), rows(*GOOD_ROWS), history), "from 1010 to 1009")
 
 
 def test_valid_through_over_a_later_row_is_found() -> None:
     """A record older than the VTTS comes with a later snapshot only."""
     late = rows((0, 0, 1), (0, 1, 2), (1, 0, 1), (0, 2, 2), (1, 1, 2))
     history = [replace(SNAPSHOTS[0], valid_through_ms=1_011), SNAPSHOTS[1]]
-    one(check_valid_through(log(), late, history), "VTTS 1011 of snapshot 1", "1 records", "'0:1'")
+    expect_one(
+        check_valid_through(log(), late, history), "VTTS 1011 of snapshot 1", "1 records", "'0:1'"
+    )
 
 
 def test_valid_through_over_a_missing_row_is_found() -> None:
     """A missing record makes every later VTTS wrong."""
     missing = rows(*GOOD_ROWS[1:])
-    found = check_valid_through(log(), missing, SNAPSHOTS)
-    assert len(found) == 2
-    assert all("'0:0'" in text for text in found)
+    problems = check_valid_through(log(), missing, SNAPSHOTS)
+    assert len(problems) == 2
+    assert all("'0:0'" in text for text in problems)
 
 
 def test_valid_through_may_share_its_millisecond() -> None:
@@ -182,7 +188,7 @@ def test_valid_through_may_share_its_millisecond() -> None:
 @pytest.mark.parametrize("at", [4, 6, None])
 def test_source_offsets_short_of_the_end_are_found(at: int | None) -> None:
     """Before the end, past it, or none at all."""
-    one(
+    expect_one(
         check_source_offsets({0: 3, 1: at}, {0: 3, 1: 5}),
         f"partition 1 ends at 5, but the group committed {at}",
     )
@@ -232,41 +238,43 @@ def test_record_counts_that_add_up() -> None:
 )
 def test_record_counts_that_do_not_add_up_are_found(wrong: dict[str, int], finding: str) -> None:
     """A count differs from the announced count, and the sum differs from the source."""
-    found = check_record_counts(
+    problems = check_record_counts(
         RANGES, **{"records": 8, "rows": 6, "dead_letters": 1, "dropped": 1, **wrong}
     )
-    assert len(found) == 2
-    assert finding in found[0]
-    assert "dead letters +" in found[1]
+    assert len(problems) == 2
+    assert finding in problems[0]
+    assert "dead letters +" in problems[1]
 
 
 def test_no_progress_after_a_fault_is_found() -> None:
     """No new rows, and fewer rows."""
     assert check_progress([("a kill", 10, 11)]) == []
-    one(check_progress([("a kill", 10, 11), ("a freeze", 11, 11)]), "no progress after a freeze")
-    one(check_progress([("a freeze", 11, 3)]), "11 rows, later 3")
+    expect_one(
+        check_progress([("a kill", 10, 11), ("a freeze", 11, 11)]), "no progress after a freeze"
+    )
+    expect_one(check_progress([("a freeze", 11, 3)]), "11 rows, later 3")
 
 
 def test_a_canary_is_found_and_not_repeated() -> None:
-    """Wherever it is; the finding names the place, not the secret."""
+    """A secret is found in any text; the finding names the place, not the secret."""
     texts = {"log": b"key=canary-1 accepted", "metrics": b"fine"}
-    found = check_secrets(texts, ["canary-0", "canary-1"])
-    one(found, "secret 1 is in log")
-    assert "canary" not in found[0]
+    problems = check_secrets(texts, ["canary-0", "canary-1"])
+    expect_one(problems, "secret 1 is in log")
+    assert "canary" not in problems[0]
     assert check_secrets(texts, ["canary-2"]) == []
 
 
 def test_growth_is_found_and_variation_is_not() -> None:
     """A leak of one per step; a series that varies or warms up; too few values."""
-    one(check_no_growth("threads", range(100, 140), slack=3), "threads grows from")
+    expect_one(check_no_growth("threads", range(100, 140), slack=3), "threads grows from")
     assert check_no_growth("threads", [50, 60, 70] + [80, 83, 79, 81] * 4, slack=3) == []
-    one(check_no_growth("threads", [1, 2, 3], slack=100), "too few")
+    expect_one(check_no_growth("threads", [1, 2, 3], slack=100), "too few")
 
 
 def test_a_fault_that_did_not_happen_is_found() -> None:
     """A run without its faults proves nothing."""
     assert check_counts_at_least({"kills": 2}, {"kills": 2, "freezes": 1}) == []
-    one(
+    expect_one(
         check_counts_at_least({"kills": 2, "freezes": 1}, {"kills": 2}),
         "freezes happened 0 times of 1",
     )

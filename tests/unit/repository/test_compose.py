@@ -156,9 +156,9 @@ def test_the_notebook_has_what_it_asks_for(stack: dict[str, Any]) -> None:
     """Every variable that it reads is set, and its libraries are in the lock of its image."""
     notebook = json.loads((COMPOSE / "notebooks" / "payments.ipynb").read_text())
     code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code")
-    asked = set(re.findall(r"environ\[\"(\w+)\"\]", code))
-    assert asked
-    assert asked <= stack["services"]["notebook"]["environment"].keys()
+    variables = set(re.findall(r"environ\[\"(\w+)\"\]", code))
+    assert variables
+    assert variables <= stack["services"]["notebook"]["environment"].keys()
     assert not any(cell.get("outputs") for cell in notebook["cells"])
     lock = (ROOT / "requirements" / "notebook.lock").read_text()
     assert "\njupyterlab==" in lock

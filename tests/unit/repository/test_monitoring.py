@@ -123,7 +123,7 @@ def test_pages_named_in_alerts_exist() -> None:
 
 def test_panels_explain_themselves_and_do_not_overlap() -> None:
     """Every panel has a description and a place of its own, and identities are unique."""
-    taken: set[tuple[int, int]] = set()
+    occupied: set[tuple[int, int]] = set()
     found = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in found}) == len(found)
     for panel in found:
@@ -133,7 +133,7 @@ def test_panels_explain_themselves_and_do_not_overlap() -> None:
             for x in range(position["x"], position["x"] + position["w"])
             for y in range(position["y"], position["y"] + position["h"])
         }
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied, panel["title"]
+        occupied |= cells
         assert position["x"] + position["w"] <= 24, panel["title"]
     assert all(panel["description"] for panel in panels())

@@ -89,15 +89,15 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 def commands() -> dict[str, Any]:
     """Every command by its full name, as typer has built it."""
     main.add_commands((), is_every=True)
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
     left = [("", typer.main.get_command(main.app))]
     while left:
         name, command = left.pop()
         children = getattr(command, "commands", {})
         left += [(f"{name} {child}".strip(), made) for child, made in children.items()]
         if not children:
-            found[name] = command
-    return found
+            commands[name] = command
+    return commands
 
 
 def option(command: Any, name: str) -> Any:

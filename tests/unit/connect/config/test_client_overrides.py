@@ -47,8 +47,8 @@ def test_refused_client_properties_are_errors_at_their_key(prefix: str, name: st
     assert list(caught.value.errors) == [prefix + name]
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
-    found = {i.name: i.errors for i in validate(sink, raw, BUILT_IN).configs if i.errors}
-    (sentence,) = found[prefix + name]
+    errors_by_key = {i.name: i.errors for i in validate(sink, raw, BUILT_IN).configs if i.errors}
+    (sentence,) = errors_by_key[prefix + name]
     assert sentence.startswith(f"A connector cannot set {prefix}{name}:")
     assert "value-of-it" not in sentence
     assert allowed_overrides(raw, prefix) == {}
@@ -77,7 +77,7 @@ def test_a_password_of_a_client_is_hidden() -> None:
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
     name = "consumer.override.ssl.keystore.password"
-    found = {i.name: i for i in validate(sink, {**GOOD, name: "canary-of-it"}, BUILT_IN).configs}
-    assert found[name].definition is not None
-    assert found[name].definition["type"] == "PASSWORD"
-    assert found[name].value == "[hidden]"
+    infos = {i.name: i for i in validate(sink, {**GOOD, name: "canary-of-it"}, BUILT_IN).configs}
+    assert infos[name].definition is not None
+    assert infos[name].definition["type"] == "PASSWORD"
+    assert infos[name].value == "[hidden]"

@@ -72,9 +72,9 @@ def test_missing_and_unknown_keys_are_named() -> None:
     """All in one error; an unknown key with the nearest known one."""
     with pytest.raises(InvalidConfigError) as caught:
         NodeConfig.from_properties({"group.id": "g", "icefloe.state.dri": "x"})
-    found = caught.value.errors
-    assert {"bootstrap.servers", "config.storage.topic", "status.storage.topic"} <= set(found)
-    assert found["icefloe.state.dri"][0].endswith("Did you mean icefloe.state.dir?")
+    errors = caught.value.errors
+    assert {"bootstrap.servers", "config.storage.topic", "status.storage.topic"} <= set(errors)
+    assert errors["icefloe.state.dri"][0].endswith("Did you mean icefloe.state.dir?")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_an_unresolvable_placeholder_is_an_error_without_its_value(
         "${dir:{tmp}/allowed/../allowed-not:token}",  # a name that begins like an allowed one
         "${dir:{tmp}/allowed-not:token}",
         "${dir:{tmp}:outside.properties}",
-        "${dir:allowed:token}",  # relative to wherever the process runs
+        "${dir:allowed:token}",  # relative to the working directory
         "${dir::token}",
         "${dir:{tmp}/allowed:.}",
         "${dir:{tmp}/allowed:..}",

@@ -29,9 +29,9 @@ def resolve(value: str) -> str:
 
 def test_node_topics_are_reserved() -> None:
     """Storage topics, the broker's own, the default control topic and the operator's list."""
-    found = node_topics(NODE)
-    assert {"c", "s", "o", "java-control", "audit", "control-iceberg"} <= found
-    assert "__consumer_offsets" in found
+    topics = node_topics(NODE)
+    assert {"c", "s", "o", "java-control", "audit", "control-iceberg"} <= topics
+    assert "__consumer_offsets" in topics
     assert "" not in node_topics({})
 
 

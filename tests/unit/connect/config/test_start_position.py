@@ -50,8 +50,8 @@ def test_invalid_instants_are_refused(text: str, why: str) -> None:
 
 def test_offsets_have_the_form_of_spark() -> None:
     """Topic, partition and offset, with Spark's numbers for start and end."""
-    found = parse_offsets('{"orders":{"0":23,"1":-2},"users":{"7":-1}}')
-    assert found == {
+    offsets = parse_offsets('{"orders":{"0":23,"1":-2},"users":{"7":-1}}')
+    assert offsets == {
         TopicPartition("orders", 0): 23,
         TopicPartition("orders", 1): -2,
         TopicPartition("users", 7): -1,

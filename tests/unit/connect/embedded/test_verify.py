@@ -25,7 +25,7 @@ def rows_of(kind: str) -> list[Row]:
     ]
 
 
-def judge(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> Verdict:
+def verified(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> Verdict:
     """Write rows into the tables and check them."""
     schema = pa.schema([("partition", pa.int64()), ("sequence", pa.int64())])
     for kind, name in TABLES.items():
@@ -54,7 +54,7 @@ def test_complete_tables_have_no_finding(
     catalog: CatalogGateway, rows: dict[str, list[Row]]
 ) -> None:
     """Every record is once in its table."""
-    verdict = judge(catalog, rows)
+    verdict = verified(catalog, rows)
     assert verdict.is_good
     assert [t.rows for t in verdict.tables] == [t.rows_expected for t in verdict.tables]
     assert committed_records(catalog, list(TABLES.values())) == sum(RECORDS)
@@ -63,14 +63,14 @@ def test_complete_tables_have_no_finding(
 def test_a_lost_record_is_missing(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
     """One row less is one missing."""
     rows["payment"].pop()
-    verdict = judge(catalog, rows)
+    verdict = verified(catalog, rows)
     assert (verdict.missing, verdict.twice, verdict.is_good) == (1, 0, False)
 
 
 def test_a_repeated_record_is_twice(catalog: CatalogGateway, rows: dict[str, list[Row]]) -> None:
     """A row three times counts as two."""
     rows["payment"] += [rows["payment"][0]] * 2
-    verdict = judge(catalog, rows)
+    verdict = verified(catalog, rows)
     assert (verdict.missing, verdict.twice, verdict.is_good) == (0, 2, False)
 
 
@@ -79,7 +79,7 @@ def test_a_record_in_the_wrong_table_is_misrouted(
 ) -> None:
     """Nothing missing, nothing twice, and still wrong."""
     rows["payment"].append(rows["refund"].pop())
-    verdict = judge(catalog, rows)
+    verdict = verified(catalog, rows)
     assert (verdict.missing, verdict.twice, verdict.misrouted) == (0, 0, 1)
     assert not verdict.is_good
 
@@ -90,7 +90,7 @@ def test_a_record_that_was_never_produced_is_unknown(
 ) -> None:
     """Numbers beyond what was produced are found too."""
     rows["payment"].append(row)
-    verdict = judge(catalog, rows)
+    verdict = verified(catalog, rows)
     assert (verdict.unknown, verdict.missing, verdict.is_good) == (1, 0, False)
 
 

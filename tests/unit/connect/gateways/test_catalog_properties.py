@@ -82,7 +82,7 @@ def test_jdbc_and_sqlalchemy_uris_are_equivalent(given: str, expected: str) -> N
 
 def test_storage_keys_are_translated() -> None:
     """Path style, regions, timeouts and roles have other names in PyIceberg."""
-    found = client_config(
+    translated = client_config(
         {
             **REST,
             "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
@@ -95,13 +95,13 @@ def test_storage_keys_are_translated() -> None:
             "another.client": "key",
         }
     ).properties
-    assert "io-impl" not in found
-    assert found["s3.endpoint"] == "http://s3"
-    assert found["s3.force-virtual-addressing"] == "false"
-    assert found["client.region"] == found["s3.region"] == "eu-west-1"
-    assert (found["s3.request-timeout"], found["s3.connect-timeout"]) == ("2.5", "10.0")
-    assert found["client.role-arn"] == "arn:role"
-    assert (found["header.X-Tenant"], found["another.client"]) == ("t", "key")
+    assert "io-impl" not in translated
+    assert translated["s3.endpoint"] == "http://s3"
+    assert translated["s3.force-virtual-addressing"] == "false"
+    assert translated["client.region"] == translated["s3.region"] == "eu-west-1"
+    assert (translated["s3.request-timeout"], translated["s3.connect-timeout"]) == ("2.5", "10.0")
+    assert translated["client.role-arn"] == "arn:role"
+    assert (translated["header.X-Tenant"], translated["another.client"]) == ("t", "key")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_rest_authentication() -> None:
     oauth = client_config({**REST, "credential": "id:secret"}).properties
     assert oauth["oauth2-server-uri"] == "http://c/v1/oauth/tokens"
     basic = {"rest.auth.basic.username": "u", "rest.auth.basic.password": "p"}
-    found = client_config({**REST, "rest.auth.type": "basic", **basic}).properties
-    assert found["auth"] == {"type": "basic", "basic": {"username": "u", "password": "p"}}
+    properties = client_config({**REST, "rest.auth.type": "basic", **basic}).properties
+    assert properties["auth"] == {"type": "basic", "basic": {"username": "u", "password": "p"}}
     assert client_config({**REST, "rest.auth.type": "none"}).properties["auth"] == {"type": "noop"}
     signed = client_config({**REST, "rest.auth.type": "sigv4"}).properties
     assert (signed["rest.sigv4-enabled"], signed["rest.sigv4.max-retries"]) == ("true", "0")
@@ -145,5 +145,5 @@ def test_time_limits_have_defaults_and_java_keys() -> None:
 def test_a_local_warehouse_gets_a_scheme() -> None:
     """So every reader can open the locations of tables in a folder."""
     for given in ("/data/wh", "file:/data/wh", "file:///data/wh/"):
-        found = client_config({**SQL, "warehouse": given}).properties["warehouse"]
-        assert found == "file:///data/wh"
+        warehouse = client_config({**SQL, "warehouse": given}).properties["warehouse"]
+        assert warehouse == "file:///data/wh"

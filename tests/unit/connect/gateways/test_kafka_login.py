@@ -71,8 +71,8 @@ def test_a_password_in_one_form_reaches_both_clients() -> None:
 def test_a_scope_in_one_form_reaches_both_clients() -> None:
     """Also extensions."""
     jaas = "clientId='i' clientSecret='s' scope='a b' extension_pool='p'"
-    found = to_librdkafka({**bearer(jaas), **ENDPOINT}, role="consumer")
-    assert found == {
+    properties = to_librdkafka({**bearer(jaas), **ENDPOINT}, role="consumer")
+    assert properties == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
@@ -82,7 +82,7 @@ def test_a_scope_in_one_form_reaches_both_clients() -> None:
         "sasl.oauthbearer.extensions": "pool=p",
         **ENDPOINT,
     }
-    assert to_java(found)["sasl.jaas.config"] == (
+    assert to_java(properties)["sasl.jaas.config"] == (
         f'{OAUTH_MODULE} required clientId="i" clientSecret="s" scope="a b" extension_pool="p";'
     )
     mixed = {**bearer("clientId='i' clientSecret='s'", sasl_oauthbearer_scope="a b"), **ENDPOINT}

@@ -28,10 +28,10 @@ COMMIT_ID = UUID("0b54a2b7-9d0c-4c9a-8f2e-51a6d1a0c3e4")
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[OtlpCollector]:
     """A collector to which the exporters of a test send."""
-    made = OtlpCollector()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
-    yield made
-    made.close()
+    collector = OtlpCollector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    yield collector
+    collector.close()
 
 
 def span(number: int, parent: int | None = None, commit_id: UUID = COMMIT_ID) -> RoundSpan:
@@ -50,23 +50,23 @@ def test_metrics_keep_names_labels_and_buckets(collector: OtlpCollector) -> None
     export = MetricExport(resource({"service.name": "icefloe"}), 5)
     assert export.send(exposition.families(), 100)
     export.close()
-    (found,) = collector.metrics()
-    (point,) = found["icefloe_rounds_total"].sum.data_points
-    assert found["icefloe_rounds_total"].sum.is_monotonic
+    (metrics,) = collector.metrics()
+    (point,) = metrics["icefloe_rounds_total"].sum.data_points
+    assert metrics["icefloe_rounds_total"].sum.is_monotonic
     assert (
-        found["icefloe_rounds_total"].sum.aggregation_temporality
+        metrics["icefloe_rounds_total"].sum.aggregation_temporality
         == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     )
     assert (point.as_double, attributes_of(point)) == (3, {"connector": "c"})
     assert (point.start_time_unix_nano, point.time_unix_nano) == (5, 100)
-    (point,) = found["icefloe_lag_records"].gauge.data_points
+    (point,) = metrics["icefloe_lag_records"].gauge.data_points
     assert (point.as_double, attributes_of(point)) == (7, {"connector": "c", "task": "1"})
-    (point,) = found["icefloe_round_duration_seconds"].histogram.data_points
+    (point,) = metrics["icefloe_round_duration_seconds"].histogram.data_points
     assert (point.count, round(point.sum, 3)) == (4, 9000.044)
     assert (point.explicit_bounds[0], point.explicit_bounds[-1]) == (0.005, 600)
     assert [count for count in point.bucket_counts if count] == [1, 2, 1]
     assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
-    assert not any(metric.unit for metric in found.values())
+    assert not any(metric.unit for metric in metrics.values())
 
 
 def test_a_sum_that_falls_has_a_new_start(collector: OtlpCollector) -> None:
@@ -138,9 +138,9 @@ def test_the_environment_names_the_resource() -> None:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_SERVICE_NAME", "lake")
         environment.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-        found = resource({"service.name": "icefloe", "service.version": "1"}).attributes
-    assert (found["service.name"], found["service.version"]) == ("lake", "1")
-    assert found["deployment.environment.name"] == "test"
+        attributes = resource({"service.name": "icefloe", "service.version": "1"}).attributes
+    assert (attributes["service.name"], attributes["service.version"]) == ("lake", "1")
+    assert attributes["deployment.environment.name"] == "test"
 
 
 def test_headers_are_secrets() -> None:

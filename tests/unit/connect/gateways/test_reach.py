@@ -307,10 +307,10 @@ def test_texts_of_other_systems_are_not_shown() -> None:
     body = "canary-of-a-body"
 
     def failed() -> RetriableError:
-        made = request_error(OSError(body))
-        made.__cause__ = OSError(body)
-        assert isinstance(made, RetriableError)
-        return made
+        error = request_error(OSError(body))
+        error.__cause__ = OSError(body)
+        assert isinstance(error, RetriableError)
+        return error
 
     assert body in trace_of(failed())
     install(GUARDED)

@@ -213,5 +213,5 @@ def test_the_path_of_a_certificate_bundle_is_checked() -> None:
 def test_a_catalog_that_vends_keys_may_also_sign(
     properties: dict[str, Any], expected: bool
 ) -> None:
-    """A catalog that lends keys as well lets its clients sign."""
+    """A catalog that also vends keys lets its clients sign."""
     assert signs_remotely(properties) is expected

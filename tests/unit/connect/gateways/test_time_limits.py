@@ -9,11 +9,12 @@ from connect.cli import rest_client
 from connect.gateways import webhook
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
-from connect.gateways.kafka import group_membership, kafka_clients
+from connect.gateways.kafka import group_membership, kafka_clients, kafka_errors
 from connect.gateways.kafka.kafka_clients import librdkafka_config
 from connect.gateways.schema_registry import registry_client
 from connect.gateways.storage import store_file_io
 from connect.node.rest import cluster_metrics, forwarding, peers
+from coordinator.commit import table_expiry
 from worker.spark.source_options import FETCH
 
 ROOT = Path(__file__).parents[4]
@@ -67,6 +68,8 @@ def _in_use() -> dict[str, str]:
         "REQUEST_TIMEOUT_S": f"{kafka_clients.REQUEST_TIMEOUT_S:.0f}",
         "transaction.timeout.ms": str(kafka_clients.TRANSACTION_TIMEOUT_MS),
         "OFFSETS_TIMEOUT_S": f"{kafka_clients.OFFSETS_TIMEOUT_S:.0f}",
+        "REFUSAL_CHECK_S": f"{kafka_errors.REFUSAL_CHECK_S:.0f}",
+        "REFUSAL_TIMEOUT_S": f"{kafka_clients.REFUSAL_TIMEOUT_S:.0f}",
         "request.timeout.ms": FETCH["request.timeout.ms"],
         "default.api.timeout.ms": FETCH["default.api.timeout.ms"],
         "rest.client.connection-timeout-ms": str(rest.connect_timeout_ms),
@@ -87,6 +90,7 @@ def _in_use() -> dict[str, str]:
         "CONNECT_S": f"{peers.CONNECT_S:.0f}",
         "ASK_S": f"{cluster_metrics.ASK_S:.0f}",
         "LEAVE_TIMEOUT_S": f"{group_membership.LEAVE_TIMEOUT_S:.0f}",
+        "CLEANER_TIMEOUT_S": f"{table_expiry.CLEANER_TIMEOUT_S:.0f}",
     }
 
 

@@ -87,10 +87,10 @@ def test_a_histogram_counts_each_duration_in_its_bucket() -> None:
         if f.name == "icefloe_round_duration_seconds"
     )
     assert family.type == "histogram"
-    found = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
-    assert (found["0.005"], found["0.01"], found["1"], found["2.5"]) == (2, 3, 3, 4)
-    assert (found["600"], found["+Inf"]) == (4, 5)
-    assert len(found) == len(DURATION_BUCKETS_S) + 1
+    buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert (buckets["0.005"], buckets["0.01"], buckets["1"], buckets["2.5"]) == (2, 3, 3, 4)
+    assert (buckets["600"], buckets["+Inf"]) == (4, 5)
+    assert len(buckets) == len(DURATION_BUCKETS_S) + 1
     values = {s.name: s.value for s in family.samples if not s.name.endswith("_bucket")}
     assert values["icefloe_round_duration_seconds_count"] == 5
     assert values["icefloe_round_duration_seconds_sum"] == pytest.approx(1_002.511)

@@ -35,8 +35,8 @@ def names(partitions: list[TopicPartition]) -> list[str]:
 
 def test_listed_topics_are_expanded_and_missing_ones_left_out() -> None:
     """A missing topic has no partitions."""
-    found = source_partitions(config(topics="a,later"), TOPICS)
-    assert found == [TopicPartition("a", 0), TopicPartition("a", 1)]
+    partitions = source_partitions(config(topics="a,later"), TOPICS)
+    assert partitions == [TopicPartition("a", 0), TopicPartition("a", 1)]
 
 
 def test_a_regex_matches_whole_names() -> None:
@@ -47,12 +47,12 @@ def test_a_regex_matches_whole_names() -> None:
 
 def test_a_regex_excludes_topics_of_the_product() -> None:
     """Internal topics, the node's topics and the control topic."""
-    found = source_partitions(
+    partitions = source_partitions(
         config(topics_regex=".*"),
         {**TOPICS, "node-config": 1},
         excluded=frozenset({"node-config"}),
     )
-    assert names(found) == ["a", "b-1", "b-2", "dlq"]
+    assert names(partitions) == ["a", "b-1", "b-2", "dlq"]
 
 
 def test_an_invalid_regex_is_a_configuration_error() -> None:
@@ -92,15 +92,21 @@ def test_a_new_layout_needs_a_change() -> None:
     assert more.number == 2
     changed = config(topics="a", **{"iceberg.control.commit.interval-ms": "5000"})
     assert next_layout(folded.get("c"), changed, partitions, nodes=1) is not None
+    state = folded.get("c")
+    assert state.layout is not None
+    resolved = replace(chosen, tasks_max=7)  # a placeholder that has another value now
+    assert next_layout(state, resolved, partitions, nodes=1) is not None
+    of_older = replace(state, layout=replace(state.layout, tasks_max=0))
+    assert next_layout(of_older, chosen, partitions, nodes=1) is None
 
 
 def test_a_deleted_listed_topic_stays_in_the_layout() -> None:
     """Its task reports the loss; topics of a regex are removed."""
-    gone = TopicPartition("gone", 1)
-    layout = Layout("c", 1, ((TopicPartition("a", 0), gone),))
+    deleted = TopicPartition("gone", 1)
+    layout = Layout("c", 1, ((TopicPartition("a", 0), deleted),))
     state = StoredConnector("c", layout=layout)
     there = [TopicPartition("a", 0), TopicPartition("a", 1)]
-    assert with_deleted_topics(config(topics="a,gone"), state, there) == [*there, gone]
+    assert with_deleted_topics(config(topics="a,gone"), state, there) == [*there, deleted]
     assert with_deleted_topics(config(topics="a"), state, there) == there
     assert with_deleted_topics(config(topics_regex=".*"), state, there) == there
     assert with_deleted_topics(config(topics="a,gone"), StoredConnector("c"), there) == there

@@ -164,13 +164,13 @@ class Node:
 @pytest.fixture
 def node() -> Iterator[Node]:
     """A node on which the connector ``c`` runs."""
-    made = Node()
-    made.store.put_connector("c", CONFIG)
-    for child in (made.worker, made.coordinator):
+    node = Node()
+    node.store.put_connector("c", CONFIG)
+    for child in (node.worker, node.coordinator):
         assert child.has_received("start")
-    yield made
-    made.deployer.may_end.set()
-    made.herder.close()
+    yield node
+    node.deployer.may_end.set()
+    node.herder.close()
 
 
 def hold(node: Node) -> None:

@@ -64,19 +64,19 @@ class Cluster:
 
     def places(self, name: str) -> Places:
         """Return the stored placement."""
-        found = self.store.get(name).places
-        assert found is not None
-        return found
+        places = self.store.get(name).places
+        assert places is not None
+        return places
 
 
 @pytest.fixture
 def cluster() -> Cluster:
     """Two nodes; two connectors of two tasks, with work on both nodes."""
-    made = Cluster("a", "b")
+    cluster = Cluster("a", "b")
     for name in ("one", "two"):
-        made.create(name, 2)
-        assert set(made.places(name).tasks) == {"a", "b"}
-    return made
+        cluster.create(name, 2)
+        assert set(cluster.places(name).tasks) == {"a", "b"}
+    return cluster
 
 
 def test_units_of_a_lost_node_are_placed_after_a_broker_outage(cluster: Cluster) -> None:

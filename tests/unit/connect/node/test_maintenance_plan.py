@@ -16,30 +16,30 @@ NOW_MS = 20_000 * DAY_MS + 12 * HOUR_MS  # noon, UTC
 
 def plan(*tables: str, **limits: Any) -> MaintenancePlan:
     """A plan whose coordinator has just begun."""
-    made = MaintenancePlan()
+    new = MaintenancePlan()
     config = MaintenanceConfig(min_input_files=5, min_delete_files=2, **limits)
-    made.opened({**asdict(config), "tables": list(tables)}, NOW_MS)
-    return made
+    new.opened({**asdict(config), "tables": list(tables)}, NOW_MS)
+    return new
 
 
-def done(found: MaintenancePlan, table: str, size: int, at_ms: int) -> None:
+def done(planned: MaintenancePlan, table: str, size: int, at_ms: int) -> None:
     """The process has rewritten so many bytes."""
     report = {"table": table, "work": "small-files", "state": "DONE", "rewritten_bytes": size}
-    found.received(report, at_ms)
+    planned.received(report, at_ms)
 
 
-def work(found: MaintenancePlan, now_ms: int) -> dict[str, list[str]]:
+def work(planned: MaintenancePlan, now_ms: int) -> dict[str, list[str]]:
     """Table -> the work that may begin."""
-    return {job["table"]: job["work"] for job in found.jobs(now_ms)}
+    return {job["table"]: job["work"] for job in planned.jobs(now_ms)}
 
 
 def test_what_is_due_begins() -> None:
     """One rewrite applies delete files and compacts; each table has its share of the bytes."""
-    found = plan("db.a", "db.b", "db.c", bytes_per_hour=1000)
-    found.reported("db.a", {"delete-files": 3, "small-files": 9, "manifests": 4})
-    found.reported("db.b", {"small-files": 5})
-    found.reported("db.c", {"manifests": 5})
-    jobs = found.jobs(NOW_MS)
+    planned = plan("db.a", "db.b", "db.c", bytes_per_hour=1000)
+    planned.reported("db.a", {"delete-files": 3, "small-files": 9, "manifests": 4})
+    planned.reported("db.b", {"small-files": 5})
+    planned.reported("db.c", {"manifests": 5})
+    jobs = planned.jobs(NOW_MS)
     assert jobs == [
         {"table": "db.a", "work": ["delete-files", "manifests"], "bytes_max": 500},
         {"table": "db.b", "work": ["small-files"], "bytes_max": 500},
@@ -49,40 +49,40 @@ def test_what_is_due_begins() -> None:
 
 def test_nothing_begins_without_limits() -> None:
     """A connector without the keys, and one that does not run on this node."""
-    found = MaintenancePlan()
-    found.reported("db.a", {"small-files": 9})
-    assert not found.jobs(NOW_MS)
-    found = plan("db.a")
-    found.reported("db.a", {"small-files": 9})
-    found.closed()
-    assert not found.jobs(NOW_MS)
-    assert found.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "DISABLED"
+    planned = MaintenancePlan()
+    planned.reported("db.a", {"small-files": 9})
+    assert not planned.jobs(NOW_MS)
+    planned = plan("db.a")
+    planned.reported("db.a", {"small-files": 9})
+    planned.closed()
+    assert not planned.jobs(NOW_MS)
+    assert planned.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "DISABLED"
 
 
 def test_the_same_work_rests() -> None:
     """It begins again after the interval, also if it has failed."""
-    found = plan("db.a", min_interval_ms=1000)
-    found.reported("db.a", {"small-files": 9})
-    found.begun(found.jobs(NOW_MS), NOW_MS)
-    found.reported("db.a", {"small-files": 10, "delete-files": 2})
-    assert work(found, NOW_MS + 999) == {"db.a": ["delete-files"]}
-    assert work(found, NOW_MS + 1000) == {"db.a": ["delete-files"]}
-    found.reported("db.a", {"small-files": 10})
-    assert work(found, NOW_MS + 1000) == {"db.a": ["small-files"]}
+    planned = plan("db.a", min_interval_ms=1000)
+    planned.reported("db.a", {"small-files": 9})
+    planned.begun(planned.jobs(NOW_MS), NOW_MS)
+    planned.reported("db.a", {"small-files": 10, "delete-files": 2})
+    assert work(planned, NOW_MS + 999) == {"db.a": ["delete-files"]}
+    assert work(planned, NOW_MS + 1000) == {"db.a": ["delete-files"]}
+    planned.reported("db.a", {"small-files": 10})
+    assert work(planned, NOW_MS + 1000) == {"db.a": ["small-files"]}
 
 
 def test_the_bytes_of_an_hour_are_a_limit() -> None:
     """Work that rewrites no data continues."""
-    found = plan("db.a", bytes_per_hour=100)
-    found.reported("db.a", {"small-files": 9, "manifests": 4})
-    done(found, "db.a", 60, NOW_MS)
-    found.reported("db.a", {"small-files": 9, "manifests": 4})
-    assert found.jobs(NOW_MS + 1)[0]["bytes_max"] == 40
-    done(found, "db.a", 60, NOW_MS + 1)
-    assert work(found, NOW_MS + 2) == {"db.a": ["manifests"]}
-    found.reported("db.a", {"small-files": 9, "manifests": 4})
-    assert work(found, NOW_MS + 2) == {"db.a": ["manifests"]}
-    assert found.jobs(NOW_MS + HOUR_MS)[0] == {
+    planned = plan("db.a", bytes_per_hour=100)
+    planned.reported("db.a", {"small-files": 9, "manifests": 4})
+    done(planned, "db.a", 60, NOW_MS)
+    planned.reported("db.a", {"small-files": 9, "manifests": 4})
+    assert planned.jobs(NOW_MS + 1)[0]["bytes_max"] == 40
+    done(planned, "db.a", 60, NOW_MS + 1)
+    assert work(planned, NOW_MS + 2) == {"db.a": ["manifests"]}
+    planned.reported("db.a", {"small-files": 9, "manifests": 4})
+    assert work(planned, NOW_MS + 2) == {"db.a": ["manifests"]}
+    assert planned.jobs(NOW_MS + HOUR_MS)[0] == {
         "table": "db.a",
         "work": ["small-files", "manifests"],
         "bytes_max": 40,
@@ -102,44 +102,44 @@ def test_the_bytes_of_an_hour_are_a_limit() -> None:
 )
 def test_work_begins_within_the_window(window: tuple[int, int], *, is_open: bool) -> None:
     """Of the day, UTC; it may last until the next day. An operator's request ignores it."""
-    found = plan("db.a", window=window)
-    found.reported("db.a", {"small-files": 9})
-    assert bool(found.jobs(NOW_MS)) == is_open
-    found.is_requested = True
-    assert work(found, NOW_MS) == {"db.a": ["delete-files"]}
+    planned = plan("db.a", window=window)
+    planned.reported("db.a", {"small-files": 9})
+    assert bool(planned.jobs(NOW_MS)) == is_open
+    planned.is_requested = True
+    assert work(planned, NOW_MS) == {"db.a": ["delete-files"]}
 
 
 def test_orphan_files_are_removed_once_a_day() -> None:
     """Also by a node that was started again before a day had passed."""
-    found = plan("db.a", orphan_age_ms=3 * DAY_MS, orphan_interval_ms=DAY_MS)
-    assert not found.jobs(NOW_MS + 11 * HOUR_MS)
+    planned = plan("db.a", orphan_age_ms=3 * DAY_MS, orphan_interval_ms=DAY_MS)
+    assert not planned.jobs(NOW_MS + 11 * HOUR_MS)
     at_ms = NOW_MS + 12 * HOUR_MS
-    assert work(found, at_ms) == {"db.a": ["orphan-files"]}
-    found.begun(found.jobs(at_ms), at_ms)
-    assert not found.jobs(at_ms + 23 * HOUR_MS)
-    assert work(found, at_ms + 24 * HOUR_MS) == {"db.a": ["orphan-files"]}
+    assert work(planned, at_ms) == {"db.a": ["orphan-files"]}
+    planned.begun(planned.jobs(at_ms), at_ms)
+    assert not planned.jobs(at_ms + 23 * HOUR_MS)
+    assert work(planned, at_ms + 24 * HOUR_MS) == {"db.a": ["orphan-files"]}
 
 
 def test_an_operator_stops_and_begins_it() -> None:
     """A stop lasts until the next request, which begins all enabled work on all tables."""
-    found = plan("db.a", "db.b", orphan_age_ms=3 * DAY_MS)
-    found.reported("db.a", {"small-files": 9})
-    found.is_held = True
-    assert not found.jobs(NOW_MS)
-    assert found.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "STOPPED"
-    found.is_held, found.is_requested = False, True
-    assert work(found, NOW_MS) == {name: ["delete-files", "orphan-files"] for name in found.due}
-    found.begun(found.jobs(NOW_MS), NOW_MS)
-    assert not found.jobs(NOW_MS + 1)
+    planned = plan("db.a", "db.b", orphan_age_ms=3 * DAY_MS)
+    planned.reported("db.a", {"small-files": 9})
+    planned.is_held = True
+    assert not planned.jobs(NOW_MS)
+    assert planned.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "STOPPED"
+    planned.is_held, planned.is_requested = False, True
+    assert work(planned, NOW_MS) == {name: ["delete-files", "orphan-files"] for name in planned.due}
+    planned.begun(planned.jobs(NOW_MS), NOW_MS)
+    assert not planned.jobs(NOW_MS + 1)
 
 
 def test_unfinished_work_of_a_process_that_ended_has_failed() -> None:
     """What it had reported as done stays done."""
-    found = plan("db.a", "db.b")
-    done(found, "db.a", 1, NOW_MS)
-    found.received({"table": "db.b", "work": "manifests", "state": "RUNNING"}, NOW_MS)
-    found.ended("maintenance_died", "status -9", NOW_MS)
-    results = found.view(NOW_MS, is_allowed=True, is_running=False)["results"]
+    planned = plan("db.a", "db.b")
+    done(planned, "db.a", 1, NOW_MS)
+    planned.received({"table": "db.b", "work": "manifests", "state": "RUNNING"}, NOW_MS)
+    planned.ended("maintenance_died", "status -9", NOW_MS)
+    results = planned.view(NOW_MS, is_allowed=True, is_running=False)["results"]
     assert [(r["table"], r["state"], r.get("code")) for r in results] == [
         ("db.a", "DONE", None),
         ("db.b", "FAILED", "maintenance_died"),

@@ -50,7 +50,7 @@ for line in pipe.makefile():
 POLICY = BackoffPolicy(30_000, 30_000)
 
 
-class Rig:
+class MaintenanceHarness:
     """One connector whose coordinator runs, and the maintenance of its node.
 
     Args:
@@ -105,8 +105,8 @@ class Rig:
 
     def results(self) -> list[tuple[str, str, str | None]]:
         """Work, state and code of the last reports."""
-        found = self.runs.view("c")["results"]
-        return [(r["work"], r["state"], r.get("code")) for r in found]
+        results = self.runs.view("c")["results"]
+        return [(r["work"], r["state"], r.get("code")) for r in results]
 
     def wait_until(self, is_so: Callable[[], Any]) -> None:
         """Wait for it."""
@@ -124,83 +124,89 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    """Makes rigs, and ends them."""
-    made: list[Rig] = []
+def start(tmp_path: Path) -> Iterator[Callable[..., MaintenanceHarness]]:
+    """Starts harnesses, and ends them after the test."""
+    started: list[MaintenanceHarness] = []
 
-    def make(*kind: str, **more: bool) -> Rig:
-        made.append(Rig(tmp_path, *kind, **more))
-        made[-1].thread.start()
-        return made[-1]
+    def start_one(*kind: str, **options: bool) -> MaintenanceHarness:
+        started.append(MaintenanceHarness(tmp_path, *kind, **options))
+        started[-1].thread.start()
+        return started[-1]
 
-    yield make
-    for one in made:
-        one.thread.stop()
-        one.thread.cancel_jobs()
-        one.runs.close()
-        assert not one.errors
+    yield start_one
+    for harness in started:
+        harness.thread.stop()
+        harness.thread.cancel_jobs()
+        harness.runs.close()
+        assert not harness.errors
 
 
-def test_the_process_lives_as_long_as_its_work(rig: Callable[..., Rig]) -> None:
+def test_the_process_lives_as_long_as_its_work(start: Callable[..., MaintenanceHarness]) -> None:
     """It gets the jobs with the age of orphan files, reports, and is ended; once for all work."""
-    found = rig()
-    found.wait_until(lambda: ("orphan-files", "DONE", None) in found.results())
-    found.wait_until(found.has_ended)
-    assert len(found.children) == 1
-    assert '"older_than_ms":1' in found.log.read_text()
-    assert "configure" not in found.log.read_text()
-    found.run.maintenance.reported("db.a", {"small-files": 3})
-    found.wait_until(lambda: ("small-files", "DONE", None) in found.results())
-    found.wait_until(found.has_ended)
-    assert len(found.children) == 2
-    assert found.runs.view("c")["bytes_last_hour"] == 14
+    harness = start()
+    harness.wait_until(lambda: ("orphan-files", "DONE", None) in harness.results())
+    harness.wait_until(harness.has_ended)
+    assert len(harness.children) == 1
+    assert '"older_than_ms":1' in harness.log.read_text()
+    assert "configure" not in harness.log.read_text()
+    harness.run.maintenance.reported("db.a", {"small-files": 3})
+    harness.wait_until(lambda: ("small-files", "DONE", None) in harness.results())
+    harness.wait_until(harness.has_ended)
+    assert len(harness.children) == 2
+    assert harness.runs.view("c")["bytes_last_hour"] == 14
 
 
-def test_a_process_that_dies_has_failed(rig: Callable[..., Rig]) -> None:
+def test_a_process_that_dies_has_failed(start: Callable[..., MaintenanceHarness]) -> None:
     """It is not started again at once: the work rests for its interval."""
-    found = rig("die")
-    found.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_died") in found.results())
-    found.wait_until(found.has_ended)
-    assert len(found.children) == 1
+    harness = start("die")
+    harness.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_died") in harness.results())
+    harness.wait_until(harness.has_ended)
+    assert len(harness.children) == 1
 
 
 @pytest.mark.parametrize("how", ["pause", "change", "operator"])
-def test_it_ends_with_the_coordinator_or_by_request(rig: Callable[..., Rig], how: str) -> None:
+def test_it_ends_with_the_coordinator_or_by_request(
+    start: Callable[..., MaintenanceHarness], how: str
+) -> None:
     """A pause, a new configuration, or an operator's stop end the process with its work."""
-    found = rig("hang")
-    found.wait_until(lambda: ("orphan-files", "RUNNING", None) in found.results())
+    harness = start("hang")
+    harness.wait_until(lambda: ("orphan-files", "RUNNING", None) in harness.results())
     if how == "pause":
-        found.thread.post(lambda: found.run.rest(is_paused=True))
+        harness.thread.post(lambda: harness.run.rest(is_paused=True))
     elif how == "change":
-        found.run.target = TargetUnits(config={"name": "c", "tasks.max": "2"})
+        harness.run.target = TargetUnits(config={"name": "c", "tasks.max": "2"})
     else:
-        found.thread.post(lambda: found.runs.request("c", is_run=False))
-    found.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_stopped") in found.results())
-    found.wait_until(found.has_ended)
+        harness.thread.post(lambda: harness.runs.request("c", is_run=False))
+    harness.wait_until(
+        lambda: ("orphan-files", "FAILED", "maintenance_stopped") in harness.results()
+    )
+    harness.wait_until(harness.has_ended)
     if how == "operator":
-        assert found.runs.view("c")["state"] == "STOPPED"
+        assert harness.runs.view("c")["state"] == "STOPPED"
 
 
-def test_a_node_may_forbid_it(rig: Callable[..., Rig]) -> None:
+def test_a_node_may_forbid_it(start: Callable[..., MaintenanceHarness]) -> None:
     """No process is started, and the view says so."""
-    found = rig(is_allowed=False)
-    found.wait_until(lambda: found.runs.view("c")["state"] == "NOT_ALLOWED")
-    assert not found.children
+    harness = start(is_allowed=False)
+    harness.wait_until(lambda: harness.runs.view("c")["state"] == "NOT_ALLOWED")
+    assert not harness.children
 
 
-def test_a_node_waits_until_another_one_maintains_no_more(rig: Callable[..., Rig]) -> None:
+def test_a_node_waits_until_another_one_maintains_no_more(
+    start: Callable[..., MaintenanceHarness],
+) -> None:
     """It reports its own process from the start to the end, also without the coordinator."""
-    found = rig("hang", has_remote=True)
-    found.wait_until(lambda: found.runs.view("c")["state"] == "WAITING")
+    harness = start("hang", has_remote=True)
+    harness.wait_until(lambda: harness.runs.view("c")["state"] == "WAITING")
     for _ in range(3):  # each post is handled after the ticks before it
         done = threading.Event()
-        found.thread.post(done.set)
+        harness.thread.post(done.set)
         assert done.wait(60)
-    assert not found.children
-    found.has_remote = False
-    found.wait_until(lambda: ("orphan-files", "RUNNING", None) in found.results())
-    assert found.published == [Running(0, is_maintaining=True)]
-    found.thread.post(lambda: found.run.rest(is_paused=False))
-    found.wait_until(lambda: len(found.published) == 2)
-    assert found.published[-1] is None
-    assert all(child.pid is None for child in found.children)
+    assert not harness.children
+    harness.has_remote = False
+    harness.wait_until(lambda: ("orphan-files", "RUNNING", None) in harness.results())
+    assert harness.published == [Running(0, is_maintaining=True)]
+    harness.thread.post(lambda: harness.run.rest(is_paused=False))
+    harness.wait_until(lambda: len(harness.published) == 2)
+    assert harness.published[-1] is None
+    assert all(child.pid is None for child in harness.children)

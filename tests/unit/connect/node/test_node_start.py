@@ -16,9 +16,9 @@ def test_children_start_before_slow_imports() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    found = set(done.stdout.split())
-    assert "connect.node.node_start" in found
-    assert found.isdisjoint(HEAVY)
+    modules = set(done.stdout.split())
+    assert "connect.node.node_start" in modules
+    assert modules.isdisjoint(HEAVY)
 
 
 def test_events_wait_for_their_receiver() -> None:

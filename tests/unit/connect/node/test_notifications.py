@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -62,9 +63,9 @@ class NotifierHarness:
 @pytest.fixture
 def server() -> Iterator[WebhookServer]:
     """The operator's endpoint."""
-    made = WebhookServer()
-    yield made
-    made.close()
+    server = WebhookServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -110,6 +111,24 @@ def test_an_incident_is_sent_once_and_its_end_once(
     assert resolved["text"] == "Resolved: Task 0 of connector c is FAILED"
     assert len(server.messages) == 2
     assert set(server.authorizations) == {"Bearer hook-secret-78"}
+
+
+def test_tasks_that_are_run_together_are_one_incident(
+    server: WebhookServer, harness: NotifierHarness
+) -> None:
+    """It names them, up to a limit."""
+    first = TaskStatus(0, "FAILED", "w:1", "why")
+    together = [replace(first, id=task, runs_in=0) for task in range(1, 13)]
+    harness.statuses = [ReportedStatus("c", "RUNNING", "w:1", (first, *together[:2]))]
+    harness.turns(300)
+    (firing,) = server.messages
+    assert (firing["key"], firing["reason"]) == ("g/c/task_failed/0", "why")
+    assert firing["text"] == "Tasks 0, 1, 2 of connector c are FAILED"
+    harness.statuses = [ReportedStatus("d", "RUNNING", "w:1", (first, *together))]
+    harness.turns(300)
+    assert "Tasks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 3 more of connector d are FAILED" in {
+        message["text"] for message in server.messages
+    }
 
 
 def test_states_that_change_quickly_are_one_incident(

@@ -20,8 +20,8 @@ from tests.support.tables import QuickClock, connector
 
 
 @dataclass
-class Rig:
-    """What a reset asks and says, in order."""
+class CallRecorder:
+    """Stands for everything that the class under test calls, and records the calls in order."""
 
     answer: dict[str, Any]
     calls: list[str] = field(default_factory=list)
@@ -79,9 +79,9 @@ def test_tables_are_reset_before_the_event_is_sent() -> None:
 
     Before both, a coordinator that is still frozen loses its transactional id.
     """
-    rig = Rig({"tables": [{"table": "db.a", "code": None}], "error": None})
-    assert rig.run(is_applied=True)["applied"]
-    assert rig.calls == ["fence c", ASKED, "event for c"]
+    recorder = CallRecorder({"tables": [{"table": "db.a", "code": None}], "error": None})
+    assert recorder.run(is_applied=True)["applied"]
+    assert recorder.calls == ["fence c", ASKED, "event for c"]
 
 
 @pytest.mark.parametrize(
@@ -94,26 +94,26 @@ def test_tables_are_reset_before_the_event_is_sent() -> None:
 )
 def test_no_event_is_sent_without_a_reset(answer: dict[str, Any], *, is_applied: bool) -> None:
     """Showing changes nothing; a failed table keeps the claims."""
-    rig = Rig(answer)
-    assert not rig.run(is_applied=is_applied)["applied"]
-    assert rig.calls == [*["fence c"] * is_applied, ASKED]
+    recorder = CallRecorder(answer)
+    assert not recorder.run(is_applied=is_applied)["applied"]
+    assert recorder.calls == [*["fence c"] * is_applied, ASKED]
 
 
 def test_a_rewind_fences_the_coordinator_before_it_announces() -> None:
     """A coordinator that is frozen could else send an event after the announcement."""
-    rig = Rig({})
+    recorder = CallRecorder({})
     steps = RewindSteps(
-        *[rig] * 4,  # type: ignore[arg-type]
-        fence_coordinator=rig.fence,
-        ask=rig.ask,
+        *[recorder] * 4,  # type: ignore[arg-type]
+        fence_coordinator=recorder.fence,
+        ask=recorder.ask,
         new_id=str,
     )
-    group = rig.parsed(StoredConnector("c")).connect_group_id
+    group = recorder.parsed(StoredConnector("c")).connect_group_id
     steps.announce("c", {"id": "r", "group": group, "offsets": [["t", 3, 7]]})
-    assert rig.calls == ["step tables of c", "fence c", "rewind of c [3]"]
+    assert recorder.calls == ["step tables of c", "fence c", "rewind of c [3]"]
     with pytest.raises(ConflictError, match="has ended"):
         steps.announce("c", {"id": "cancelled", "group": group, "offsets": []})
-    assert len(rig.calls) == 3
+    assert len(recorder.calls) == 3
 
 
 class _Finishing:
@@ -169,11 +169,11 @@ def test_a_rewind_lets_a_complete_bounded_run_read_again() -> None:
 
 def test_two_requests_do_not_change_a_rewind_at_the_same_time() -> None:
     """One could cancel what the other is applying."""
-    rig = Rig({})
+    recorder = CallRecorder({})
     steps = RewindSteps(
-        *[rig] * 4,  # type: ignore[arg-type]
-        fence_coordinator=rig.fence,
-        ask=rig.ask,
+        *[recorder] * 4,  # type: ignore[arg-type]
+        fence_coordinator=recorder.fence,
+        ask=recorder.ask,
         new_id=str,
     )
     with steps.alone("c"), steps.alone("d"), pytest.raises(ConflictError), steps.alone("c"):
@@ -194,14 +194,14 @@ def test_the_status_says_what_an_unfinished_rewind_does() -> None:
 
 def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
     """It sets them itself, so a plan would be outdated."""
-    rig = Rig({})
+    recorder = CallRecorder({})
     stopped = StoppedConnectors(
-        *[rig] * 5,  # type: ignore[arg-type]
+        *[recorder] * 5,  # type: ignore[arg-type]
         clock=QuickClock(),
-        ask=rig.ask,
-        ask_slow=rig.ask,
+        ask=recorder.ask,
+        ask_slow=recorder.ask,
         new_id=str,
     )
     with pytest.raises(ConflictError, match="icefloe rewind c --yes"):
         stopped.plan_offsets("c", OffsetTarget.of("earliest", None, None, None))
-    assert rig.calls == []
+    assert recorder.calls == []

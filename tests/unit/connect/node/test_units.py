@@ -7,6 +7,7 @@ from connect.node.herder.connector_status import LocalNode, StoredStatuses, conn
 from connect.node.herder.target_units import TargetUnits, signature
 from connect.node.herder.units import ConnectorRun, Phase
 from connect.processes.backoff import BackoffPolicy
+from connect.protocol.source_end import SourceEnd, selection_of
 from connect.state.connector_state import Restart, StoredConnector
 from connect.state.placement import Places
 from connect.state.status_state import Running, Status
@@ -22,11 +23,11 @@ def state(**more: object) -> StoredConnector:
 
 
 def run() -> ConnectorRun:
-    made = ConnectorRun.of("c", POLICY)
-    made.take(TARGET)
-    for unit in made.units():
+    connector_run = ConnectorRun.of("c", POLICY)
+    connector_run.take(TARGET)
+    for unit in connector_run.units():
         unit.to("RUNNING")
-    return made
+    return connector_run
 
 
 def displayed(
@@ -69,48 +70,58 @@ def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
 )
 def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> None:
     """Only states of Kafka Connect."""
-    made = run()
-    made.tasks[1].to(phase)
-    assert displayed(state(), made) == ("RUNNING", ["RUNNING", expected])
+    connector_run = run()
+    connector_run.tasks[1].to(phase)
+    assert displayed(state(), connector_run) == ("RUNNING", ["RUNNING", expected])
 
 
 def test_tasks_without_a_ready_layout_are_not_running() -> None:
     """They are stopped, and the new layout cannot be completed without the broker."""
-    made = run()
-    made.job.retry_at_ms = 5
-    made.tasks[0].to("IDLE")
-    assert displayed(state(), made) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
+    connector_run = run()
+    connector_run.job.retry_at_ms = 5
+    connector_run.tasks[0].to("IDLE")
+    assert displayed(state(), connector_run) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
 
 
 def test_a_failed_coordinator_is_a_failed_connector() -> None:
     """Its trace is that of the connector, unless the configuration cannot run."""
-    made = run()
-    made.coordinator.failed(0, trace="why", is_retriable=False)
-    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    connector_run = run()
+    connector_run.coordinator.failed(0, trace="why", is_retriable=False)
+    status = connector_status(
+        state(), connector_run, StoredStatuses(), LocalNode("w:1", has_worker=True)
+    )
     assert (status.state, status.trace) == ("FAILED", "why")
     reported = StoredStatuses(problem="configuration")
-    displayed = connector_status(state(), made, reported, LocalNode("w:1", has_worker=True))
+    displayed = connector_status(
+        state(), connector_run, reported, LocalNode("w:1", has_worker=True)
+    )
     assert (displayed.state, displayed.trace) == ("FAILED", "configuration")
 
 
 def test_the_trace_of_a_running_unit_has_what_it_waits_for() -> None:
     """An error precedes it."""
-    made = run()
-    made.tasks[0].waits_for = "2 members of consumer group g to leave"
-    made.tasks[1].to("WAITING")
-    made.coordinator.waits_for = "the catalog"
-    made.job.waits_for = "w:2 to stop its tasks"
-    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    connector_run = run()
+    connector_run.tasks[0].waits_for = "2 members of consumer group g to leave"
+    connector_run.tasks[1].to("WAITING")
+    connector_run.coordinator.waits_for = "the catalog"
+    connector_run.job.waits_for = "w:2 to stop its tasks"
+    status = connector_status(
+        state(), connector_run, StoredStatuses(), LocalNode("w:1", has_worker=True)
+    )
     assert status.trace == "waiting for w:2 to stop its tasks\nwaiting for the catalog"
     assert [task.trace for task in status.tasks] == [
         "waiting for 2 members of consumer group g to leave",
         "waiting for the worker process to start",
     ]
-    made.tasks[0].failed(0, trace="why", is_retriable=True)
-    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    connector_run.tasks[0].failed(0, trace="why", is_retriable=True)
+    status = connector_status(
+        state(), connector_run, StoredStatuses(), LocalNode("w:1", has_worker=True)
+    )
     assert status.tasks[0].trace == "why"
-    made.tasks[0].to("RUNNING")
-    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
+    connector_run.tasks[0].to("RUNNING")
+    status = connector_status(
+        state(), connector_run, StoredStatuses(), LocalNode("w:1", has_worker=True)
+    )
     assert status.tasks[0].trace is None
 
 
@@ -128,37 +139,39 @@ def test_retriable_failures_are_restarted_up_to_the_limit() -> None:
 
 def test_tasks_that_continue_keep_their_count_of_restarts() -> None:
     """A new layout does not reset the back-off."""
-    made = run()
-    made.tasks[0].backoff.failed(0)
-    made.take(replace(TARGET, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
-    assert list(made.tasks) == [0]
-    assert made.tasks[0].backoff.restarts == 1
+    connector_run = run()
+    connector_run.tasks[0].backoff.failed(0)
+    connector_run.take(replace(TARGET, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
+    assert list(connector_run.tasks) == [0]
+    assert connector_run.tasks[0].backoff.restarts == 1
 
 
 def test_a_failure_survives_a_pause_and_not_a_stop() -> None:
     """As in Kafka."""
-    made = run()
-    made.tasks[0].failed(0, trace="why", is_retriable=False)
-    made.tasks[1].failed(0, trace="again", is_retriable=True)
-    made.rest(is_paused=True)
-    assert displayed(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
-    made.rest(is_paused=True)
-    assert made.paused_layout == LAYOUT
-    made.take(TARGET)
-    assert [unit.phase for unit in made.tasks.values()] == ["FAILED", "IDLE"]
-    made.rest(is_paused=False)
-    made.take(TARGET)
-    assert [unit.phase for unit in made.tasks.values()] == ["IDLE", "IDLE"]
+    connector_run = run()
+    connector_run.tasks[0].failed(0, trace="why", is_retriable=False)
+    connector_run.tasks[1].failed(0, trace="again", is_retriable=True)
+    connector_run.rest(is_paused=True)
+    assert displayed(state(target="PAUSED"), connector_run) == ("PAUSED", ["FAILED", "PAUSED"])
+    connector_run.rest(is_paused=True)
+    assert connector_run.paused_layout == LAYOUT
+    connector_run.take(TARGET)
+    assert [unit.phase for unit in connector_run.tasks.values()] == ["FAILED", "IDLE"]
+    connector_run.rest(is_paused=False)
+    connector_run.take(TARGET)
+    assert [unit.phase for unit in connector_run.tasks.values()] == ["IDLE", "IDLE"]
 
 
 def test_tables_keep_their_last_outcome() -> None:
     """Also a table that is written once a day."""
-    made = run()
+    connector_run = run()
     for number in range(200):
         name = "db.seldom" if number == 0 else "db.often"
         tables = [{"table": name, "snapshot_id": number}]
-        made.reports.received_round({"event": "round", "connector": "c", "tables": tables}, number)
-    assert [(t["table"], t["ended_ms"]) for t in made.reports.tables()] == [
+        connector_run.reports.received_round(
+            {"event": "round", "connector": "c", "tables": tables}, number
+        )
+    assert [(t["table"], t["ended_ms"]) for t in connector_run.reports.tables()] == [
         ("db.often", 199),
         ("db.seldom", 0),
     ]
@@ -203,6 +216,33 @@ def test_units_of_other_nodes_have_the_reported_status() -> None:
     assert [task.state for task in displayed.tasks] == ["PAUSED", "FAILED"]
 
 
+def test_tasks_of_the_api_have_the_status_of_the_task_that_runs_them() -> None:
+    """State, node and trace; on this node and on others; also paused and completed."""
+    local = LocalNode("w:1", has_worker=True)
+    five = replace(LAYOUT, tasks_max=5)
+    placed = state(layout=five, places=Places("w:1", ("w:1", "w:2")))
+    made = run()
+    made.tasks[0].failed(0, trace="why", is_retriable=False)
+    reported = StoredStatuses(None, {1: Status("RUNNING", "waiting", "w:2", 1)})
+    status = connector_status(placed, made, reported, local)
+    assert [(t.id, t.state, t.worker_id, t.trace, t.runs_in) for t in status.tasks] == [
+        (0, "FAILED", "w:1", "why", None),
+        (1, "RUNNING", "w:2", "waiting", None),
+        (2, "FAILED", "w:1", "why", 0),
+        (3, "RUNNING", "w:2", "waiting", 1),
+        (4, "FAILED", "w:1", "why", 0),
+    ]
+    of_older = {1: Status("RUNNING", "", "w:2", 1), 3: Status("FAILED", "old", "w:3", 1)}
+    again = connector_status(placed, made, StoredStatuses(None, of_older), local)
+    assert [t.state for t in again.tasks] == ["FAILED", "RUNNING"] * 2 + ["FAILED"]
+    paused = connector_status(replace(placed, target="PAUSED"), made, reported, local)
+    assert [t.state for t in paused.tasks] == ["FAILED", "PAUSED"] * 2 + ["FAILED"]
+    config = {"topics": "t"}
+    end = SourceEnd(selection_of(config), {}).completed_with(config)
+    completed = connector_status(replace(placed, end=end), made, reported, local)
+    assert [t.state for t in completed.tasks] == ["COMPLETED"] * 5
+
+
 def test_a_node_runs_the_placed_units_of_a_ready_layout() -> None:
     """None of a paused connector, and no new ones until the layout is ready."""
     config = {"topics": "t", "task.id": "0"}
@@ -218,8 +258,8 @@ def test_a_node_runs_the_placed_units_of_a_ready_layout() -> None:
 
 def test_running_units_exclude_ended_and_finally_failed_ones() -> None:
     """Other nodes wait for running units, and must not wait for units that never end."""
-    made = run()
-    assert made.running() == Running(1, frozenset({0, 1}), coordinator=True)
-    made.tasks[1].failed(0, trace="why", is_retriable=False)
-    assert made.running([made.tasks[0]]) == Running(1, coordinator=True)
-    assert made.running(made.units()) is None
+    connector_run = run()
+    assert connector_run.running() == Running(1, frozenset({0, 1}), coordinator=True)
+    connector_run.tasks[1].failed(0, trace="why", is_retriable=False)
+    assert connector_run.running([connector_run.tasks[0]]) == Running(1, coordinator=True)
+    assert connector_run.running(connector_run.units()) is None

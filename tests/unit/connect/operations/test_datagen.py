@@ -35,10 +35,10 @@ def spec(**more: Any) -> RecordSpec:
 def test_values_follow_from_the_seed() -> None:
     """Equal seeds give equal records; the key is the text of the field."""
     first, again, other = (RecordValues(spec(seed=seed)) for seed in (1, 1, 2))
-    made = [first.next(n, 0) for n in range(20)]
-    assert made == [again.next(n, 0) for n in range(20)]
-    assert made != [other.next(n, 0) for n in range(20)]
-    key, value = made[3]
+    records = [first.next(n, 0) for n in range(20)]
+    assert records == [again.next(n, 0) for n in range(20)]
+    assert records != [other.next(n, 0) for n in range(20)]
+    key, value = records[3]
     assert (key, value["id"]) == (b"25", 25)
     assert value["status"] == "new"
     assert value["is_gift"] is True
@@ -91,7 +91,7 @@ def test_the_example_of_the_page_produces_records(tmp_path: Path) -> None:
     text = HOW_TO.read_text("utf-8").partition("```yaml\n")[2].partition("```")[0]
     file = tmp_path / "orders.yaml"
     file.write_text(text)
-    found = read_spec(file)
-    key, value = RecordValues(found).next(0, 0)
+    read = read_spec(file)
+    key, value = RecordValues(read).next(0, 0)
     assert key == b"1"
-    assert RecordEncoder(1, avro_schema(found)).encode(value)
+    assert RecordEncoder(1, avro_schema(read)).encode(value)

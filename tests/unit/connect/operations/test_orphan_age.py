@@ -16,8 +16,8 @@ def test_without_waiting_announcements_the_default_age_is_safe() -> None:
 def test_the_age_is_above_that_of_waiting_announcements() -> None:
     """Their files are in no table, and older than the announcement by a batch."""
     for days in (0, 1, 2, 5, 400):
-        found = age_of(NOW_MS - days * DAY_MS, now_ms=NOW_MS)
-        assert found.safe_age_ms == max(AGE_MS_MIN, days * DAY_MS + MARGIN_MS)
+        age = age_of(NOW_MS - days * DAY_MS, now_ms=NOW_MS)
+        assert age.safe_age_ms == max(AGE_MS_MIN, days * DAY_MS + MARGIN_MS)
 
 
 def test_an_announcement_without_a_time_allows_no_age() -> None:

@@ -44,7 +44,7 @@ def announced(*rows: tuple[int, int], uuid: UUID | None = None) -> list[Announce
     return [Announcement(0, offset, ROUND, uuid, count) for offset, count in rows]
 
 
-def judged(
+def audited(
     table: Table,
     announcements: list[Announcement],
     *,
@@ -54,26 +54,31 @@ def judged(
 ) -> tuple[AuditReport, TableSum]:
     """The audit of the table alone."""
     audit = AuditReport("orders")
-    found = SourceRange("orders", 2, 7, 9, 2, 0, 0, 2, None)
-    one = TableAudit(
+    source = SourceRange("orders", 2, 7, 9, 2, 0, 0, 2, None)
+    table_audit = TableAudit(
         audit,
         KEY,
         "main",
         log_starts or {},
         {0: log_end},
         {0: passed},
-        lambda ids: [found] * len([*ids]),
+        lambda ids: [source] * len([*ids]),
     )
-    return audit, one.check("db.orders", table, announcements)
+    return audit, table_audit.check("db.orders", table, announcements)
 
 
 def test_each_snapshot_must_contain_its_announced_rows(table: Table) -> None:
     """By control offsets; announcements above the last ones wait."""
     commit(table, 3, 5)
     commit(table, 2, 8)
-    audit, found = judged(table, announced((1, 1), (4, 2), (5, 2), (9, 6)), passed=8)
+    audit, report = audited(table, announced((1, 1), (4, 2), (5, 2), (9, 6)), passed=8)
     assert audit.is_sound
-    assert (found.announced, found.committed, found.now, found.waiting) == (5, 5, 5, 6)
+    assert (report.announced, report.committed, report.now, report.waiting) == (
+        5,
+        5,
+        5,
+        6,
+    )
 
 
 @pytest.mark.parametrize("rows", [2, 4])
@@ -81,7 +86,7 @@ def test_a_snapshot_with_other_rows_is_named_with_its_source(table: Table, rows:
     """With the first possible source range and control event."""
     commit(table, 3, 5)
     commit(table, rows, 8)
-    audit, _ = judged(table, announced((1, 3), (6, 3)))
+    audit, _ = audited(table, announced((1, 3), (6, 3)))
     (mismatch,) = audit.mismatches
     assert mismatch.code == "snapshot_differs"
     head = table.current_snapshot()
@@ -101,9 +106,9 @@ def test_a_snapshot_with_other_rows_is_named_with_its_source(table: Table, rows:
 def test_announcements_below_the_group_offset_must_be_committed(table: Table) -> None:
     """The coordinator stored a higher offset, and the table lacks them."""
     commit(table, 3, 5)
-    audit, found = judged(table, announced((1, 3), (6, 3), (9, 1)), passed=8)
+    audit, report = audited(table, announced((1, 3), (6, 3), (9, 1)), passed=8)
     assert [m.code for m in audit.mismatches] == ["announcement_lost"]
-    assert found.waiting == 1
+    assert report.waiting == 1
 
 
 def test_announcements_that_were_not_read_are_not_checked(table: Table) -> None:
@@ -111,20 +116,20 @@ def test_announcements_that_were_not_read_are_not_checked(table: Table) -> None:
     commit(table, 3, 5)
     commit(table, 2, 8)
     commit(table, 2, 20)
-    audit, found = judged(table, announced((6, 2)), log_starts={0: 3}, log_end=10)
+    audit, report = audited(table, announced((6, 2)), log_starts={0: 3}, log_end=10)
     assert audit.is_sound
-    assert (found.unproved, found.committed) == (5, 2)
+    assert (report.unproved, report.committed) == (5, 2)
 
 
 def test_rows_of_other_writers_are_counted_separately(table: Table) -> None:
     """Also announcements for a missing table."""
     commit(table, 3, 5)
     commit(table, 4, None)
-    gone = announced((2, 9), uuid=UUID(int=9))
-    audit, found = judged(table, [*announced((1, 3)), *gone])
+    replaced = announced((2, 9), uuid=UUID(int=9))
+    audit, report = audited(table, [*announced((1, 3)), *replaced])
     assert audit.is_sound
     assert audit.changed_by_others
-    assert (found.committed, found.others, found.now) == (3, 4, 7)
+    assert (report.committed, report.others, report.now) == (3, 4, 7)
     assert any(
         "9 rows were announced for a dropped table of the same name" in n for n in audit.notes
     )
@@ -132,7 +137,7 @@ def test_rows_of_other_writers_are_counted_separately(table: Table) -> None:
 
 def test_all_announcements_of_an_empty_table_wait(table: Table) -> None:
     """Unless the group has passed them."""
-    assert judged(table, announced((1, 3)))[0].is_sound
-    assert [m.code for m in judged(table, announced((1, 3)), passed=2)[0].mismatches] == [
+    assert audited(table, announced((1, 3)))[0].is_sound
+    assert [m.code for m in audited(table, announced((1, 3)), passed=2)[0].mismatches] == [
         "announcement_lost"
     ]

@@ -96,29 +96,29 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
 
 def test_a_free_port_is_free() -> None:
     """It is not returned twice before a process listens on it."""
-    found = [free_port() for _ in range(20)]
-    assert len(set(found)) == 20
-    for port in found:
+    ports = [free_port() for _ in range(20)]
+    assert len(set(ports)) == 20
+    for port in ports:
         require_free_port(port, name="a test")
 
 
 def test_a_free_port_is_outside_the_ephemeral_range() -> None:
     """A connection cannot take it from a server that is about to start."""
-    found = free_port()
+    port = free_port()
     with socket.socket() as server, socket.socket() as client:
         server.bind(("127.0.0.1", 0))
         server.listen()
         client.connect(server.getsockname())
-        assert found < min(server.getsockname()[1], client.getsockname()[1])
+        assert port < min(server.getsockname()[1], client.getsockname()[1])
 
 
 def test_ports_in_use_are_skipped() -> None:
     """A port that a process listens on is not returned."""
-    with socket.socket() as taken:
-        while not taken.getsockname()[1]:
-            with contextlib.suppress(OSError):  # the one behind a free one may be anybody's
-                taken.bind(("127.0.0.1", free_port() + 1))
-        assert free_port() != taken.getsockname()[1]
+    with socket.socket() as listener:
+        while not listener.getsockname()[1]:
+            with contextlib.suppress(OSError):  # another process may use the port after a free one
+                listener.bind(("127.0.0.1", free_port() + 1))
+        assert free_port() != listener.getsockname()[1]
 
 
 def test_a_cluster_id_does_not_start_with_a_dash() -> None:

@@ -61,28 +61,28 @@ def child(tmp_path: Path) -> Iterator[tuple[SupervisedChild, Events]]:
         environ=dict(os.environ),
     )
     policy = BackoffPolicy(first_ms=10, longest_ms=50, stable_ms=60_000)
-    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
-    made.start()
-    yield made, events
-    made.shutdown(100)
+    supervised = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    supervised.start()
+    yield supervised, events
+    supervised.shutdown(100)
 
 
 def test_a_child_gets_its_configuration_and_answers(child: tuple[SupervisedChild, Events]) -> None:
     """Properties are sent over the pipe with unresolved placeholders."""
-    made, events = child
+    supervised, events = child
     ready = events.get(timeout=WAIT_S)
     assert ready["properties"] == {"a": "${env:B}"}
-    assert ready["pid"] == made.pid
-    made.send({"op": "echo", "text": "x" * 1_000_000})
+    assert ready["pid"] == supervised.pid
+    supervised.send({"op": "echo", "text": "x" * 1_000_000})
     assert len(events.get(timeout=WAIT_S)["text"]) == 1_000_000
-    assert "hello from the child" in made.spec.log_file.read_text()
+    assert "hello from the child" in supervised.spec.log_file.read_text()
 
 
 def test_a_killed_child_is_restarted_without_leftover_processes(
     child: tuple[SupervisedChild, Events],
 ) -> None:
     """Its process group is killed."""
-    made, events = child
+    supervised, events = child
     first = events.get(timeout=WAIT_S)
     os.kill(first["pid"], signal.SIGKILL)
     exited = events.get(timeout=WAIT_S)
@@ -92,7 +92,7 @@ def test_a_killed_child_is_restarted_without_leftover_processes(
     assert second["event"] == "ready"
     assert second["pid"] != first["pid"]
     assert _has_ended(first["grandchild"])
-    assert made.restarts == 1
+    assert supervised.restarts == 1
 
 
 def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     spec = ChildSpec("worker", command, tmp_path / "worker.log", {}, dict(os.environ))
     policy = BackoffPolicy(first_ms=10, longest_ms=50)
-    made = SupervisedChild(
+    supervised = SupervisedChild(
         spec, lambda _, event: events.put(event), SystemClock(), policy, silence_ms_max=5_000
     )
-    made.start()
+    supervised.start()
     try:
         first = events.get(timeout=WAIT_S)
         for _ in range(20):
-            made.send({"op": "echo", "text": "alive"})
+            supervised.send({"op": "echo", "text": "alive"})
             assert events.get(timeout=WAIT_S)["event"] == "echo"
             time.sleep(0.3)
         os.kill(first["pid"], signal.SIGSTOP)
@@ -116,14 +116,14 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
         assert events.get(timeout=WAIT_S)["pid"] != first["pid"]
         assert _has_ended(first["grandchild"])
     finally:
-        made.shutdown(100)
+        supervised.shutdown(100)
 
 
 def test_exit_status_and_end_of_output_are_reported(child: tuple[SupervisedChild, Events]) -> None:
     """The event of an unexpected end has the tail of the log."""
-    made, events = child
+    supervised, events = child
     events.get(timeout=WAIT_S)
-    made.send({"op": "exit", "status": 3})
+    supervised.send({"op": "exit", "status": 3})
     exited = events.get(timeout=WAIT_S)
     assert exited["status"] == 3
     assert "hello from the child" in exited["trace"]
@@ -131,14 +131,14 @@ def test_exit_status_and_end_of_output_are_reported(child: tuple[SupervisedChild
 
 def test_shutdown_lets_the_child_drain(child: tuple[SupervisedChild, Events]) -> None:
     """The child gets the request and its grace period, and is not restarted."""
-    made, events = child
+    supervised, events = child
     pid = events.get(timeout=WAIT_S)["pid"]
-    made.shutdown(5_000)
+    supervised.shutdown(5_000)
     assert events.get(timeout=WAIT_S) == {"event": "bye", "grace_ms": 5_000}
     assert events.empty()
     assert not _is_alive(pid)
-    assert made.pid is None
-    assert not made.send({"op": "echo", "text": "anybody?"})
+    assert supervised.pid is None
+    assert not supervised.send({"op": "echo", "text": "hello"})
 
 
 @pytest.mark.parametrize("how", ["hang", "stopped"])
@@ -146,16 +146,16 @@ def test_a_child_that_ignores_the_shutdown_is_killed(
     child: tuple[SupervisedChild, Events], how: str
 ) -> None:
     """After its grace period, also a paused one; no sender blocks."""
-    made, events = child
+    supervised, events = child
     ready = events.get(timeout=WAIT_S)
     if how == "hang":
-        made.send({"op": "hang"})
+        supervised.send({"op": "hang"})
     else:
         os.kill(ready["pid"], signal.SIGSTOP)
     for _ in range(100):
-        made.send({"op": "echo", "text": "x" * 10_000})  # far more than the pipe holds
+        supervised.send({"op": "echo", "text": "x" * 10_000})  # far more than the pipe holds
     threads_before = threading.active_count()
-    made.shutdown(300)
+    supervised.shutdown(300)
     assert not _is_alive(ready["pid"])
     assert _has_ended(ready["grandchild"])
     assert threading.active_count() < threads_before
@@ -197,14 +197,14 @@ def test_no_forwarded_line_is_lost_or_cut(capsys: pytest.CaptureFixture[str]) ->
     events: Events = queue.Queue()
     spec = ChildSpec("worker", [sys.executable, "-c", NOISY], None, {}, dict(os.environ))
     policy = BackoffPolicy(first_ms=60_000, longest_ms=60_000)
-    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
-    made.start()
+    supervised = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    supervised.start()
     try:
         for number in range(200):
             logs.logger("herder").info("of the node", number=number)
         exited = events.get(timeout=WAIT_S)
     finally:
-        made.shutdown(100)
+        supervised.shutdown(100)
         structlog.reset_defaults()
     assert exited["trace"].endswith("no end of line")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -221,12 +221,12 @@ def test_the_log_file_is_bounded(
     child: tuple[SupervisedChild, Events], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long log is renamed, and the child writes to a new one."""
-    made, events = child
+    supervised, events = child
     events.get(timeout=WAIT_S)
     monkeypatch.setattr("connect.processes.child_output.LOG_BYTES_MAX", 10)
-    made.trim_log()
-    assert made.spec.log_file.stat().st_size == 0
-    assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5
+    supervised.trim_log()
+    assert supervised.spec.log_file.stat().st_size == 0
+    assert supervised.spec.log_file.with_suffix(".log.1").stat().st_size == 5
 
 
 @pytest.mark.parametrize(
@@ -254,17 +254,17 @@ def test_a_child_of_another_version_is_refused(
         environ=environ,
     )
     policy = BackoffPolicy(first_ms=600_000, longest_ms=600_000, stable_ms=60_000)
-    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
-    made.start()
+    supervised = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    supervised.start()
     try:
         refused = events.get(timeout=WAIT_S)
         assert refused["event"] == "refused"
         assert theirs is None or theirs in refused["message"]
         assert "start the node again" in refused["message"]
-        assert not made.is_ready
+        assert not supervised.is_ready
         assert events.get(timeout=WAIT_S)["event"] == "exited"
     finally:
-        made.shutdown(100)
+        supervised.shutdown(100)
 
 
 def test_the_back_off_doubles_up_to_a_limit() -> None:

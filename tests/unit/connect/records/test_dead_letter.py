@@ -83,18 +83,18 @@ def test_error_headers_have_coordinates_stage_class_and_reason() -> None:
     record = KafkaRecord("t", 3, 42, 5, 0, b"k", b"{")
     letter = message(record, ERROR, WITH_HEADERS, task_id=7)
     assert letter is not None
-    found = {name.removeprefix("__connect.errors."): value for name, value in letter.headers}
-    assert found["topic"] == b"t"
-    assert found["partition"] == b"3"
-    assert found["offset"] == b"42"
-    assert found["connector.name"] == b"c"
-    assert found["task.id"] == b"7"
-    assert found["stage"] == b"VALUE_CONVERTER"
-    assert found["class.name"] == WITH_HEADERS.value_converter.class_name.encode()
-    assert found["exception.class.name"] == b"connect.errors.RecordError"
-    assert found["exception.message"] == b"no such thing [table=db.t]"
-    assert b"bad_json" in (found["exception.stacktrace"] or b"")
-    assert found[TABLE_HEADER] == b"db.t"
+    headers = {name.removeprefix("__connect.errors."): value for name, value in letter.headers}
+    assert headers["topic"] == b"t"
+    assert headers["partition"] == b"3"
+    assert headers["offset"] == b"42"
+    assert headers["connector.name"] == b"c"
+    assert headers["task.id"] == b"7"
+    assert headers["stage"] == b"VALUE_CONVERTER"
+    assert headers["class.name"] == WITH_HEADERS.value_converter.class_name.encode()
+    assert headers["exception.class.name"] == b"connect.errors.RecordError"
+    assert headers["exception.message"] == b"no such thing [table=db.t]"
+    assert b"bad_json" in (headers["exception.stacktrace"] or b"")
+    assert headers[TABLE_HEADER] == b"db.t"
 
 
 def test_without_a_dead_letter_topic_the_record_is_dropped() -> None:

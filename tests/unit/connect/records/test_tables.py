@@ -64,11 +64,11 @@ def test_evolution_settles(value: dict[str, Any]) -> None:
     """
     after, last = BASE, 1
     for _ in range(10):
-        asked = changes(after, record(value), CONFIG)
-        after, last = apply_changes(after, asked, last)
-        if not asked:
+        requested = changes(after, record(value), CONFIG)
+        after, last = apply_changes(after, requested, last)
+        if not requested:
             break
-    assert not asked
+    assert not requested
     assert after.find_field("id").field_id == 1
     assert len(set(_ids(after))) == len(_ids(after)) == last
 
@@ -80,8 +80,8 @@ def _ids(schema: Schema) -> list[int]:
 @given(st.lists(RECORDS, max_size=4))
 def test_merged_changes_serve_every_record(values: list[dict[str, Any]]) -> None:
     """After the merged changes of a batch, no record of it requires further changes."""
-    asked = merge(*(changes(BASE, record(v), CONFIG) for v in values), config=CONFIG)
-    after, _ = apply_changes(BASE, asked, 1)
+    requested = merge(*(changes(BASE, record(v), CONFIG) for v in values), config=CONFIG)
+    after, _ = apply_changes(BASE, requested, 1)
     for value in values:
         left = changes(after, record(value), CONFIG)
         assert not left.retypes
@@ -92,8 +92,8 @@ def test_merged_changes_serve_every_record(values: list[dict[str, Any]]) -> None
 @given(RECORDS)
 def test_changes_travel(value: dict[str, Any]) -> None:
     """Changes survive serialization to JSON."""
-    asked = changes(BASE, record(value), CONFIG)
-    assert SchemaChanges.from_json(asked.to_json()) == asked
+    requested = changes(BASE, record(value), CONFIG)
+    assert SchemaChanges.from_json(requested.to_json()) == requested
 
 
 @given(RECORDS)
@@ -125,10 +125,10 @@ def test_evolution_by_schema() -> None:
         new=struct(x=ConnectSchema("string"), y=ConnectSchema("int32", optional=True)),
     )
     value = Struct(schema, {"a": 2**40, "d": Decimal("123456.78"), "new": None})
-    asked = changes(table, record(value, schema), CONFIG)
-    assert asked.retypes == {("a",): LongType(), ("d",): DecimalType(8, 2)}
-    assert asked.optionals == (("d",),)
-    after, last = apply_changes(table, asked, 10)
+    requested = changes(table, record(value, schema), CONFIG)
+    assert requested.retypes == {("a",): LongType(), ("d",): DecimalType(8, 2)}
+    assert requested.optionals == (("d",),)
+    after, last = apply_changes(table, requested, 10)
     assert last == 13
     assert after == Schema(
         NestedField(1, "a", LongType(), required=True),
@@ -244,7 +244,7 @@ def test_a_name_that_reads_like_a_nested_one_makes_no_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "asked", "made"),
+    ("present", "requested", "result"),
     [
         (DecimalType(9, 2), DecimalType(12, 2), DecimalType(12, 2)),
         (DecimalType(18, 2), DecimalType(12, 2), DecimalType(18, 2)),
@@ -257,12 +257,12 @@ def test_a_name_that_reads_like_a_nested_one_makes_no_table() -> None:
     ],
 )
 def test_nothing_is_ever_narrowed(
-    present: IcebergType, asked: IcebergType, made: IcebergType
+    present: IcebergType, requested: IcebergType, result: IcebergType
 ) -> None:
     """A column that another writer widened meanwhile, or replaced, stays as it is by now."""
     schema = Schema(NestedField(1, "c", present, required=False))
-    changed, _ = apply_changes(schema, SchemaChanges({}, {("c",): asked}), 1)
-    assert changed.find_field("c").field_type == made
+    changed, _ = apply_changes(schema, SchemaChanges({}, {("c",): requested}), 1)
+    assert changed.find_field("c").field_type == result
 
 
 def test_no_changes_is_false() -> None:

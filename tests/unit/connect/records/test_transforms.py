@@ -89,12 +89,14 @@ def chain(class_name: str, config: Mapping[str, str], **more: Any) -> Chain:
 def test_the_example_of_each_page_is_correct(declared: Declaration) -> None:
     """The example of each page has the documented result."""
     example = declared.example
-    found = chain(declared.class_names[-1], example.config).apply(record_of(example.before))
+    transformed = chain(declared.class_names[-1], example.config).apply(record_of(example.before))
     if example.after is None:
-        assert found == ()
+        assert transformed == ()
         return
     wanted = [example.after] if isinstance(example.after, Mapping) else list(example.after)
-    assert [displayed(record, parts) for record, parts in zip(found, wanted, strict=True)] == wanted
+    assert [
+        displayed(record, parts) for record, parts in zip(transformed, wanted, strict=True)
+    ] == wanted
 
 
 @pytest.mark.parametrize("declared", DECLARATIONS, ids=lambda declared: declared.name)
@@ -147,11 +149,11 @@ def test_any_value_is_transformed_or_refused(declared: Declaration, value: Any) 
     applied = chain(declared.class_names[-1], declared.example.config)
     for side in ({"value": value}, {"value": {}, "key": value}):
         try:
-            found = applied.apply(record_of(side))
+            transformed = applied.apply(record_of(side))
         except RecordError as error:
             assert error.stage == "TRANSFORMATION"  # noqa: PT017 - either outcome is right
         else:
-            assert all(isinstance(record, SinkRecord) for record in found)
+            assert all(isinstance(record, SinkRecord) for record in transformed)
     assert repr(value) == before
 
 
@@ -186,8 +188,8 @@ def test_invalid_patterns_are_configuration_errors(pattern: str) -> None:
 def one(name: str, value: Any, **config: str) -> Any:
     """The value that one of our own transformations makes; None when it drops the record."""
     options = {key.replace("__", "."): text for key, text in config.items()}
-    found = chain(f"icefloe.transforms.{name}", options).apply(record_of({"value": value}))
-    return found[0].value if found else None
+    transformed = chain(f"icefloe.transforms.{name}", options).apply(record_of({"value": value}))
+    return transformed[0].value if transformed else None
 
 
 AT = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
@@ -255,8 +257,8 @@ def test_later_transformations_receive_each_row() -> None:
         TransformConfig("e", "icefloe.transforms.Explode", {"field": "l"}),
         TransformConfig("w", "icefloe.transforms.Jmespath", {"where": "l > `1`"}),
     )
-    found = Chain(links).apply(record_of({"value": {"l": [1, 2, 3]}}))
-    assert [record.value for record in found] == [{"l": 2}, {"l": 3}]
+    transformed = Chain(links).apply(record_of({"value": {"l": [1, 2, 3]}}))
+    assert [record.value for record in transformed] == [{"l": 2}, {"l": 3}]
 
 
 def test_jmespath_uses_the_original_record() -> None:

@@ -95,8 +95,8 @@ def test_no_answer_contains_a_resolved_value(api: RestServer, lines: io.StringIO
     for name in NAMES:
         for text in (SECRET, "x-${env:FIRST}", "a,${env:SECRET},b"):
             config = {**GOOD, name: text}
-            found = api.json("PUT", VALIDATE, config)
-            assert_clean(found.content.decode())
+            answer = api.json("PUT", VALIDATE, config)
+            assert_clean(answer.content.decode())
             refused = api.json("POST", "/connectors", {"name": "orders", "config": config})
             assert_clean(refused.content.decode())
             if refused.status == 201:
@@ -107,17 +107,17 @@ def test_no_answer_contains_a_resolved_value(api: RestServer, lines: io.StringIO
 def test_groups_and_names_of_aliases_are_masked(api: RestServer) -> None:
     """A placeholder may give a list of aliases."""
     config = {**GOOD, "transforms": SECRET, "predicates": "p,${env:FIRST}"}
-    found = api.json("PUT", VALIDATE, config).json()
-    assert f"Transforms: {SECRET}" in found["groups"]
-    assert "Predicates: p" in found["groups"]
-    assert_clean(json.dumps(found, ensure_ascii=False))
+    answer = api.json("PUT", VALIDATE, config).json()
+    assert f"Transforms: {SECRET}" in answer["groups"]
+    assert "Predicates: p" in answer["groups"]
+    assert_clean(json.dumps(answer, ensure_ascii=False))
 
 
 def test_a_short_secret_is_masked_only_as_a_whole(api: RestServer) -> None:
     """In sentences about its key."""
     config = {**GOOD, "tasks.max": "-${env:SHORT}", "iceberg.control.topic": ""}
-    found = api.json("PUT", VALIDATE, config).json()
-    errors = {c["value"]["name"]: c["value"]["errors"] for c in found["configs"]}["tasks.max"]
+    answer = api.json("PUT", VALIDATE, config).json()
+    errors = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}["tasks.max"]
     (sentence,) = errors
     assert sentence.startswith("Invalid value -${env:SHORT} for configuration tasks.max: ")
     assert sentence.endswith("Value must be at least ${env:SHORT}")

@@ -101,16 +101,16 @@ def test_written_active_topics_equal_those_of_a_java_worker() -> None:
     key, value = next(r for r in recorded("status") if r[0].startswith(STATUS_TOPIC))
     assert value is not None
     seen = value["topic"]
-    made = topic_records.topic_record(
+    record = topic_records.topic_record(
         "one", "t", task=seen["task"], now_ms=seen["discoverTimestamp"]
     )
-    assert _text([made]) == _text([(key, value)])
+    assert _text([record]) == _text([(key, value)])
 
 
 def _properties(key: str) -> dict[str, str]:
     value = next(v for k, v in recorded("config") if k == key and v is not None)
-    found: dict[str, str] = value["properties"]
-    return found
+    properties: dict[str, str] = value["properties"]
+    return properties
 
 
 def _text(reported: Any) -> list[tuple[str, bytes | None]]:

@@ -43,21 +43,21 @@ CONNECTIONS = {
 
 def refused(node: dict[str, str], overrides: dict[str, str]) -> dict[str, str]:
     """Return keys and errors, which policy, parser and validation report equally."""
-    found = dict(ClientPolicy.of(node).refusals(overrides))
+    refusals = dict(ClientPolicy.of(node).refusals(overrides))
     raw = {**CONNECTOR, **overrides}
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
     displayed = validate(sink, raw, BUILT_IN, policy=ClientPolicy.of(node))
     assert {i.name: i.errors for i in displayed.configs if i.errors} == {
-        name: (sentence,) for name, sentence in found.items()
+        name: (sentence,) for name, sentence in refusals.items()
     }
-    if found:
+    if refusals:
         with pytest.raises(InvalidConfigError) as caught:
             parse(raw, node=node)
-        assert caught.value.errors == {name: (sentence,) for name, sentence in found.items()}
+        assert caught.value.errors == {name: (sentence,) for name, sentence in refusals.items()}
     else:
         parse(raw, node=node)
-    return found
+    return refusals
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

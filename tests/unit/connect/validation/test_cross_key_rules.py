@@ -19,9 +19,15 @@ from tests.support.connector_json import (
     ORDERS,
     changed,
     errors,
-    judged,
+    validated,
 )
 
+DELTA = {
+    "icefloe.format": "delta",
+    "icefloe.delta.location": "/lake",
+    f"{CATALOG}type": "",
+    f"{CATALOG}uri": "",
+}
 AUTO = {"iceberg.tables.auto-create-enabled": "true"}
 
 
@@ -198,6 +204,38 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         f"{CATALOG}rest.client.socket-timeout-ms",
         "whole number",
     ),
+    *(
+        ("delta_keys", {**DELTA, key: value}, key, message)
+        for key, value, message in (
+            ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
+            ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
+            ("iceberg.tables.default-commit-branch", "b", "no branches"),
+            (f"{ORDERS}commit-branch", "b", "no branches"),
+            (f"{ORDERS}sort-by", "id", "no sort order"),
+            ("iceberg.tables.default-location", "/a/${table}", "set icefloe.delta.location"),
+            ("iceberg.catalog.uri", "http://c", "have no catalog"),
+            ("iceberg.catalog.gcs.project-id", "p", "have no catalog"),
+            ("iceberg.maintenance.window", "22:00-05:00", "use OPTIMIZE and VACUUM"),
+            ("iceberg.tables.auto-create-props.format-version", "2", "Iceberg's format"),
+            ("iceberg.tables.write-props.write.data.path", "/b", "below its location"),
+            ("iceberg.tables.schema-case-insensitive", "false", "ignore the case"),
+            ("icefloe.delta.location", "gs://b/t", "s3a:// and abfss://"),
+            (f"{ORDERS}location", "hdfs://b/t", "s3a:// and abfss://"),
+        )
+    ),
+    ("delta_keys", {"icefloe.delta.location": "/lake"}, "icefloe.delta.location", "needs"),
+    (
+        "delta_partition_terms",
+        {**DELTA, "iceberg.tables.default-partition-by": "country,day(ts)"},
+        "iceberg.tables.default-partition-by",
+        "'day(ts)' cannot be used",
+    ),
+    (
+        "delta_partition_terms",
+        {**DELTA, f"{ORDERS}partition-by": "a.b"},
+        f"{ORDERS}partition-by",
+        "top-level columns",
+    ),
 ]
 
 
@@ -279,7 +317,7 @@ def test_rules_do_not_stop_a_stored_connector() -> None:
 def test_keys_of_the_older_sink_are_known(name: str) -> None:
     """The JSON of `io.tabular` has no errors and no warnings."""
     value = "true" if name.endswith("enabled") else "x"
-    found = judged(
+    found = validated(
         {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", name: value}
     )
     assert (found.errors, found.warnings) == ((), ())

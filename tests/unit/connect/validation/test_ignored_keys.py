@@ -14,7 +14,7 @@ from tests.support.connector_json import (
     NEW,
     ORDERS,
     errors,
-    judged,
+    validated,
 )
 
 IDLE: list[tuple[str, dict[str, str], str]] = [
@@ -123,7 +123,7 @@ def test_a_key_without_effect_is_a_warning(rule: str, change: dict[str, str], me
     """It is accepted, and the warning contains the key."""
     assert rule in {each.__name__ for each in ignored_keys.RULES}
     assert errors(change) == {}
-    (warning,) = judged(change).warnings
+    (warning,) = validated(change).warnings
     assert message in warning
 
 
@@ -144,7 +144,7 @@ def test_java_only_keys_are_recognised(name: str) -> None:
     """Keys without effect are logged and are not errors."""
     value = {"tasks.max.enforce": "true", "config.action.reload": "none"}.get(name, "1")
     value = "latest" if name == "connector.plugin.version" else value
-    found = judged({name: value})
+    found = validated({name: value})
     assert found.errors == ()
     (warning,) = found.warnings
     assert warning.startswith(f"{name} has no effect: ")

@@ -123,27 +123,27 @@ def test_messages_contain_no_secret(sent: dict[str, str | None], text: str, mask
     assert Masker(sent, resolve, is_inline_masked=True)(text) == masked
 
 
-def judge(**facts: object) -> ConfigValidator:
-    """A judge without remote checks."""
+def validator(**facts: object) -> ConfigValidator:
+    """Return a validator without remote checks."""
     given = NodeFacts("nodes", **facts)  # type: ignore[arg-type]  # of one test each
     return ConfigValidator(FakeHerder(LogLevels(SystemClock())), BUILT_IN, given)
 
 
-def judged(change: dict[str, str | None], **facts: object) -> Validation:
-    """What it says."""
-    of = judge(**facts)
-    return of.whole(of.plugin_of(GOOD), {**GOOD, **change}, EVERYBODY)
+def validated(change: dict[str, str | None], **facts: object) -> Validation:
+    """Validate a good configuration with a change."""
+    local = validator(**facts)
+    return local.whole(local.plugin_of(GOOD), {**GOOD, **change}, EVERYBODY)
 
 
 def test_grants_are_checked_before_a_configuration_is_stored() -> None:
     """A table without grant is an error at its key, with placeholders instead of values."""
     granted = {"icefloe.grants.orders": r"shop\..*", "icefloe.grants.default": "none"}
-    assert judged({}, properties=granted).errors == ()
-    found = judged({"iceberg.tables": "bank.orders"}, properties=granted)
+    assert validated({}, properties=granted).errors == ()
+    found = validated({"iceberg.tables": "bank.orders"}, properties=granted)
     (sentence,) = found.errors
     assert "bank.orders is not among the granted tables" in sentence
     change: dict[str, str | None] = {"errors.deadletterqueue.table": "${env:T}"}
-    found = judged(
+    found = validated(
         change, properties=granted, resolve=lambda text: text.replace("${env:T}", "bank.letters")
     )
     assert "bank.letters" not in str(found.to_json())

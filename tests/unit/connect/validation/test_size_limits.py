@@ -1,4 +1,4 @@
-"""Configurations that are large or deep: refused, or judged in time that grows with their size."""
+"""Large or deep configurations: refused, or validated in time that grows with their size."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def api() -> Iterator[RestServer]:
         yield running
 
 
-def judged(raw: dict[str, str]) -> int:
+def answer_size(raw: dict[str, str]) -> int:
     """Characters of the answer; 0 where the configuration is refused as too large."""
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
@@ -83,7 +83,7 @@ def test_long_values_are_checked_quickly(name: str) -> None:
     """For any key, and the message is short."""
     for piece in PIECES:
         start = time.process_time()
-        size = judged({**GOOD, name: piece * (SIZE // len(piece))})
+        size = answer_size({**GOOD, name: piece * (SIZE // len(piece))})
         assert time.process_time() - start < SECONDS_MAX, (name, piece)
         assert size < 10 * SIZE, (name, piece)
 

@@ -258,5 +258,5 @@ def test_tasks_get_no_start_commit_while_too_much_is_kept() -> None:
     driver.committed(again.commits[0].commit_id)
     assert driver.sent(again.commits[0].commit_id).is_partial
     assert (driver.kernel.announcements.records, driver.kernel.announcements.size_bytes) == (0, 0)
-    (asked,) = driver.tick(10_000)
-    assert isinstance(asked, SendStartCommit)
+    (effect,) = driver.tick(10_000)
+    assert isinstance(effect, SendStartCommit)

@@ -35,9 +35,9 @@ def table(count: int, *, replaced: int | None = None, **newest: Any) -> TableMet
     return metadata(snapshots, {"main": branch(count)})
 
 
-def committed(counters: FileCounters, found: TableMetadata, *added: ContentFile) -> None:
+def committed(counters: FileCounters, metadata: TableMetadata, *added: ContentFile) -> None:
     """Count a commit."""
-    counters.committed(added, found, branch="main", manifests=None, target_bytes=None)
+    counters.committed(added, metadata, branch="main", manifests=None, target_bytes=None)
 
 
 def test_small_files_of_one_partition_are_counted() -> None:

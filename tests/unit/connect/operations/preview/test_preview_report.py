@@ -65,11 +65,11 @@ def test_a_query_of_spark_is_refused() -> None:
 def test_without_tolerance_a_rejected_record_stops_the_task() -> None:
     """The outcome follows ``errors.tolerance``; a missing table follows its own setting."""
     bad = KafkaRecord("t", 0, 1, 0, 0, None, b"{")
-    found = preview(config(), [bad, RECORD], lambda _: None)
-    assert [each.outcome for each in found.records] == ["task fails", "task fails"]
-    assert [each.rejection and each.rejection.stage for each in found.records] == [
+    report = preview(config(), [bad, RECORD], lambda _: None)
+    assert [each.outcome for each in report.records] == ["task fails", "task fails"]
+    assert [each.rejection and each.rejection.stage for each in report.records] == [
         "VALUE_CONVERTER",
         "ROUTE",
     ]
-    found = preview(config(errors__tolerance="all"), [bad], lambda _: None)
-    assert found.records[0].outcome == "dead letter"
+    report = preview(config(errors__tolerance="all"), [bad], lambda _: None)
+    assert report.records[0].outcome == "dead letter"
