@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 
 from connect.processes.ipc import Channel
-from connect.processes.start_modules import start_module
+from connect.processes.start_modules import NOT_NEEDED, start_module
 
 
 def main() -> int:
     """Serve the node until its stop command, its end, or SIGTERM."""
     channel = Channel.from_node()
-    status: int = start_module("coordinator.serving").serve(channel)
+    status: int = start_module("coordinator.serving", without=NOT_NEEDED).serve(channel)
     return status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 
 import structlog
 from py4j.protocol import Py4JError
@@ -12,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from connect.clock import SystemClock
 from connect.metrics import process_metrics
-from connect.processes.child_main import begin
+from connect.processes.child_main import Serving, begin
 from connect.processes.ipc import Channel
 from connect.state.connector_reader import connector_reader
 from worker.host import TaskHost
@@ -44,41 +45,53 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     serving = begin("worker", channel)
     if serving is None:
         if opening is not None:
-            opening.result().close()
+            opening.session.result().close()
         return 0
     child, node, providers = serving.child, serving.node, serving.providers
     if opening is None:
         opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
-    clock = SystemClock()
-    started_ms = clock.monotonic_ms()
     log.info("waiting", waits_for="the Spark session", master=node.spark_properties["spark.master"])
-    session = opening.result()
-    took_ms = clock.monotonic_ms() - started_ms
-    log.info("Spark session is ready", waited_ms=took_ms)
     context = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
         stored=connector_reader(node),
-        session=session,
-        clock=clock,
+        session=opening.session,
+        clock=SystemClock(),
         runner=make_runner,
         report=lambda _state, _error: None,
         on_spans=child.spans if node.values["icefloe.otel.enabled"] else None,
     )
     host = TaskHost(child, node, providers, context)
-    threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
     process_metrics.start_reporting(child.channel)
-    publishing = (host, session, serving.stopping)
-    threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
-    child.ready()
-    threading.Thread(target=_warm_up, args=(session, serving.stopping), daemon=True).start()
+    threading.Thread(target=_begin_with_spark, args=(opening, host, serving), daemon=True).start()
+    child.takes_commands()
     host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)
     if not host.shutdown(node.drain_grace_ms):
         log.warning("tasks did not end within the grace period", grace_ms=node.drain_grace_ms)
-    session.close()
+    opening.session.result().close()
     return 0
+
+
+def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> None:
+    """Report the worker as ready when Spark runs; end the commands if it does not start.
+
+    Tasks that the node has sent meanwhile do everything that needs no session.
+    """
+    started_s = time.monotonic()
+    try:
+        session = opening.session.result()
+    except BaseException:
+        serving.child.channel.stop_receiving()
+        return
+    log.info("Spark session is ready", waited_ms=int((time.monotonic() - started_s) * 1000))
+    stopping = serving.stopping
+    threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
+    serving.child.ready()
+    publishing = (host, session, stopping)
+    threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
+    _warm_up(session, stopping)
 
 
 def _warm_up(session: Session, stopping: threading.Event) -> None:

@@ -34,7 +34,7 @@ from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.open_files import raise_open_files_limit
 from connect.processes.signals import on_signals
-from connect.processes.start_modules import start_module
+from connect.processes.start_modules import NOT_NEEDED, start_module
 from connect.processes.supervisor import ChildSpec, SupervisedChild
 
 COMMANDS: Mapping[str, Sequence[str]] = {
@@ -204,7 +204,7 @@ def run_node(properties: Path | None) -> int:
     started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
-        node = start_module("connect.node.node").Node(started)
+        node = start_module("connect.node.node", without=NOT_NEEDED).Node(started)
     status: int = node.run()
     return status
 
@@ -229,7 +229,7 @@ def run_standalone(
     started = NodeStart.of(config, dict(os.environ))
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
-        job_class = start_module("connect.node.standalone").StandaloneJob
+        job_class = start_module("connect.node.standalone", without=NOT_NEEDED).StandaloneJob
         node = start_module("connect.node.node").Node(started)
     status: int = job_class(node, connectors, is_new_run=is_new_run).run()
     return status

@@ -78,8 +78,12 @@ class Child:
             )
         return cls(channel)
 
+    def takes_commands(self) -> None:
+        """Report that the child takes commands, although it is not ready yet."""
+        self.channel.send({"event": "takes_commands", "version": VERSION})
+
     def ready(self) -> None:
-        """Report that the child takes commands."""
+        """Report that the child is ready, which implies that it takes commands."""
         self.channel.send({"event": "ready", "pid": os.getpid(), "version": VERSION})
 
     def topic_missing(self, connector: str) -> None:

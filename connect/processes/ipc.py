@@ -25,7 +25,8 @@ Node to child (``op``):
     ``shutdown``   {grace_ms}
 
 Child to node (``event``):
-    ``ready``      {pid, version}
+    ``takes_commands``  {version}                     workers, while Spark starts
+    ``ready``      {pid, version}                     it takes commands and does its work
     ``refused``    {message}                          the node has another version; the child ends
     ``state``      {connector, task|null, generation, sequence, layout, state, ended, code|null,
                    trace|null, retriable}             state: STARTING RUNNING FAILED STOPPED;

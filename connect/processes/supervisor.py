@@ -305,7 +305,7 @@ def _refusal(process: str, event: Mapping[str, Any]) -> str | None:
     match event.get("event"):
         case "refused":
             return str(event.get("message"))
-        case "ready":
+        case "takes_commands" | "ready":
             return version_refusal(process, event.get("version"))
         case _:
             return None

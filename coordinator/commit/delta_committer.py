@@ -33,7 +33,6 @@ from connect.errors import (
     CommitConflict,
     CommitError,
     CommitRefused,
-    CommitStateUnknown,
     Fenced,
     RetriableError,
 )

@@ -22,6 +22,7 @@ from connect.embedded.payments import produce, ranges
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.validation.parse import parse
+from tests.support.task_harness import opened
 from worker.spark.session import Session, open_session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask
@@ -103,7 +104,13 @@ def measure(
         }
     )
     wiring = TaskContext(
-        kafka, "bench", None, session, SystemClock(), make_runner, lambda s, e: print(s, e or "")
+        kafka,
+        "bench",
+        None,
+        opened(session),
+        SystemClock(),
+        make_runner,
+        lambda s, e: print(s, e or ""),
     )
     tps = tuple(TopicPartition("pay", p) for p in range(PARTITIONS))
     task = ConnectorTask(config, TaskAssignment(0, 1, tps), wiring)

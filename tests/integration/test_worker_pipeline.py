@@ -28,6 +28,7 @@ from coordinator.kernel.effects import RoundEnded
 from tests.support.reading import committed_records
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
+from tests.support.task_harness import opened
 from worker.spark.session import Session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask
@@ -89,7 +90,7 @@ class RunningSink:
             node=self.kafka,
             node_group_id="node",
             stored=None,
-            session=self.session,
+            session=opened(self.session),
             clock=SystemClock(),
             runner=make_runner,
             report=lambda state, error: self.states.append((state, error)),

@@ -336,7 +336,7 @@ class HerderModel:
         if self._ready_at_ms is not None and self.time.ms >= self._ready_at_ms:
             self._ready_at_ms = None
             self.assignments.set_ready("coordinator")
-            self._each(self.reconciliation.child_is_ready)
+            self._each(self.reconciliation.child_takes_commands)
         for session in self._sessions:
             session.step()
         self._hand_over_what_rested()

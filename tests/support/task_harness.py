@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
@@ -44,6 +45,13 @@ from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
+
+
+def opened(session: Session) -> Future[Session]:
+    """Return the session as the worker's tasks get it."""
+    result: Future[Session] = Future()
+    result.set_result(session)
+    return result
 
 
 @dataclass
@@ -158,9 +166,9 @@ class TaskHarness:
             node=self.kafka,
             node_group_id="node",
             stored=None if self.floor is None else self._stored,
-            session=self.session,
+            session=opened(self.session),
             clock=SystemClock(),
-            runner=lambda _config, _assignment: self.runner,
+            runner=lambda _config, _assignment, _session: self.runner,
             report=lambda state, error: self.states.append((state, error)),
             topic_missing=lambda: self.states.append(("topic missing", None)),
             **self.sizes,

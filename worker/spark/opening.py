@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,16 @@ class Opening:
     Args:
         spark: the node's ``spark.*`` properties, placeholders resolved.
         folder: the node's state folder.
+
+    Attributes:
+        session: the result; errors as ``open_session``.
     """
 
     def __init__(self, spark: Mapping[str, str], folder: Path) -> None:
         self._spark = spark
         self._folder = folder
         threads = ThreadPoolExecutor(1, thread_name_prefix="opening")
-        self._session = threads.submit(self._run)
+        self.session: Future[Session] = threads.submit(self._run)
         threads.shutdown(wait=False)
 
     @classmethod
@@ -40,10 +43,6 @@ class Opening:
         """Start with a node's first message; return None if it has placeholders to resolve."""
         found = session_properties(configure.get("properties", {}))
         return None if found is None else cls(*found)
-
-    def result(self) -> Session:
-        """Wait for the session and return it; errors as ``open_session``."""
-        return self._session.result()
 
     def _run(self) -> Session:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,14 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from connect import failpoints
-from connect.clock import Clock, SystemClock
+from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
@@ -29,6 +30,7 @@ from control_schemas.events import FileContent
 from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.pipeline.pipeline import run
+from worker.spark.session import Session
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
@@ -195,13 +197,18 @@ def _advised(error: RecordError) -> RecordError:
 
 
 def make_runner(
-    config: ConnectorConfig, assignment: TaskAssignment, clock: Clock | None = None
+    config: ConnectorConfig, assignment: TaskAssignment, session: Callable[[], Session]
 ) -> PipelineRunner:
     """Return the runner of a task, with a separate catalog client.
 
+    Args:
+        config: the connector, placeholders resolved.
+        assignment: the task.
+        session: waits for the worker's Spark session; only a ``Sql`` transformation calls it.
+
     Raises:
         ConfigError: an option of a converter or transformation is invalid; as ``open_catalog``.
-        CommitRefused, RetriableError: as ``open_catalog``.
+        CommitRefused, RetriableError: as ``open_catalog``, and as ``session``.
     """
     ReferencePath(config)  # an error of an executor would be reported as a failure of Spark
     catalog = open_catalog(
@@ -210,15 +217,15 @@ def make_runner(
         config.locations,
         process_metrics.catalog_requests("worker"),
     )
-    clock = clock or SystemClock()
+    clock = SystemClock()
     tables = TaskTables(config, catalog, clock)
     dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
     plan = sql_plan(config)
     query = None
     if plan is not None:
-        session = SparkSession.builder.getOrCreate()  # the session of the worker
-        query = SparkQuery(session, plan, StaticTables(plan, catalog, clock, config.static_tables))
+        static_tables = StaticTables(plan, catalog, clock, config.static_tables)
         try:
+            query = SparkQuery(session().spark, plan, static_tables)
             query.refresh()
         except BaseException:
             catalog.close()

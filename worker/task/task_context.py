@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
+from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
@@ -23,6 +25,8 @@ from worker.task.control_feed import ControlFeeds
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
+
+SESSION_POLL_S = 0.1
 
 
 class BatchRunner(Protocol):
@@ -105,9 +109,10 @@ class TaskContext:
         node: the node's properties, placeholders resolved.
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         stored: reads the stored state of a connector; None skips the layout check (tests).
-        session: the worker's Spark session.
+        session: the worker's Spark session; tasks start while it is being opened.
         clock: time and ids.
-        runner: makes the task's batch runner; called again after each retriable error.
+        runner: makes the task's batch runner, from configuration, assignment and a function that
+            waits for the session; called again after each retriable error.
         report: receives each state: RUNNING, with the source records that the task continued
             after without reading them, or FAILED with a retriable error after which it restarts.
         waits_for: called with what the task waits for, and with None when it works again.
@@ -124,9 +129,9 @@ class TaskContext:
     node: Mapping[str, str]
     node_group_id: str
     stored: ReadConnector | None
-    session: Session
+    session: Future[Session]
     clock: Clock
-    runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
+    runner: Callable[[ConnectorConfig, TaskAssignment, Callable[[], Session]], BatchRunner]
     report: Callable[[str, Exception | None], None]
     topic_missing: Callable[[], None] = lambda: None
     waits_for: Callable[[str | None], None] = lambda _: None
@@ -168,6 +173,23 @@ class TaskSetup:
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: StopSignal = field(default_factory=StopSignal)
     losses: ReportedLosses = field(default_factory=ReportedLosses)
+
+    def session(self) -> Session:
+        """Wait until Spark runs; return its session.
+
+        Raises:
+            RetriableError: ``spark_not_started``: Spark did not start, so the process is about to
+                end, or a stop was requested meanwhile.
+        """
+        opening = self.context.session
+        if not opening.done():
+            self.context.waits_for("the Spark session")
+        while not opening.done() and not self.stop.is_stopping:
+            wait([opening], SESSION_POLL_S)
+        if not opening.done() or opening.exception() is not None:
+            reason = "the task was stopped" if self.stop.is_stopping else opening.exception()
+            raise RetriableError(f"Spark has not started: {reason}", code="spark_not_started")
+        return opening.result()
 
     @property
     def is_outdated(self) -> bool:

@@ -71,7 +71,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
     waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
-    runner = setup.context.runner(config, assignment)
+    runner = setup.context.runner(config, assignment, setup.session)
     clients.callback(runner.close)
     announcer = _announcer(setup, producer, runner)
     starts = source.start_offsets(floor, announcer.store_offsets)
@@ -186,7 +186,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     interval_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
     speed = ReadSpeed(min(int(interval_ms * INTERVAL_SHARE), BATCH_MS_MAX))
     return SourceReader(
-        context.session,
+        setup.session(),
         source_options(
             context.node,
             config.consumer_overrides,

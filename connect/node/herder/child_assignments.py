@@ -38,25 +38,35 @@ class ChildAssignments:
         self._clock = clock
         self._grace_ms = grace_ms
         self._ready: frozenset[str] = frozenset()
+        self._taking_commands: frozenset[str] = frozenset()
         self._generations = itertools.count(1)
         self.lock = threading.RLock()
 
+    def set_taking_commands(self, child: str) -> None:
+        """Note that the child takes commands, ready or not."""
+        self._taking_commands |= {child}
+
     def set_ready(self, child: str) -> None:
-        """Note that the child takes work."""
+        """Note that the child does its work."""
         self._ready |= {child}
 
     def set_gone(self, child: str) -> None:
         """Note that the child has ended."""
         self._ready -= {child}
+        self._taking_commands -= {child}
 
     def is_ready(self, child: str) -> bool:
-        """Return whether the child takes work."""
+        """Return whether the child does its work, as other nodes and readiness checks see it."""
         return child in self._ready
+
+    def takes_commands(self, child: str) -> bool:
+        """Return whether units can be sent to the child."""
+        return child in self._taking_commands
 
     def start(self, run: ConnectorRun, unit: Unit, *, is_restart: bool = False) -> None:
         """Send a unit to its child, which first stops an earlier start of it.
 
-        While the child is not ready, the unit waits. With ``is_restart`` it is shown as
+        While the child takes no commands, the unit waits. With ``is_restart`` it is shown as
         RESTARTING until it reports RUNNING.
         """
         with self.lock:
@@ -76,7 +86,7 @@ class ChildAssignments:
             }
             if run.ends is not None:
                 message["ends"] = end_lists(run.ends)
-            start.is_sent = self.is_ready(unit.child) and self._send(unit, message)
+            start.is_sent = self.takes_commands(unit.child) and self._send(unit, message)
             if is_restart:
                 unit.to("RESTARTING")
             else:

@@ -58,11 +58,8 @@ class ChildEvents:
     def handle(self, child: str, event: Mapping[str, Any]) -> None:
         """Apply one event."""
         match event.get("event"):
-            case "ready":
-                self._assignments.set_ready(child)
-                self._publish_children()
-                gauge("child_up", process=child).set(1)
-                self._each_unit(child, self._reconciliation.child_is_ready)
+            case "takes_commands" | "ready" as stage:
+                self._on_started(child, is_ready=stage == "ready")
             case "exited":
                 self._assignments.set_gone(child)
                 self._publish_children()
@@ -88,6 +85,15 @@ class ChildEvents:
             ):
                 if (run := self._runs.get(event["connector"])) is not None:
                     self._on_report(run, event)
+
+    def _on_started(self, child: str, *, is_ready: bool) -> None:
+        """Send the units that wait for the child; publish it once it is ready."""
+        self._assignments.set_taking_commands(child)
+        if is_ready:
+            self._assignments.set_ready(child)
+            self._publish_children()
+            gauge("child_up", process=child).set(1)
+        self._each_unit(child, self._reconciliation.child_takes_commands)
 
     def _on_report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
         """Apply a report of a connector's coordinator."""

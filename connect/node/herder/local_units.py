@@ -119,7 +119,8 @@ class LocalUnits:
         if target.layout is None:
             return run.layout is not None
         is_waiting = any(
-            unit.is_to_start and self._assignments.is_ready(unit.child) for unit in run.units()
+            unit.is_to_start and self._assignments.takes_commands(unit.child)
+            for unit in run.units()
         )
         return is_waiting or (
             run.layout != target.layout

@@ -88,7 +88,7 @@ class Reconciliation:
             if generation not in claimed:
                 self._stop(child, item)
 
-    def child_is_ready(self, run: ConnectorRun, unit: Unit) -> None:
+    def child_takes_commands(self, run: ConnectorRun, unit: Unit) -> None:
         """Start a unit that waits for its child, which takes work now."""
         if run.job.is_busy:
             run.job.is_dirty = True
