@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -126,8 +127,10 @@ class WorkerHarness:
         self.store.start()
         self.store.lead("127.0.0.1:8083", "http://127.0.0.1:8083")
 
-    def start(self, **environ: str) -> Worker:
-        """Start a worker and wait until it takes commands."""
+    def start(
+        self, until: str = "ready", spark: Mapping[str, str] = MappingProxyType({}), **environ: str
+    ) -> Worker:
+        """Start a worker and wait for an event of it; ``spark``: more properties of Spark."""
         ours, theirs = socket.socketpair()
         number = theirs.fileno()
         log = self.folder / f"worker-{len(self.workers)}.log"
@@ -158,12 +161,11 @@ class WorkerHarness:
                     "icefloe.state.dir": str(self.folder / "state"),
                     "spark.hadoop.fs.s3a.secret.key": CANARY,
                     "spark.driver.memory": "700m",
+                    **spark,
                 },
             }
         )
-        wait_until(
-            lambda: any(e["event"] == "ready" for e in worker.events) or bool(process.poll())
-        )
+        wait_until(lambda: any(e["event"] == until for e in worker.events) or bool(process.poll()))
         assert process.poll() is None, log.read_text()
         return worker
 
@@ -299,7 +301,7 @@ def test_a_worker_runs_connectors_and_drains_on_sigterm(
     good, bad = topics.create("good"), topics.create("bad")
     harness.table("good")
     harness.produce(good, 7)
-    worker = harness.start()
+    worker = harness.start(until="takes_commands")
     worker.channel.send(harness.connector("good", good))
     worker.channel.send(harness.connector("bad", bad))
     failed = trace_of(worker, "bad")
@@ -330,9 +332,24 @@ def test_a_worker_runs_connectors_and_drains_on_sigterm(
     assert CANARY not in worker.log.read_text()
     logged = [json.loads(line) for line in worker.log.read_text().splitlines() if line[:1] == "{"]
     assert any(line["event"] == "Spark session is ready" for line in logged)
+    texts = [line["event"] for line in logged]
+    assert texts.index("task starting") < texts.index("Spark session is ready")
     (started,) = (line for line in logged if line["event"] == "task started")
     assert (started["connector"], started["positions"]) == ("good", {f"{good}-0": 0})
     assert not list((harness.folder / "state").glob("icefloe-worker-*"))
+
+
+def test_a_task_waits_while_spark_does_not_start(harness: WorkerHarness, topics: Topics) -> None:
+    """The worker ends, and the task never fails for good: the next worker starts it again."""
+    topic = topics.create("no-spark")
+    harness.table("no_spark")
+    worker = harness.start(until="takes_commands", spark={"spark.driver.memory": "not a size"})
+    worker.channel.send(harness.connector("no_spark", topic))
+    assert worker.end() != 0
+    assert "not a size" in worker.log.read_text()
+    assert not any(e["event"] == "ready" for e in worker.events)
+    reports = [e for e in worker.events if e["event"] == "state"]
+    assert not [e for e in reports if e["state"] == "FAILED" and e["ended"]]
 
 
 def test_files_of_a_killed_worker_are_removed_by_the_next(harness: WorkerHarness) -> None:

@@ -1,4 +1,4 @@
-"""Units that fail while they are being stopped."""
+"""Units that wait for their child, and units that fail while they are being stopped."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ class SilentChild:
     def send(self, message: Mapping[str, Any]) -> bool:
         """Take a command."""
         del message
+        return True
+
+
+class RecordingChild:
+    """A child that records commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[Mapping[str, Any]] = []
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Take a command."""
+        self.commands.append(message)
         return True
 
 
@@ -67,3 +79,21 @@ def test_a_unit_that_fails_during_a_stop_is_not_waited_for() -> None:
     """The report may arrive before the wait starts; no further report follows."""
     assert stopping("clear").phase == "IDLE"
     assert stopping("wait").phase == "IDLE"
+
+
+def test_units_are_sent_to_a_child_before_it_is_ready() -> None:
+    """A worker that takes commands starts tasks while Spark starts; others do not count it yet."""
+    run = ConnectorRun.of("c", BackoffPolicy())
+    run.take(TargetUnits(LAYOUT, {}, frozenset({0}), has_coordinator=False))
+    unit, child = run.tasks[0], RecordingChild()
+    assignments = ChildAssignments({unit.child: child}, SystemClock(), GRACE_MS)
+    assignments.start(run, unit)
+    assert (unit.phase, child.commands) == ("WAITING", [])
+    assignments.set_taking_commands(unit.child)
+    assignments.start(run, unit)
+    assert unit.phase == "STARTING"
+    assert [message["op"] for message in child.commands] == ["start"]
+    assert not assignments.is_ready(unit.child)
+    assignments.set_gone(unit.child)
+    assignments.start(run, unit)
+    assert (unit.phase, len(child.commands)) == ("WAITING", 1)
