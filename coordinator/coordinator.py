@@ -68,6 +68,8 @@ from coordinator.round_trace import RoundTrace
 from coordinator.uncommitted_report import answer_to, failed_tables
 
 POLL_IDLE_MS = 100
+POLL_IDLE_MS_MAX = 500  # a stop or an operator's decision waits so long
+POLLS = 200  # at least so many in a commit interval, if that is long enough: rounds start on time
 POLL_BUSY_MS = 5
 READ_END_MS = 2_000
 FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
@@ -271,8 +273,9 @@ class _CoordinatorRun:
         log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
         owner = self._owner
         trace = RoundTrace(config.name, wiring.clock, wiring.on_spans)
+        poll_ms = poll_idle_ms(config.commit_interval_ms)
         return _CommitLoop(
-            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends
+            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends, poll_ms
         )
 
     def _kernel(self) -> Kernel:
@@ -339,6 +342,7 @@ class _CommitLoop:
     owner: ConnectorCoordinator
     trace: RoundTrace
     read_to: dict[int, int] | None
+    poll_idle_ms: int = POLL_IDLE_MS
 
     def run(
         self, layout: Layout, inputs: queue.SimpleQueue[Input], stopping: threading.Event
@@ -369,7 +373,7 @@ class _CommitLoop:
     def _read(self) -> bool:
         """Take events and outcomes; return whether the kept announcements may have changed."""
         is_busy = self.kernel.phase is Phase.COMMITTING
-        received = self.inbox.poll(POLL_BUSY_MS if is_busy else POLL_IDLE_MS)
+        received = self.inbox.poll(POLL_BUSY_MS if is_busy else self.poll_idle_ms)
         for item in received:
             self._receive(item)
             if _is_written(item):
@@ -458,6 +462,11 @@ class _CommitLoop:
                     **coordinates,
                 )
         return []
+
+
+def poll_idle_ms(commit_interval_ms: int) -> int:
+    """Return how long a coordinator waits for events before it checks clock and inputs again."""
+    return max(POLL_IDLE_MS, min(commit_interval_ms // POLLS, POLL_IDLE_MS_MAX))
 
 
 class _Reports:

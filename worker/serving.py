@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-import time
 
 import structlog
 from py4j.protocol import Py4JError
@@ -79,13 +78,13 @@ def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> Non
 
     Tasks that the node has sent meanwhile do everything that needs no session.
     """
-    started_s = time.monotonic()
-    try:
-        session = opening.session.result()
-    except BaseException:
+    clock = SystemClock()
+    started_ms = clock.monotonic_ms()
+    if opening.session.exception() is not None:  # the main thread raises it after the commands
         serving.child.channel.stop_receiving()
         return
-    log.info("Spark session is ready", waited_ms=int((time.monotonic() - started_s) * 1000))
+    session = opening.session.result()
+    log.info("Spark session is ready", waited_ms=clock.monotonic_ms() - started_ms)
     stopping = serving.stopping
     threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
     serving.child.ready()

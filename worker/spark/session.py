@@ -253,8 +253,8 @@ def settings(
     }
 
 
-# The start of Spark calls many methods a few thousand times. With Java's own thresholds C2 compiles
-# them, which takes a fifth of the CPU of a start. Methods of a record pass these limits in a second.
+# A start of Spark calls many methods a few thousand times. With Java's own thresholds C2 compiles
+# them, which takes a fifth of the CPU. The methods of a record reach these limits in a second.
 _LATE_C2 = (
     "-XX:Tier3DelayOn=0",
     "-XX:Tier4InvocationThreshold=50000",

@@ -26,6 +26,8 @@ from worker.task.task_context import TaskSetup
 from worker.task.task_rounds import TaskRounds
 
 SOURCE_POLL_MS = 1_000
+SOURCE_POLL_MS_MAX = 10_000  # while no records arrive
+SOURCE_POLLS = 30  # at least so many in a commit interval, if that is long enough
 CONTROL_POLL_MS = 250
 ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for the end of a read
 
@@ -63,6 +65,7 @@ class TaskRun:
     batches: BatchProcessor
     answers: RoundAnswers
     _polled_ms: int = field(default=0, init=False)
+    _poll_after_ms: int = field(default=SOURCE_POLL_MS, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
 
     def serve(self) -> None:
@@ -75,7 +78,7 @@ class TaskRun:
             self.receive(self._control_poll_ms())
             if self.rounds.requested is not None:
                 self.answer_round()
-            elif self._now_ms() - self._polled_ms >= SOURCE_POLL_MS:
+            elif self._now_ms() - self._polled_ms >= self._poll_after_ms:
                 self.read_backlog()
                 self.answers.store_offsets()
         self.drain()
@@ -103,7 +106,11 @@ class TaskRun:
             self._polled_ms = self._now_ms()
             return
         ends = self._poll_source()
-        if self.ledger.unread(ends) >= self.setup.config.drain_records:
+        unread = self.ledger.unread(ends)
+        self._poll_after_ms = poll_after_ms(
+            self._poll_after_ms, self.setup.config.commit_interval_ms, is_idle=not unread
+        )
+        if unread >= self.setup.config.drain_records:
             self._read(ends)
 
     def drain(self) -> None:
@@ -235,7 +242,24 @@ class TaskRun:
 
     def _control_poll_ms(self) -> int:
         since_poll_ms = self._now_ms() - self._polled_ms
-        return max(1, min(CONTROL_POLL_MS, SOURCE_POLL_MS - since_poll_ms))
+        return max(1, min(CONTROL_POLL_MS, self._poll_after_ms - since_poll_ms))
 
     def _now_ms(self) -> int:
         return self.setup.clock.monotonic_ms()
+
+
+def poll_after_ms(last_ms: int, commit_interval_ms: int, *, is_idle: bool) -> int:
+    """Return the time until the next poll of the source, between rounds.
+
+    A task without records asks the broker less and less often: a hundred idle connectors would
+    otherwise send a hundred requests a second. Each round polls the source as well.
+
+    Args:
+        last_ms: the time before the last poll.
+        commit_interval_ms: of the connector.
+        is_idle: the last poll saw no unread record.
+    """
+    if not is_idle:
+        return SOURCE_POLL_MS
+    longest_ms = min(commit_interval_ms // SOURCE_POLLS, SOURCE_POLL_MS_MAX)
+    return max(SOURCE_POLL_MS, min(2 * last_ms, longest_ms))
