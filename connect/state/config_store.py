@@ -6,6 +6,8 @@ Rules of this file:
   earlier leaders, Java workers among them. A write of any other node is refused.
 - Configurations are stored exactly as sent; placeholders of secrets are not resolved.
 - Returned values are immutable, so callers need no lock.
+- Jobs of the leader take long, and a connector may be deleted, or created again, meanwhile. What a
+  job found out is written only for the connector that it read: the check and the write are one step.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
-from connect.errors import ConfigError, Fenced
+from connect.errors import ConfigError, Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
@@ -137,6 +139,7 @@ class ConfigStore:
     ) -> None:
         self._state = ConfigState()
         self._lock = threading.Lock()
+        self._writing = threading.RLock()
         self._on_change = on_change
         self._on_logger = on_logger
         self._on_newer = on_newer
@@ -222,21 +225,39 @@ class ConfigStore:
         self._write([topic_records.target_record(name, target)])
 
     def put_layout(self, layout: Layout, config: Mapping[str, str]) -> None:
-        """Commit a layout; its tasks may not start before ``put_ready``."""
-        self._write(list(topic_records.layout_records(layout, config)))
+        """Commit a layout; its tasks may not start before ``put_ready``.
+
+        Args:
+            layout: the layout.
+            config: the stored configuration that it was made for.
+
+        Raises:
+            RetriableError: ``connector_changed``: that is not the configuration any more.
+        """
+        with self._writing:
+            self._check(layout.connector, lambda state: state.config == dict(config))
+            self._write(list(topic_records.layout_records(layout, config)))
 
     def put_ready(self, layout: Layout, places: Places | None = None) -> None:
         """Record that every transactional id of the old and the new layout is fenced.
 
         ``places`` is the placement of the layout; None keeps the stored one.
+
+        Raises:
+            RetriableError: ``connector_changed``: that is not the stored layout any more.
         """
-        name = layout.connector
+        name, number = layout.connector, layout.number
         placed = [] if places is None else [topic_records.placement_record(name, places)]
-        self._write([*placed, topic_records.ready_record(layout, self.get(name).tasks_ever)])
+        with self._writing:
+            self._check(name, lambda state: bool(state.layout and state.layout.number == number))
+            self._write([*placed, topic_records.ready_record(layout, self.get(name).tasks_ever)])
 
     def put_places(self, places: Mapping[str, Places]) -> None:
-        """Store which nodes run these connectors."""
-        self._write([topic_records.placement_record(name, where) for name, where in places.items()])
+        """Store which nodes run these connectors; one that was deleted meanwhile is left out."""
+        with self._writing:
+            existing = {n: where for n, where in places.items() if self.get(n).config is not None}
+            if existing:
+                self._write([topic_records.placement_record(n, w) for n, w in existing.items()])
 
     def put_restart(self, request: str, name: str, *, coordinator: bool, tasks: list[int]) -> None:
         """Request that the nodes which run these units restart them."""
@@ -250,7 +271,7 @@ class ConfigStore:
 
     def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
         """Store the source offsets to set before the connector starts; None when they are set."""
-        self._write([topic_records.offsets_record(name, offsets)])
+        self._write_existing(name, topic_records.offsets_record(name, offsets))
 
     def put_rewind(self, name: str, rewind: Mapping[str, Any] | None) -> None:
         """Store a rewind that begins; None when it is done."""
@@ -258,20 +279,41 @@ class ConfigStore:
 
     def put_source_floor(self, name: str, floor: SourceFloor) -> None:
         """Store which source partitions a connector has read."""
-        self._write([topic_records.source_record(name, floor)])
+        self._write_existing(name, topic_records.source_record(name, floor))
 
     def put_end(self, name: str, end: SourceEnd | None) -> None:
         """Store where a bounded run ends, and whether it is complete; None removes it."""
-        self._write([topic_records.end_record(name, end)])
+        self._write_existing(name, topic_records.end_record(name, end))
 
     def delete_connector(self, name: str) -> None:
         """Delete a connector."""
-        self._write(connector_state.deletion_records(self.get(name)))
+        with self._writing:
+            self._write(connector_state.deletion_records(self.get(name)))
+
+    def _write_existing(self, name: str, record: Record) -> None:
+        """Write a record about a connector that exists.
+
+        Raises:
+            RetriableError: ``connector_changed``: it was deleted.
+        """
+        with self._writing:
+            self._check(name, lambda state: state.config is not None)
+            self._write([record])
+
+    def _check(self, name: str, is_current: Callable[[StoredConnector], bool]) -> None:
+        """Raise an error if a job has read another state than the present one."""
+        if self._is_leading and not is_current(self.get(name)):
+            raise RetriableError(
+                f"connector {name} was changed or deleted meanwhile",
+                code="connector_changed",
+                connector=name,
+            )
 
     def _write(self, written: Sequence[Record]) -> None:
         if not self._is_leading:
             raise Fenced("this node does not lead its cluster")
-        self._topic.write([(key, topic_records.encode(value)) for key, value in written])
+        with self._writing:
+            self._topic.write([(key, topic_records.encode(value)) for key, value in written])
 
     def _apply(self, key: str, value: bytes | None) -> None:
         try:

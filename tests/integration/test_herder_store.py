@@ -79,6 +79,7 @@ def test_a_task_reads_the_layout_from_the_config_topic(
     store = opened(settings, admin)
     read = lambda: read_layouts(kafka_properties, settings.config_topic.name, "c")  # noqa: E731
     assert read() == (None, None)
+    store.put_connector("c", CONFIG)
     store.put_layout(layout(1, 2), CONFIG)
     store.put_ready(layout(1, 2))
     store.put_layout(layout(2, 4), CONFIG)

@@ -182,6 +182,7 @@ class WorkerHarness:
             **{f"iceberg.catalog.{k}": v for k, v in self.catalog.items()},
         }
         layout = Layout(name, number, ((TopicPartition(topic, 0),),))
+        self.store.put_connector(name, config)
         self.store.put_layout(layout, config)
         self.store.put_ready(layout)
         return {

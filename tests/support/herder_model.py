@@ -335,6 +335,7 @@ class HerderModel:
             deliver()
         if self._ready_at_ms is not None and self.time.ms >= self._ready_at_ms:
             self._ready_at_ms = None
+            self.assignments.set_taking_commands("coordinator")
             self.assignments.set_ready("coordinator")
             self._each(self.reconciliation.child_takes_commands)
         for session in self._sessions:

@@ -158,7 +158,7 @@ class Deployer:
             # not ready: the partitions of the last layout that ran are unknown, so all of them
             moved = (removed or None) if state.is_ready else ()
         if planned is not None:
-            self._store.put_layout(planned, state.config or {})
+            self._store.put_layout(planned, config.raw)
             counter("layouts", connector=state.name).inc()
             _log.info(
                 "layout written",

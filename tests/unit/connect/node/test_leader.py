@@ -59,7 +59,7 @@ class Cluster:
         """Create a connector with a layout and a placement."""
         layout = spread(name, 1, [TopicPartition("t", p) for p in range(tasks)], tasks=tasks)
         self.store.put_connector(name, {**CONFIG, "name": name})
-        self.store.put_layout(layout, CONFIG)
+        self.store.put_layout(layout, {**CONFIG, "name": name})
         self.store.put_ready(layout, self.leader.placements.place(name, tasks))
 
     def places(self, name: str) -> Places:
@@ -126,7 +126,7 @@ def test_a_placement_that_was_not_written_is_returned_again(cluster: Cluster) ->
     """If the ready record was refused, the connector gets the same placement."""
     layout = spread("three", 1, [TopicPartition("t", p) for p in range(2)], tasks=2)
     cluster.store.put_connector("three", {**CONFIG, "name": "three"})
-    cluster.store.put_layout(layout, CONFIG)
+    cluster.store.put_layout(layout, {**CONFIG, "name": "three"})
     first = cluster.leader.placements.place("three", 2)
     cluster.log.is_away = True
     with pytest.raises(RetriableError):
