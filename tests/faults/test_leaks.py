@@ -100,7 +100,7 @@ def produce(kafka_properties: dict[str, str], topic: str) -> None:
     producer = Producer({**kafka_properties, "log_level": 0})
     for _ in range(3):
         producer.produce(topic, b"{}", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def is_spark(process: psutil.Process) -> bool:

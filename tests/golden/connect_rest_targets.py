@@ -214,4 +214,4 @@ class NodeTarget:
         producer = Producer(self._kafka)
         for value in values:
             producer.produce(topic, value=value, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0

@@ -79,7 +79,7 @@ def test_nothing_is_claimed_while_an_open_transaction_hides_announcements(
     foreign = _foreign(harness.kafka)
     foreign.begin_transaction()
     foreign.produce(control, b"of another connector", partition=1)
-    assert foreign.flush(30) == 0
+    assert foreign.flush(120) == 0
     group = harness.config.connect_group_id
     file = written_file(harness.table, [{"id": 7}])
     written = DataWritten(uuid4(), reference(harness.table), (file,), ())
@@ -116,7 +116,7 @@ def test_a_hanging_transaction_on_the_control_topic_is_reported(
         commit_id = harness.start_commit()
         foreign.begin_transaction()
         foreign.produce(harness.control, b"of another connector", partition=0)
-        assert foreign.flush(30) == 0
+        assert foreign.flush(120) == 0
         harness.answer(commit_id, 2)
         wait_until(lambda: harness.reported["stalled"] == {"partitions": 1})
         assert harness.rows() == [1]

@@ -79,7 +79,7 @@ def test_apply_converges(cli: Cli) -> None:
     assert (code, "+ one" in text, "2 to create" in text) == (1, True, True)
     code, text = cli.files("apply", "--dry-run")
     assert (code, cli.names()) == (1, {"foreign"})
-    code, text = cli.files("apply", "--wait", "60")
+    code, text = cli.files("apply", "--wait", "150")
     assert code == 0, text
     assert cli.names() == {"foreign", "one", "two"}
     assert cli.files("diff")[0] == cli.files("apply")[0] == 0
@@ -93,7 +93,7 @@ def test_apply_converges(cli: Cli) -> None:
     code, displayed = cli.files("diff", "--prune", "-o", "json")
     actions = {a["connector"]: a["action"] for a in json.loads(displayed)["actions"]}
     assert actions == {"one": "update", "two": "prune"}
-    assert cli.files("apply", "--prune", "--wait", "60")[0] == 0
+    assert cli.files("apply", "--prune", "--wait", "150")[0] == 0
     assert cli.names() == {"foreign", "one"}
     assert SECRET not in text + displayed
     cli.write("foreign")
@@ -152,7 +152,7 @@ def test_validate_checks_live_services_and_apply_does_not(cli: Cli) -> None:
 def test_control_commands_use_their_endpoints(cli: Cli) -> None:
     """Get, status, pause, resume, stop, restart and offsets."""
     cli.write("one")
-    assert cli.files("apply", "--wait", "60")[0] == 0
+    assert cli.files("apply", "--wait", "150")[0] == 0
     code, text = cli("get", "one", "-o", "yaml")
     assert code == 0
     assert SECRET not in text
@@ -175,12 +175,12 @@ def test_control_commands_use_their_endpoints(cli: Cli) -> None:
     assert (reported["connector"], len(reported["partitions"])) == ("one", 1)
     assert cli("pause", "one")[0] == 0
     assert json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
-    assert cli.files("apply", "--wait", "60")[0] == 0, "a paused connector stays paused"
+    assert cli.files("apply", "--wait", "150")[0] == 0, "a paused connector stays paused"
     assert cli("resume", "one")[0] == cli("restart", "one", "--include-tasks")[0] == 0
     cli.node.running("one", 1)
     assert cli("restart", "one", "--task", "0")[0] == 0
     assert cli("stop", "one")[0] == 0
-    cli.node.wait_until(lambda: not cli.node.call("GET", "/connectors/one/status").json()["tasks"])
+    cli.node.wait_until(lambda: cli.node.has_stopped("one"))
     wanted = {
         "offsets": [
             {

@@ -9,7 +9,7 @@ import pytest
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.support.limited_kafka import CREATE_TOPICS, TRANSACTION_REQUESTS, LimitedKafka
-from tests.support.running_node import RunningNode
+from tests.support.running_node import TIMEOUT_S, RunningNode
 from tests.support.stack import unique_name
 
 pytestmark = pytest.mark.kafka
@@ -20,7 +20,7 @@ def _ending(folder: Path, servers: str) -> str:
     node = RunningNode(folder, servers, **{"group.id": unique_name("limited")})
     node.launch()
     try:
-        assert node.process.wait(60) == 1
+        assert node.process.wait(TIMEOUT_S) == 1
     finally:
         node.close()
     return _log(node)

@@ -58,7 +58,7 @@ class SinkState:
         producer = Producer({**self._kafka, "log_level": 0})
         for value in values:
             producer.produce(topic, value, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def announce(self, group: str, partition: int = 0) -> None:
         """Announce one file of three rows."""

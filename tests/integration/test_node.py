@@ -342,7 +342,7 @@ def test_a_node_killed_between_storing_and_starting_continues(
     except httpx.TransportError:
         answered = 0
     assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
-    assert (answered == 0) == (dies == "put")
+    assert dies != "put" or not answered  # at a later step the answer may come too late as well
     assert node.commands("worker", "c") == []
     node.start()
     node.running("c", tasks=1)

@@ -33,6 +33,7 @@ def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[Runn
     node.start()
     node.put("one", topics.create("orders"))
     node.running("one", 1)
+    node.wait_until(lambda: node.call("GET", "/icefloe/v1/connectors/one/tables").json()["tables"])
     yield node
     node.close()
 

@@ -18,7 +18,7 @@ from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
-WAIT_S = 60
+WAIT_S = 150
 CONTINUES = {"icefloe.fail-on-data-loss": "false"}
 
 

@@ -257,8 +257,8 @@ def test_offsets_of_a_group_with_members_are_not_changed(
     leader.deployer.keep_offsets()
     assert offsets_stored() == before
     member.close()
-    leader.deployer.keep_offsets()
-    assert offsets_stored() > before
+    while offsets_stored() == before:  # the test's timeout bounds it
+        leader.deployer.keep_offsets()
 
 
 @pytest.mark.faults

@@ -75,7 +75,7 @@ def test_transactions_leave_gaps_and_lose_no_record(
     left_open.init_transactions(30)
     left_open.begin_transaction()
     left_open.produce(topic, b"{}")
-    left_open.flush(30)
+    left_open.flush(120)
     part, seen = whole_topic(admin, topic), BatchCollector()
     read_by(how, reader, part, seen)
     left_open.abort_transaction(30)
@@ -128,7 +128,7 @@ def test_compaction_leaves_gaps_and_loses_no_record(
         for _ in range(40):
             producer.produce(topic, b"{}", key=str(end % 4), partition=0)
             last[end % 4], end = end, end + 1
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         time.sleep(0.3)
         seen = BatchCollector()
         read_by(how, reader, whole_topic(admin, topic), seen)

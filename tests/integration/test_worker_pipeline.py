@@ -120,7 +120,7 @@ class RunningSink:
         for value in values:
             raw = value if isinstance(value, bytes) else json.dumps(value).encode()
             self.producer.produce(self.topic, raw, partition=partition)
-        self.producer.flush(30)
+        self.producer.flush(120)
 
     def rows(self, table: str = "db.orders") -> list[dict[str, Any]]:
         """Committed rows."""

@@ -128,9 +128,18 @@ class WorkerHarness:
         self.store.lead("127.0.0.1:8083", "http://127.0.0.1:8083")
 
     def start(
-        self, until: str = "ready", spark: Mapping[str, str] = MappingProxyType({}), **environ: str
+        self,
+        *commands: Mapping[str, Any],
+        spark: Mapping[str, str] = MappingProxyType({}),
+        **environ: str,
     ) -> Worker:
-        """Start a worker and wait for an event of it; ``spark``: more properties of Spark."""
+        """Start a worker; without commands, wait until it is ready.
+
+        Args:
+            commands: wait in the pipe until the worker takes commands.
+            spark: more properties of Spark.
+            environ: more variables of the worker's environment.
+        """
         ours, theirs = socket.socketpair()
         number = theirs.fileno()
         log = self.folder / f"worker-{len(self.workers)}.log"
@@ -165,8 +174,12 @@ class WorkerHarness:
                 },
             }
         )
-        wait_until(lambda: any(e["event"] == until for e in worker.events) or bool(process.poll()))
-        assert process.poll() is None, log.read_text()
+        for command in commands:
+            worker.channel.send(command)
+        if not commands:
+            is_ready = lambda: any(e["event"] == "ready" for e in worker.events)  # noqa: E731
+            wait_until(lambda: is_ready() or process.poll() is not None)
+            assert process.poll() is None, log.read_text()
         return worker
 
     def connector(self, name: str, topic: str, number: int = 1) -> dict[str, Any]:
@@ -205,14 +218,14 @@ class WorkerHarness:
         """Produce records."""
         for i in range(count):
             self.producer.produce(topic, json.dumps({"id": i}))
-        self.producer.flush(30)
+        self.producer.flush(120)
 
     def start_commit(self, name: str) -> UUID:
         """Send a StartCommit for a connector; return its id."""
         commit_id = uuid4()
         event = Event(uuid4(), 0, f"connect-{name}", StartCommit(commit_id))
         self.producer.produce(self.control, encode(event))
-        self.producer.flush(30)
+        self.producer.flush(120)
         return commit_id
 
     def start_commits_until(self, name: str, topic: str, offset: int) -> None:
@@ -302,9 +315,7 @@ def test_a_worker_runs_connectors_and_drains_on_sigterm(
     good, bad = topics.create("good"), topics.create("bad")
     harness.table("good")
     harness.produce(good, 7)
-    worker = harness.start(until="takes_commands")
-    worker.channel.send(harness.connector("good", good))
-    worker.channel.send(harness.connector("bad", bad))
+    worker = harness.start(harness.connector("good", good), harness.connector("bad", bad))
     failed = trace_of(worker, "bad")
     assert (failed["code"], failed["task"], failed["layout"]) == ("table_missing", 0, 1)
     assert failed["trace"].splitlines()[0].endswith("[connector=bad, table=db.bad]")
@@ -344,10 +355,11 @@ def test_a_task_waits_while_spark_does_not_start(harness: WorkerHarness, topics:
     """The worker ends, and the task never fails for good: the next worker starts it again."""
     topic = topics.create("no-spark")
     harness.table("no_spark")
-    worker = harness.start(until="takes_commands", spark={"spark.driver.memory": "not a size"})
-    worker.channel.send(harness.connector("no_spark", topic))
+    command = harness.connector("no_spark", topic)
+    worker = harness.start(command, spark={"spark.driver.memory": "not a size"})
     assert worker.end() != 0
     assert "not a size" in worker.log.read_text()
+    assert any(e["event"] == "takes_commands" for e in worker.events)
     assert not any(e["event"] == "ready" for e in worker.events)
     reports = [e for e in worker.events if e["event"] == "state"]
     assert not [e for e in reports if e["state"] == "FAILED" and e["ended"]]

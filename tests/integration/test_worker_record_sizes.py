@@ -113,7 +113,7 @@ def test_an_unexpected_large_record_is_reported_and_can_be_read(
     producer = Producer({**kafka_properties, "log_level": 0})
     for number in range(100):
         producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     options = reader.options | {"includeHeaders": "true"}
     columns = ("partition", "offset", "value", "key", "headers")
     reads = SourceReader(reader.session, options, columns, "test", small())

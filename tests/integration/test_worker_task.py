@@ -115,7 +115,7 @@ def test_an_open_transaction_holds_the_timestamp_back(harness: TaskHarness) -> N
     writer.init_transactions(30)
     writer.begin_transaction()
     writer.produce(harness.topic, b"{}", partition=1)
-    writer.flush(30)
+    writer.flush(120)
     with harness.running():
         _, ((complete, _),) = harness.round()
         assert isinstance(complete, DataComplete)

@@ -73,7 +73,7 @@ def produce(
         producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
         if i % 1000 == 0:
             producer.poll(0)
-    producer.flush(30)
+    producer.flush(120)
     if transaction == "commit":
         producer.commit_transaction(30)
     elif transaction == "abort":

@@ -213,13 +213,13 @@ class TaskHarness:
         """Produce records."""
         for i in range(count):
             self._producer.produce(self.topic, b'{"i":%d}' % i, partition=partition)
-        self._producer.flush(30)
+        self._producer.flush(120)
 
     def send(self, payload: Payload) -> None:
         """Send a control event as the coordinator."""
         event = Event(uuid4(), 0, self.group, payload)
         self._producer.produce(self.control, encode(event), key=self.group)
-        self._producer.flush(30)
+        self._producer.flush(120)
 
     def round(self) -> tuple[UUID, list[tuple[Payload, EventHeaders]]]:
         """Send a StartCommit; return its id and the answer of the task up to DataComplete."""

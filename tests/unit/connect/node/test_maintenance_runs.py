@@ -110,7 +110,7 @@ class MaintenanceHarness:
 
     def wait_until(self, is_so: Callable[[], Any]) -> None:
         """Wait for it."""
-        for _ in range(6_000):
+        for _ in range(15_000):
             if is_so():
                 return
             threading.Event().wait(0.01)

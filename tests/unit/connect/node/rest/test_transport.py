@@ -190,7 +190,7 @@ def test_a_body_after_its_answer_is_cut_off() -> None:
         endless.sendall(head)
         assert endless.recv(4096).startswith(b"HTTP/1.1 404 ")
         with pytest.raises(ConnectionError):  # noqa: PT012 - whichever write meets the end
-            for _ in range(100):
+            for _ in range(2_000):
                 endless.sendall(b"x")
                 time.sleep(0.05)
 
@@ -200,15 +200,16 @@ def test_a_client_that_reads_nothing_is_cut_off() -> None:
 
     async def large(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
+        has_begun.set()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not ended.is_set():
             await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
 
-    ended = threading.Event()
+    has_begun, ended = threading.Event(), threading.Event()
     with RestServer(large, is_guarded=True, answer_s=0.6) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle:
             idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            wait_for(lambda: len(server.connections) == 1)
+            assert has_begun.wait(60)
             wait_for(lambda: len(server.connections) == 0)
         ended.set()
 
