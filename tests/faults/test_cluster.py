@@ -55,7 +55,7 @@ def test_joining_killed_and_restarted_nodes_lose_and_duplicate_no_record(
                 began_s = time.monotonic()
                 extra_nodes.processes[name].stop(timeout_ms=60_000)
                 reported.append(f"{name} rolled in {time.monotonic() - began_s:.1f} s")
-                assert not extra_nodes.unit_count(name)
+                run.wait_until(lambda n=name: not extra_nodes.unit_count(n), f"{name} without work")
                 extra_nodes.start(name)
                 run.wait_until(
                     lambda n=name: extra_nodes.unit_count(n),

@@ -98,7 +98,10 @@ def test_nodes_are_upgraded_one_after_the_other(
 
         cluster.stack.start_node()
         cluster.stack.wait_for_node()
-        assert {node["version"] for node in extra_nodes.view()["nodes"]} == {VERSION}
+        cluster.wait_until(
+            lambda: {node["version"] for node in extra_nodes.view()["nodes"]} == {VERSION},
+            "one version",
+        )
         cluster.wait_until(lambda: extra_nodes.unit_count("new") < 5, "work on the upgraded node")
         cluster.wait_until(lambda: is_running(cluster), "all tasks running after the upgrade")
         wait_for_progress(cluster, "after the upgrade")

@@ -63,7 +63,7 @@ def _foreign(kafka: dict[str, str]) -> Producer:
     """Another connector's producer, whose transactions may stay open."""
     own = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 600_000}
     producer = Producer({**kafka, **own, "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     return producer
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_claimed_while_an_open_transaction_hides_announcements(
         wait_until(lambda: harness.rounds)
         assert harness.rows() == [1]
         assert (harness.rounds[0].is_partial, harness.rounds[0].valid_through_us) == (False, None)
-        foreign.abort_transaction(30)
+        foreign.abort_transaction(120)
 
         def is_claimed() -> bool:
             harness.answer(harness.start_commit())
@@ -120,7 +120,7 @@ def test_a_hanging_transaction_on_the_control_topic_is_reported(
         harness.answer(commit_id, 2)
         wait_until(lambda: harness.reported["stalled"] == {"partitions": 1})
         assert harness.rows() == [1]
-        foreign.abort_transaction(30)
+        foreign.abort_transaction(120)
         wait_until(lambda: harness.reported["stalled"] == {"partitions": 0})
         wait_until(lambda: harness.rows() == [1, 2])
 

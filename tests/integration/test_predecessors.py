@@ -103,10 +103,10 @@ def test_offset_commits_of_a_former_member_are_refused(
     at_first, later = (TopicPartition(place.topic, place.partition, n) for n in (1, 2))
     membership = member.consumer_group_metadata()
     producer = Producer({**kafka_properties, "transactional.id": group, "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     producer.send_offsets_to_transaction([at_first], membership, 30)
-    producer.commit_transaction(30)
+    producer.commit_transaction(120)
     member.close()
     producer.begin_transaction()
     with pytest.raises(KafkaException):

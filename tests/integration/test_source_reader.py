@@ -72,13 +72,13 @@ def test_transactions_leave_gaps_and_lose_no_record(
         produce(kafka_properties, topic, count, transaction=end)
         settle(admin, topic)
     left_open = Producer({**kafka_properties, "transactional.id": f"open-{how}", "log_level": 0})
-    left_open.init_transactions(30)
+    left_open.init_transactions(120)
     left_open.begin_transaction()
     left_open.produce(topic, b"{}")
     left_open.flush(120)
     part, seen = whole_topic(admin, topic), BatchCollector()
     read_by(how, reader, part, seen)
-    left_open.abort_transaction(30)
+    left_open.abort_transaction(120)
     tp = TopicPartition(topic, 0)
     assert part.ends == {tp: 31}
     assert seen.parts == [OffsetRanges({tp: 0}, {tp: 31})]

@@ -112,7 +112,7 @@ def test_an_open_transaction_holds_the_timestamp_back(harness: TaskHarness) -> N
     writer = Producer(
         {**harness.kafka, "transactional.id": f"open-{harness.topic}", "log_level": 0}
     )
-    writer.init_transactions(30)
+    writer.init_transactions(120)
     writer.begin_transaction()
     writer.produce(harness.topic, b"{}", partition=1)
     writer.flush(120)
@@ -122,7 +122,7 @@ def test_an_open_transaction_holds_the_timestamp_back(harness: TaskHarness) -> N
         idle, held = complete.assignments or ()
         assert idle.timestamp_us
         assert held.timestamp_us is None
-        writer.commit_transaction(30)
+        writer.commit_transaction(120)
         place = [TopicPartition(harness.topic, 1)]
         wait_until(
             lambda: harness.admin.ends(place) == harness.admin.high_watermarks(place)

@@ -67,7 +67,7 @@ def produce(
     own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
     producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
     if transaction:
-        producer.init_transactions(30)
+        producer.init_transactions(120)
         producer.begin_transaction()
     for i in range(count):
         producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
@@ -75,9 +75,9 @@ def produce(
             producer.poll(0)
     producer.flush(120)
     if transaction == "commit":
-        producer.commit_transaction(30)
+        producer.commit_transaction(120)
     elif transaction == "abort":
-        producer.abort_transaction(30)
+        producer.abort_transaction(120)
 
 
 def whole_topic(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:

@@ -2,11 +2,12 @@
 
 For tests of the node alone. In the folder ``STUB_DIR`` it appends every command to
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
-unit fail once with the JSON in it (code, retriable, trace), and is removed then. The stub reports
-the content of ``failed-tables.json`` as the coordinators' failed tables. ``decided.json`` is the
-answer to every decision. ``events-<process>.json`` has events that follow the start of a unit, or
-of maintenance. A rewind finds no commit. Maintenance works until it is ended, and ends with the
-command ``ended`` a second later.
+unit fail once with the JSON in it (code, retriable, trace), and is removed then. While a file
+``hold`` exists, a started unit stays STARTING. The stub reports the content of
+``failed-tables.json`` as the coordinators' failed tables. ``decided.json`` is the answer to every
+decision. ``events-<process>.json`` has events that follow the start of a unit, or of maintenance. A
+rewind finds no commit. Maintenance works until it is ended, and ends with the command ``ended`` a
+second later.
 """
 
 import itertools
@@ -58,6 +59,8 @@ def start(message: dict[str, Any]) -> None:
         trace = {"trace": f"Stub: {reported['code']}\n\nstack"}
         state(connector, task, "FAILED", **{**trace, **reported})
         return
+    while (folder / "hold").exists():
+        time.sleep(0.02)
     state(connector, task, "RUNNING")
     failed = folder / "failed-tables.json"
     if task is None and failed.exists():
