@@ -6,8 +6,8 @@ Rules of this file:
   earlier leaders, Java workers among them. A write of any other node is refused.
 - Configurations are stored exactly as sent; placeholders of secrets are not resolved.
 - Returned values are immutable, so callers need no lock.
-- Jobs of the leader take long, and a connector may be deleted, or created again, meanwhile. What a
-  job found out is written only for the connector that it read: the check and the write are one step.
+- Jobs of the leader take long, and a connector may be deleted, or created again, meanwhile. The
+  result of a job is written only for the connector that it read: check and write are one step.
 """
 
 from __future__ import annotations
