@@ -200,11 +200,11 @@ def _value(value: Any) -> str:
 def _events(text: str) -> Iterator[dict[str, Any]]:
     """The log events of one line of a child process."""
     try:
-        found = json.loads(text)
+        logged = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and isinstance(found.get("event"), str) and "process" in found:
-        yield found
+        logged = None
+    if isinstance(logged, dict) and isinstance(logged.get("event"), str) and "process" in logged:
+        yield logged
         return
     jvm = _JVM_LINE.match(text)
     level = "info" if jvm is None else _JVM_LEVELS.get(jvm[1], jvm[1].lower())

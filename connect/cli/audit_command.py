@@ -36,20 +36,20 @@ def audit(
     """
     direct = access_by_file(connector, file, properties, bootstrap_server)
     if direct is None:
-        found = ask(url, "GET", connector, "audit")
+        report = ask(url, "GET", connector, "audit")
     else:
-        found = direct.operations.audit(direct.config)
+        report = direct.operations.audit(direct.config)
 
     def as_table() -> None:
-        for line in lines(found):
+        for line in lines(report):
             echo(line)
 
-    emit(output, found, names=[connector], as_table=as_table)
-    if not found["sound"] or (strict and found["changed_by_others"]):
+    emit(output, report, names=[connector], as_table=as_table)
+    if not report["sound"] or (strict and report["changed_by_others"]):
         raise typer.Exit(ExitStatus.NO)
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
+def lines(report: dict[str, Any]) -> Iterator[str]:
     """Return an audit as text, mismatches at the end."""
     yield from _columns(
         ["source", "offsets", *_SOURCE],
@@ -59,30 +59,30 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
                 f"[{s['from_offset']}, {s['to_offset']})",
                 *(str(s[key]) for key in _SOURCE),
             ]
-            for s in found["sources"]
+            for s in report["sources"]
         ],
     )
     yield ""
     yield from _columns(
         ["table", *_TABLE],
-        [[t["name"], *(str(t[key]) for key in _TABLE)] for t in found["tables"]],
+        [[t["name"], *(str(t[key]) for key in _TABLE)] for t in report["tables"]],
     )
     yield ""
-    rows = found["rows"]
+    rows = report["rows"]
     yield (
         f"rows made by records: {rows['made']}, superseded within a step: {rows['superseded']}, "
         f"only deletes: {rows['deleted']}"
     )
     yield ""
-    for note in found["notes"]:
+    for note in report["notes"]:
         yield f"note: {note}"
-    for mismatch in found["mismatches"]:
+    for mismatch in report["mismatches"]:
         where = ", ".join(f"{key}={value}" for key, value in mismatch["where"].items())
         yield f"MISMATCH {mismatch['code']}: {mismatch['text']} [{where}]"
-    if found["sound"]:
+    if report["sound"]:
         yield "everything that can be proved adds up"
     else:
-        yield f"{len(found['mismatches'])} places do not add up; begin with the first"
+        yield f"{len(report['mismatches'])} places do not add up; begin with the first"
 
 
 def _columns(head: list[str], rows: list[list[str]]) -> Iterator[str]:

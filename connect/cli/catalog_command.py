@@ -50,38 +50,38 @@ def check(
     direct = access_by_flag(desired.config, properties, None, is_direct=is_direct, has_broker=False)
     if direct is None:
         body = {"config": dict(desired.config), "races": races, "namespace": namespace}
-        found = ask_about_file(url, desired.name, "catalog", "check", json=body)
+        report = ask_about_file(url, desired.name, "catalog", "check", json=body)
     else:
-        found = direct.operations.catalog_check(direct.config, races=races, namespace=namespace)
+        report = direct.operations.catalog_check(direct.config, races=races, namespace=namespace)
 
     def as_table() -> None:
-        for line in _lines(found):
+        for line in _lines(report):
             echo(line)
 
-    emit(output, found, names=[found["catalog"]], as_table=as_table)
-    for left in found["not_removed"]:
+    emit(output, report, names=[report["catalog"]], as_table=as_table)
+    for left in report["not_removed"]:
         echo(f"not removed, remove it manually: {left}", err=True)
-    if found["refusal"] is not None:
-        echo(f"no commit succeeded, so the result is unknown: {found['refusal']}", err=True)
-    raise typer.Exit(_status(found))
+    if report["refusal"] is not None:
+        echo(f"no commit succeeded, so the result is unknown: {report['refusal']}", err=True)
+    raise typer.Exit(_status(report))
 
 
-def _status(found: Mapping[str, Any]) -> ExitStatus:
-    if found["one_table_atomic"] is None:
+def _status(report: Mapping[str, Any]) -> ExitStatus:
+    if report["one_table_atomic"] is None:
         return ExitStatus.NOT_ASKED
-    if not found["one_table_atomic"] or not found["several_tables_offered"]:
+    if not report["one_table_atomic"] or not report["several_tables_offered"]:
         return ExitStatus.NO
-    if found["several_tables_atomic"] is None:
+    if report["several_tables_atomic"] is None:
         return ExitStatus.NOT_ASKED
-    return ExitStatus.DONE if found["several_tables_atomic"] else ExitStatus.NO
+    return ExitStatus.DONE if report["several_tables_atomic"] else ExitStatus.NO
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"catalog {found['catalog']} ({found['kind']}); scratch tables {found['scratch_table']} "
+        f"catalog {report['catalog']} ({report['kind']}); scratch tables {report['scratch_table']} "
         "and more"
     )
-    for each in found["checks"]:
+    for each in report["checks"]:
         count = each["violations"]
         verdict = f"{count} commits not correct" if count else "all correct"
         yield (
@@ -89,24 +89,24 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         )
         for example in each["examples"]:
             yield f"  {example}"
-    if found["one_table_atomic"] is None:
+    if report["one_table_atomic"] is None:
         return
-    if not found["one_table_atomic"]:
+    if not report["one_table_atomic"]:
         yield (
             "NOT ATOMIC, not even for one table: do not write to this catalog with any sink, rows "
             "will be lost"
         )
-    elif not found["several_tables_offered"]:
+    elif not report["several_tables_offered"]:
         yield (
             "one table: ATOMIC; several tables: the catalog does not offer it, leave "
             "iceberg.catalog.multi-table-commit unset"
         )
-    elif found["several_tables_atomic"] is False:
+    elif report["several_tables_atomic"] is False:
         yield (
             "one table: ATOMIC; several tables: NOT ATOMIC, leave "
             "iceberg.catalog.multi-table-commit unset"
         )
-    elif found["several_tables_atomic"]:
+    elif report["several_tables_atomic"]:
         yield (
             "one table: ATOMIC; several tables: ATOMIC in every race, "
             "iceberg.catalog.multi-table-commit may be set to true"

@@ -51,22 +51,22 @@ def list_dead_letters(
     """
     direct = access_by_file(connector, file, properties, bootstrap_server)
     if direct is None:
-        found = ask(url, "GET", connector, "dead-letters", "kinds")
+        categories = ask(url, "GET", connector, "dead-letters", "kinds")
     else:
-        found = direct.operations.dead_letter_kinds(direct.config)
+        categories = direct.operations.dead_letter_kinds(direct.config)
 
     def as_table() -> None:
-        echo(f"topic {found['topic']}: {found['records']:,} dead letters")
-        for kind in found["kinds"]:
+        echo(f"topic {categories['topic']}: {categories['records']:,} dead letters")
+        for kind in categories["kinds"]:
             echo(_line(kind))
-        if found["offsets_not_read"]:
+        if categories["offsets_not_read"]:
             echo(
-                f"{found['offsets_not_read']:,} older offsets were not read, they are above the "
-                "limit of a node: --file reads the whole topic",
+                f"{categories['offsets_not_read']:,} older offsets were not read, they are above "
+                "the limit of a node: --file reads the whole topic",
                 err=True,
             )
 
-    emit(output, found, names=[found["topic"]], as_table=as_table)
+    emit(output, categories, names=[categories["topic"]], as_table=as_table)
 
 
 @dlq_app.command("show")
@@ -91,17 +91,17 @@ def show_dead_letter(
     direct = access_by_file(connector, file, properties, bootstrap_server)
     if direct is None:
         path = ["dead-letters", str(partition), str(offset), *(["content"] if content else [])]
-        found = ask(url, "GET", connector, *path)
+        letter = ask(url, "GET", connector, *path)
     else:
-        found = direct.operations.dead_letter(
+        letter = direct.operations.dead_letter(
             direct.config, partition, offset, with_content=content
         )
 
     def as_table() -> None:
-        for line in _lines(found):
+        for line in _lines(letter):
             echo(line)
 
-    emit(output, found, names=[place], as_table=as_table)
+    emit(output, letter, names=[place], as_table=as_table)
 
 
 @dlq_app.command("replay")
@@ -136,8 +136,8 @@ def replay_dead_letters(
         choice = _choice(codes, tables, topic, ends)
         return direct.operations.replay(direct.config, choice, is_applied=is_applied)
 
-    def show(found: dict[str, Any]) -> None:
-        emit(output, found, names=[found["topic"]], as_table=lambda: _print_replay(found))
+    def show(replay: dict[str, Any]) -> None:
+        emit(output, replay, names=[replay["topic"]], as_table=lambda: _print_replay(replay))
 
     ends = None
     if not yes:
@@ -152,15 +152,15 @@ def _replayed(
     run: Callable[..., dict[str, Any]], ends: list[dict[str, int]] | None
 ) -> dict[str, Any]:
     """Replay up to the ends, request by request; return the sum of the answers."""
-    found = run(ends, is_applied=True)
-    while found["offsets_left"]:
+    replay = run(ends, is_applied=True)
+    while replay["offsets_left"]:
         try:
-            found = _sum(found, run(found["ends"], is_applied=True))
+            replay = _sum(replay, run(replay["ends"], is_applied=True))
         except IcefloeError:
-            count = sum(found["targets"].values())
+            count = sum(replay["targets"].values())
             echo(f"{count:,} dead letters were replayed before the error", err=True)
             raise
-    return found
+    return replay
 
 
 def _sum(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,25 +186,25 @@ def _choice(
     return ReplayChoice(frozenset(codes or ()), frozenset(tables or ()), topic, planned)
 
 
-def _print_replay(found: Mapping[str, Any]) -> None:
-    topic = found["topic"]
-    for gone in found["gone"]:
+def _print_replay(replay: Mapping[str, Any]) -> None:
+    topic = replay["topic"]
+    for gone in replay["gone"]:
         echo(
             f"deleted by retention: offsets {gone['from_offset']} to {gone['to_offset'] - 1} of "
             f"{topic}-{gone['partition']}"
         )
-    for part in found["ranges"]:
+    for part in replay["ranges"]:
         echo(
             f"{topic}-{part['partition']}: from offset {part['from_offset']} to {part['to_offset']}"
         )
-    is_done = found["applied"]
-    for target, count in found["targets"].items():
+    is_done = replay["applied"]
+    for target, count in replay["targets"].items():
         echo(f"{count:,} {'were' if is_done else 'would be'} put back on topic {target}")
-    for reason, count in found["skipped"].items():
+    for reason, count in replay["skipped"].items():
         echo(f"{count:,} {'were' if is_done else 'would be'} skipped for good: {reason}")
-    if found["offsets_left"]:
-        echo(f"{found['offsets_left']:,} more offsets follow in later requests")
-    elif not found["targets"] and not found["skipped"]:
+    if replay["offsets_left"]:
+        echo(f"{replay['offsets_left']:,} more offsets follow in later requests")
+    elif not replay["targets"] and not replay["skipped"]:
         echo("no dead letter waits for a replay")
 
 
@@ -233,18 +233,18 @@ def _place(place: Mapping[str, Any]) -> str:
     return f"{place['partition']}:{place['offset']} ({place['time'] or 'no time'})"
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}, "
-        f"{found['time'] or 'no time'}"
+        f"topic {letter['topic']}, partition {letter['partition']}, offset {letter['offset']}, "
+        f"{letter['time'] or 'no time'}"
     )
-    for header in found["errors"]:
+    for header in letter["errors"]:
         yield f"{header['name']}: {_text(header['text'])}"
-    for header in found["headers"]:
+    for header in letter["headers"]:
         shown = _text(header["text"]) if "text" in header else _size(header)
         yield f"header {plain(header['name'])}: {shown}"
     for what in ("key", "value"):
-        part = found[what]
+        part = letter[what]
         yield f"{what}: {_size(part)}"
         if part.get("text") is not None:
             yield _text(part["text"])

@@ -28,26 +28,26 @@ def status(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table
 @maintenance_app.command()
 def run(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
     """Begin all enabled work on all tables now, also outside of the window."""
-    found = ask(url, "POST", connector, "maintenance", "run")
-    emit(output, found, names=[connector], as_table=lambda: echo(f"{connector}: begins now"))
+    answer = ask(url, "POST", connector, "maintenance", "run")
+    emit(output, answer, names=[connector], as_table=lambda: echo(f"{connector}: begins now"))
 
 
 @maintenance_app.command()
 def stop(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
     """Stop the work that runs, and begin none until the next `run` or start of the node."""
-    found = ask(url, "POST", connector, "maintenance", "stop")
-    emit(output, found, names=[connector], as_table=lambda: echo(f"{connector}: stopped"))
+    answer = ask(url, "POST", connector, "maintenance", "stop")
+    emit(output, answer, names=[connector], as_table=lambda: echo(f"{connector}: stopped"))
 
 
-def _show(connector: str, found: dict[str, Any], output: Output) -> None:
+def _show(connector: str, view: dict[str, Any], output: Output) -> None:
     def as_table() -> None:
-        echo(f"{connector}  {found['state']}")
-        for one in found["due"]:
+        echo(f"{connector}  {view['state']}")
+        for one in view["due"]:
             echo(f"{one['table']}  {one['work']}  due: {one['files']} files")
-        for one in found["results"]:
+        for one in view["results"]:
             ended = (
                 "" if one["state"] == "RUNNING" else f"  {instant_text(one['time_ms'] * 1_000_000)}"
             )
             echo(f"{one['table']}  {one['work']}  {one['state']}{ended}  {result_text(one)}")
 
-    emit(output, found, names=[connector], as_table=as_table)
+    emit(output, view, names=[connector], as_table=as_table)

@@ -44,30 +44,30 @@ def migrate(
         desired.config, properties, bootstrap_server, is_direct=is_direct, has_broker=True
     )
     if direct is None:
-        found = ask_about_file(url, desired.name, "migration", "check", json=dict(desired.config))
+        report = ask_about_file(url, desired.name, "migration", "check", json=dict(desired.config))
     else:
-        found = direct.operations.migration(direct.config)
+        report = direct.operations.migration(direct.config)
 
     def as_table() -> None:
-        for line in lines(found):
+        for line in lines(report):
             echo(line)
 
-    emit(output, found, names=[found["connector"]], as_table=as_table)
-    if not found["safe"]:
+    emit(output, report, names=[report["connector"]], as_table=as_table)
+    if not report["safe"]:
         raise typer.Exit(ExitStatus.NO)
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Return a report as text."""
-    yield f"connector {found['connector']}, continues with group {found['group']}"
-    for group in found["groups"]:
+    yield f"connector {report['connector']}, continues with group {report['group']}"
+    for group in report["groups"]:
         yield (
             f"group {group['name']}: {len(group['source_offsets'])} source offsets, control "
             f"offsets {_offsets(group['control_offsets'])}, {len(group['members'])} members"
         )
-    for partition, (first, end) in sorted(found["control_topic"].items(), key=_by_partition):
+    for partition, (first, end) in sorted(report["control_topic"].items(), key=_by_partition):
         yield f"control partition {partition}: [{first}, {end})"
-    for table in found["tables"]:
+    for table in report["tables"]:
         if not table["exists"]:
             yield f"table {table['name']}: does not exist"
             continue
@@ -77,11 +77,11 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"through {table['valid_through'] or 'unknown'}, {table['pending_files']} files with "
             f"{table['pending_records']} rows wait for a commit"
         )
-    for partition, start in found["starts"].items():
+    for partition, start in report["starts"].items():
         yield f"reads {partition} from {start['offset']} ({start['from']})"
-    for finding in found["findings"]:
+    for finding in report["findings"]:
         yield f"{'UNSAFE' if finding['unsafe'] else 'note'} {finding['code']}: {finding['text']}"
-    yield "safe to start" if found["safe"] else "not safe to start"
+    yield "safe to start" if report["safe"] else "not safe to start"
 
 
 def _by_partition(item: tuple[str, Any]) -> int:

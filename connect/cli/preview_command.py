@@ -49,18 +49,18 @@ def preview(
     )
     if direct is None:
         body = {"config": dict(desired.config), "records": records, "start": start}
-        found = ask_about_file(url, desired.name, "preview", json=body)
+        report = ask_about_file(url, desired.name, "preview", json=body)
     else:
-        found = direct.operations.preview(
+        report = direct.operations.preview(
             direct.config, count=records, start="earliest" if start == "earliest" else "latest"
         )
 
     def as_table() -> None:
-        for line in lines(found):
+        for line in lines(report):
             echo(line)
 
-    emit(output, found, names=[t["table"] for t in found["tables"]], as_table=as_table)
-    if found["outcomes"].keys() - {"written", "dropped"}:
+    emit(output, report, names=[t["table"] for t in report["tables"]], as_table=as_table)
+    if report["outcomes"].keys() - {"written", "dropped"}:
         raise typer.Exit(ExitStatus.NO)
 
 

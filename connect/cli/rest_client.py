@@ -159,8 +159,8 @@ class NodeClient:
     ) -> tuple[Any, list[str]]:
         """Send a request as ``ask``; return the answer and the texts of its ``Warning`` headers."""
         answer = self._send(method, path, json, parameters)
-        found = map(_WARNING.fullmatch, answer.headers.get_list("warning"))
-        texts = [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match is not None]
+        matches = map(_WARNING.fullmatch, answer.headers.get_list("warning"))
+        texts = [re.sub(r"\\(.)", r"\1", match[1]) for match in matches if match is not None]
         return self._read(answer), texts
 
     def _read(self, answer: httpx.Response) -> Any:

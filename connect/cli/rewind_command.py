@@ -138,12 +138,12 @@ def _open(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _refuse_open(answer: Mapping[str, Any]) -> None:
     """End when a problem forbids the rewind; the plan has been printed before."""
-    found = _open(answer)
-    if not found:
+    problems = _open(answer)
+    if not problems:
         return
     how = ""
-    if all(problem["acceptable"] for problem in found):
-        codes = sorted({problem["code"] for problem in found})
+    if all(problem["acceptable"] for problem in problems):
+        codes = sorted({problem["code"] for problem in problems})
         how = "; to rewind all the same, add " + " ".join(f"--accept {code}" for code in codes)
     echo(f"nothing was changed{how}", err=True)
     raise typer.Exit(ExitStatus.NO)

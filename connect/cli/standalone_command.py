@@ -41,16 +41,17 @@ def standalone(
     connectors: dict[str, GivenConnector] = {}
     for file in files:
         if file.suffix == ".properties":
-            found = connector_of(file)
+            connector = connector_of(file)
         else:
             read = read_one(file)
             target = TARGETS[read.initial_state or "RUNNING"]
-            found = GivenConnector(read.name, read.config, target)
-        if found.name in connectors:
+            connector = GivenConnector(read.name, read.config, target)
+        if connector.name in connectors:
             raise ConfigError(
-                f"the connector {found.name!r} of {file} is in another file as well", code="file"
+                f"the connector {connector.name!r} of {file} is in another file as well",
+                code="file",
             )
-        connectors[found.name] = found
+        connectors[connector.name] = connector
     config = load_standalone(properties, os.environ)
     try:
         status = run_standalone(config, tuple(connectors.values()), is_new_run=new_run)

@@ -59,8 +59,8 @@ def skip(
 ) -> None:
     """Give up the files that wait for a table: they stay in storage, but in no table."""
     if not yes:
-        found = {t["table"]: t for t in ask(url, "GET", connector, "tables")["tables"]}
-        failed = found.get(table)
+        tables = {t["table"]: t for t in ask(url, "GET", connector, "tables")["tables"]}
+        failed = tables.get(table)
         if failed is None or failed["state"] != "FAILED":
             echo(f"no files of {table} wait for a decision", err=True)
             raise typer.Exit(ExitStatus.NO)
@@ -105,17 +105,17 @@ def orphan_age(
 
     Status 0 when an age is printed, or the given one is safe; 1 when it is not, or none is known.
     """
-    found = ask(url, "GET", connector, "orphan-age")
+    age = ask(url, "GET", connector, "orphan-age")
     if output != "table":
-        emit(output, found, names=[connector], as_table=lambda: None)
-    if found["safe_age_ms"] is None:
+        emit(output, age, names=[connector], as_table=lambda: None)
+    if age["safe_age_ms"] is None:
         echo(
             "an announcement in the old event format waits and has no date: commit it before "
             "orphan files are removed",
             err=True,
         )
         raise typer.Exit(ExitStatus.NO)
-    safe_days = math.ceil(found["safe_age_ms"] / DAY_MS)
+    safe_days = math.ceil(age["safe_age_ms"] / DAY_MS)
     if older_than_days is None:
         if output == "table":
             echo(str(safe_days))

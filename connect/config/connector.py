@@ -283,7 +283,7 @@ class ConnectorConfig:
 
     def table(self, name: str) -> TableConfig:
         """Return the settings of a table with the connector's defaults."""
-        found = self.table_configs.get(name)
-        if found is not None:
-            return found
+        declared = self.table_configs.get(name)
+        if declared is not None:
+            return declared
         return replace(self.default_table, name=name)

@@ -55,8 +55,8 @@ def normalized_location(location: str) -> NormalizedLocation:
 
     The location has no query or fragment: in object stores, ``?`` and ``#`` are part of a name.
     """
-    found = _LOCATION.fullmatch(location)
-    scheme, host, path = found.groups(default="") if found else ("", "", location)
+    match = _LOCATION.fullmatch(location)
+    scheme, host, path = match.groups(default="") if match else ("", "", location)
     scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
     if scheme == LOCAL and not host:
         path = os.path.abspath(path)  # noqa: PTH100 - must not resolve links

@@ -33,10 +33,10 @@ def may_be_secret(key: str) -> bool:
 def without_logins(value: str) -> str:
     """Return a value with masked credentials in URLs. Placeholders are not masked."""
 
-    def masked(found: re.Match[str]) -> str:
-        user, colon, password = found[1].partition(":")
+    def masked(match: re.Match[str]) -> str:
+        user, colon, password = match[1].partition(":")
         if is_placeholder(password or user):
-            return found[0]
+            return match[0]
         return f"://{user}:{MASK}@" if colon else f"://{MASK}@"
 
     return _USER_INFO.sub(masked, value)
@@ -85,7 +85,9 @@ class Masker:
     def _add_resolved(self, value: str, resolve: Callable[[str], str]) -> str:
         """Resolve a value; mask the result and the resolved placeholders in later texts."""
         whole = _resolved(value, resolve)
-        for sent in dict.fromkeys((value, *(found.text for found in placeholders(value)))):
+        for sent in dict.fromkeys(
+            (value, *(placeholder.text for placeholder in placeholders(value)))
+        ):
             if (resolved := _resolved(sent, resolve)) != sent:
                 self._sentences.add(resolved, sent, with_short=True)
                 self._names.add(resolved, sent)

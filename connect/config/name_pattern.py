@@ -13,8 +13,8 @@ def matches(pattern: str, name: str) -> bool:
         return False
     at, end = len(first), len(name) - len(last)
     for piece in middle:
-        found = name.find(piece, at, end)
-        if found < 0:
+        index = name.find(piece, at, end)
+        if index < 0:
             return False
-        at = found + len(piece)
+        at = index + len(piece)
     return at <= end

@@ -46,9 +46,9 @@ def placeholders(text: str) -> Iterator[Placeholder]:
         if close < start:
             close = text.find("}", start)
             continue
-        found = _between(text, start, close)
-        if found is not None:
-            yield found
+        placeholder = _between(text, start, close)
+        if placeholder is not None:
+            yield placeholder
             start = text.find("${", close + 1)
         else:  # without a colon, no opening before this brace starts a placeholder
             is_other = ":" in text[start + 2 : start + 3]
@@ -68,9 +68,9 @@ def is_placeholder(text: str) -> bool:
 def replaced(text: str, value_of: Callable[[Placeholder], str]) -> str:
     """Return a text with all placeholders replaced."""
     parts, end = [], 0
-    for found in placeholders(text):
-        parts += [text[end : found.start], value_of(found)]
-        end = found.end
+    for placeholder in placeholders(text):
+        parts += [text[end : placeholder.start], value_of(placeholder)]
+        end = placeholder.end
     return "".join((*parts, text[end:]))
 
 

@@ -61,14 +61,14 @@ def source_topics(
     configs: Iterable[Mapping[str, str]], resolve: Callable[[str], str]
 ) -> frozenset[str]:
     """Return the topics that connectors read by name, without those of ``topics.regex``."""
-    found: set[str] = set()
+    topics: set[str] = set()
     for config in configs:
         try:
             listed = resolve(config.get("topics", "")).split(",")
         except ConfigError:
             continue
-        found |= {name.strip() for name in listed}
-    return frozenset(found - {""})
+        topics |= {name.strip() for name in listed}
+    return frozenset(topics - {""})
 
 
 def refuse_reserved(

@@ -32,21 +32,21 @@ def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
     if requested in {"latest", installed}:
         return None
     ranges = requested if requested.startswith(("[", "(")) else f"[{requested}]"
-    found = []
+    restrictions = []
     while ranges.startswith(("[", "(")):
         match = _RESTRICTION.match(ranges)
         if match is None:
             raise ConfigError(f"Unbounded range: {ranges}", code="version")
-        found.append(_restriction(match))
+        restrictions.append(_restriction(match))
         ranges = ranges[match.end() :].strip().removeprefix(",").strip()
     if ranges:
         raise ConfigError(
             f"Only fully-qualified sets allowed in multiple set scenario: {requested}",
             code="version",
         )
-    if any(_holds(restriction, installed) for restriction in found):
+    if any(_holds(restriction, installed) for restriction in restrictions):
         return None
-    displayed = ",".join(f"{begin}{low},{high}{end}" for begin, low, high, end in found)
+    displayed = ",".join(f"{begin}{low},{high}{end}" for begin, low, high, end in restrictions)
     return (
         f"Plugin {class_name} not found that matches the version range {displayed}, "
         f"available versions: [{installed}]"

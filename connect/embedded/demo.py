@@ -345,12 +345,12 @@ class Demo:
             return {}
         if answer.is_error:
             return {}
-        found: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for family in text_string_to_metric_families(answer.text):
             if name := _METRICS.get(family.name):
                 samples = [s.value for s in family.samples if not s.name.endswith("_created")]
-                found[name] = int(sum(samples))
-        return found
+                totals[name] = int(sum(samples))
+        return totals
 
     def _state(self) -> str:
         """Return the states of connector and tasks, with the first line of a trace."""

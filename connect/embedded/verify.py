@@ -65,12 +65,12 @@ def committed_records(catalog: CatalogGateway, tables: Sequence[str]) -> int:
 
 def newest_valid_through(catalog: CatalogGateway, tables: Sequence[str]) -> str | None:
     """Return the newest valid-through time in the snapshots of these tables."""
-    found = []
+    timestamps = []
     for name in tables:
         table = _load(catalog, name)
         if table is not None and (text := _valid_through(table)):
-            found.append(text)
-    return max(found, default=None)  # a round gives all its tables the same valid-through time
+            timestamps.append(text)
+    return max(timestamps, default=None)  # a round gives all its tables the same valid-through time
 
 
 def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence[int]) -> Verdict:

@@ -184,10 +184,10 @@ class SpanExport:
     def add(self, span: RoundSpan) -> None:
         """Queue a span that has ended; returns at once."""
         trace_id = span.commit_id.int
-        found = self._provider.sampler.should_sample(None, trace_id, span.name)
+        result = self._provider.sampler.should_sample(None, trace_id, span.name)
         parent = Context()
         if span.parent_id is not None:
-            is_sampled = found.decision is Decision.RECORD_AND_SAMPLE
+            is_sampled = result.decision is Decision.RECORD_AND_SAMPLE
             flags = TraceFlags(TraceFlags.SAMPLED if is_sampled else TraceFlags.DEFAULT)
             remote = SpanContext(trace_id, span.parent_id, is_remote=True, trace_flags=flags)
             parent = set_span_in_context(NonRecordingSpan(remote), parent)
@@ -246,11 +246,11 @@ class _EvenSampler(Sampler):
 
 def _by_labels(family: Family) -> Iterator[tuple[Labels, list[Any]]]:
     """Yield the samples of each label set of a histogram, buckets in order."""
-    found: dict[Labels, list[Any]] = {}
+    samples: dict[Labels, list[Any]] = {}
     for sample in family.samples:
         labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
-        found.setdefault(labels, []).append(sample)
-    yield from found.items()
+        samples.setdefault(labels, []).append(sample)
+    yield from samples.items()
 
 
 def _histogram_point(

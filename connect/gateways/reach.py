@@ -127,10 +127,10 @@ class Reach:
             raise _refused(host, _NOT_LISTED)
         if self.names is None and (name in _LOCAL_NAMES or name.endswith(".localhost")):
             raise _refused(host, _SPECIAL_ADDRESS)
-        found = _addresses(name) if resolves else _literal(name)
-        if resolves and not found:
+        addresses = _addresses(name) if resolves else _literal(name)
+        if resolves and not addresses:
             raise _refused(host, "its name cannot be resolved")
-        for address in found:
+        for address in addresses:
             self._check_address(host, address)
 
     def check_peer(self, host: str, address: str) -> None:
@@ -227,11 +227,11 @@ def reach() -> Reach:
 def hosts_in(value: str) -> Iterator[str]:
     """Yield the hosts in an address or in a list of addresses; buckets are not hosts."""
     for piece in dict.fromkeys(value.split(",")):
-        found = _SCHEME.findall(piece)
-        for scheme, authority in found:
+        urls = _SCHEME.findall(piece)
+        for scheme, authority in urls:
             if scheme.lower() not in _STORES:
                 yield _host_of(authority)
-        if not found and piece.strip():
+        if not urls and piece.strip():
             yield _host_of(re.split(r"[/?#]", piece.strip(), maxsplit=1)[0])
 
 
@@ -272,10 +272,10 @@ def _addresses(name: str) -> list[Address]:
     if literal := _literal(name):
         return literal
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        peers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [ipaddress.ip_address(str(peer[0]).partition("%")[0]) for *_, peer in found]
+    return [ipaddress.ip_address(str(peer[0]).partition("%")[0]) for *_, peer in peers]
 
 
 def _unwrapped(address: Address) -> Address:

@@ -112,8 +112,8 @@ def index() -> str:
 
 def pages() -> Mapping[str, str]:
     """Return all pages by file name."""
-    found = {f"{declared.name}.md": page(declared) for declared in DECLARATIONS}
-    return {"README.md": index(), **found}
+    by_name = {f"{declared.name}.md": page(declared) for declared in DECLARATIONS}
+    return {"README.md": index(), **by_name}
 
 
 def main(arguments: list[str]) -> None:

@@ -93,9 +93,9 @@ class JavaMatch:
         regex: the regular expression.
     """
 
-    def __init__(self, matching: JavaRegex, found: Callable[[], Any]) -> None:
+    def __init__(self, matching: JavaRegex, find: Callable[[], Any]) -> None:
         self.regex = matching
-        self._find = found
+        self._find = find
         self._found: Any = None
 
     def __getitem__(self, group: int | str) -> str | None:
@@ -146,15 +146,15 @@ class JavaRegex:
             ConfigError: ``regex_slow``; backtracking took longer than ``MATCH_S``.
         """
         if not self._is_linear_for(text):
-            found = self._backtrack(text)
-            return None if found is None else JavaMatch(self, lambda: found)
-        found = self._linear.fullmatch(text)
-        if found is None:
+            match = self._backtrack(text)
+            return None if match is None else JavaMatch(self, lambda: match)
+        match = self._linear.fullmatch(text)
+        if match is None:
             return None
         # RE2 captures another text for the last iteration of a repeated group
         if self._is_repeating_groups:
-            return JavaMatch(self, lambda: self._backtrack(text) or found)
-        return JavaMatch(self, lambda: found)
+            return JavaMatch(self, lambda: self._backtrack(text) or match)
+        return JavaMatch(self, lambda: match)
 
     def matching(self, texts: Iterable[str]) -> list[str]:
         """Return the texts that match as a whole.
@@ -165,13 +165,13 @@ class JavaRegex:
         """
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + LIST_MS
-        found = []
+        matching = []
         for text in texts:
             if self.fullmatch(text) is not None:
-                found.append(text)
+                matching.append(text)
             if self._linear is None and clock.monotonic_ms() > until_ms:
                 raise self._slow(f"{LIST_MS / 1000:g} s on a list of texts")
-        return found
+        return matching
 
     def _is_linear_for(self, text: str) -> bool:
         if self._linear is None:
@@ -256,7 +256,7 @@ def _translated(text: str, dialect: Dialect) -> str:
     dot = "." if is_dot_all else _for(dialect, _NO_LINE_END)
     if dialect == "re2":
         _refuse_other_meanings(text)
-    found: list[str] = []
+    parts: list[str] = []
     in_set = False
     classes = 0
     for match in _TOKEN.finditer(text):
@@ -264,21 +264,21 @@ def _translated(text: str, dialect: Dialect) -> str:
         if kind is None:
             if not in_set:
                 raise re.error("a brace starts a quantifier", text, match.start())
-            found.append("{")
+            parts.append("{")
         elif kind in _WRITERS:
             classes += kind in {"named", "short"}
             if classes > CLASSES_MAX:
                 raise re.error(f"more than {CLASSES_MAX} character classes", text, match.start())
-            found.append(_WRITERS[kind](match, in_set, dialect))
+            parts.append(_WRITERS[kind](match, in_set, dialect))
         elif kind != "other":
-            found.append(match[0])
+            parts.append(match[0])
         else:
             char = match["other"]
             if in_set and (char == "[" or text.startswith("&&", match.start())):
                 raise re.error("sets within sets are not supported", text, match.start())
             in_set = char == "[" or (in_set and char != "]")
-            found.append(dot if char == "." and not in_set else char)
-    return "".join(found)
+            parts.append(dot if char == "." and not in_set else char)
+    return "".join(parts)
 
 
 def _refuse_other_meanings(text: str) -> None:

@@ -216,8 +216,8 @@ def write_lock(names: Sequence[str], *, cache: Path | None = None, path: Path = 
     locks = {name: jars for name, jars in read_lock(path).items() if name in GROUPS}
     for name in names:
         with _exclusive(cache), tempfile.TemporaryDirectory(prefix="icefloe-jars-") as scratch:
-            found = _retrieve(GROUPS[name], Path(scratch), cache)
-            locks[name] = {jar.name: _sha256(jar) for jar in found}
+            retrieved = _retrieve(GROUPS[name], Path(scratch), cache)
+            locks[name] = {jar.name: _sha256(jar) for jar in retrieved}
     path.write_text(json.dumps(locks, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
@@ -228,8 +228,8 @@ def _is_complete(paths: Sequence[Path]) -> bool:
 def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) -> None:
     """Resolve into a temporary folder, verify every jar, and rename the folder to the target."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as scratch:
-        found = _retrieve(GROUPS[name], Path(scratch), cache)
-        actual = {jar.name: _sha256(jar) for jar in found}
+        jars = _retrieve(GROUPS[name], Path(scratch), cache)
+        actual = {jar.name: _sha256(jar) for jar in jars}
         if actual != locked:
             wrong = sorted(jar for jar in {*actual, *locked} if actual.get(jar) != locked.get(jar))
             raise ConfigError(
@@ -239,7 +239,7 @@ def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) ->
             )
         complete = Path(scratch, "complete")
         complete.mkdir()
-        for jar in found:
+        for jar in jars:
             jar.rename(complete / jar.name)
         if folder.exists():  # incomplete; a rename cannot replace a folder that is not empty
             shutil.rmtree(folder)
@@ -273,11 +273,11 @@ def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
             f"Ivy could not resolve {', '.join(group.coordinates)}: {output}",
             code="jars_unavailable",
         )
-    found = sorted(out.iterdir())
+    jars = sorted(out.iterdir())
     if group.without_pyspark_jars:
         there = {_artifact(jar.name) for jar in provided.glob("*.jar")}
-        found = [jar for jar in found if _artifact(jar.name) not in there]
-    return found
+        jars = [jar for jar in jars if _artifact(jar.name) not in there]
+    return jars
 
 
 def _artifact(file_name: str) -> str:

@@ -35,10 +35,10 @@ def find_java(environ: Mapping[str, str] | None = None) -> Path:
                 code="java_missing",
             )
     else:
-        found = shutil.which("java", path=env.get("PATH"))
-        if found is None:
+        java = shutil.which("java", path=env.get("PATH"))
+        if java is None:
             raise ConfigError(f"Java was not found: {_ADVICE}", code="java_missing")
-        program = Path(found)
+        program = Path(java)
     version = _major_version(program)
     if version < JAVA_VERSION_MIN:
         raise ConfigError(f"{program} is Java {version}: {_ADVICE}", code="java_too_old")

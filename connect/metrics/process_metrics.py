@@ -302,22 +302,22 @@ class Exposition(Collector):
 
     def total(self, name: str, **labels: str) -> float | None:
         """Sum over all values of a metric that have these labels; None when there is none."""
-        found = [
+        values = [
             number
             for kind, has, number in self.samples()
             if kind == name and labels.items() <= has.items()
         ]
-        return sum(found) if found else None
+        return sum(values) if values else None
 
     def sums(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
         """Sums of these metrics, by connector and metric; none where there is no value."""
         wanted = frozenset(names)
-        found: dict[str, dict[str, float]] = {}
+        sums: dict[str, dict[str, float]] = {}
         for name, labels, number in self.samples():
             if name in wanted:
-                of_connector = found.setdefault(labels["connector"], {})
+                of_connector = sums.setdefault(labels["connector"], {})
                 of_connector[name] = of_connector.get(name, 0.0) + number
-        return found
+        return sums
 
     def collect(self) -> Iterator[Family]:
         """Metric families for prometheus_client."""
@@ -352,11 +352,11 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
 
 
 def _histogram(family: HistogramMetricFamily, samples: Iterable[Sample]) -> HistogramMetricFamily:
-    found: dict[tuple[str, ...], dict[str, float]] = {}
+    by_labels: dict[tuple[str, ...], dict[str, float]] = {}
     for _, labels, number in samples:
         *known, bucket = (value for value in labels.values())
-        found.setdefault(tuple(known), {})[bucket] = number
-    for labelled, counts in found.items():
+        by_labels.setdefault(tuple(known), {})[bucket] = number
+    for labelled, counts in by_labels.items():
         buckets, total = [], 0.0
         for bound in _BUCKETS:
             total += counts.get(bound, 0.0)

@@ -119,8 +119,8 @@ class StandaloneJob:
         job = run.job
         if job.is_held and not job.is_busy and job.retry_at_ms is None:
             traces.append(parts.statuses.problem(name))
-        found = next((trace for trace in traces if trace), None)
-        return None if found is None else found.splitlines()[0]
+        first_trace = next((trace for trace in traces if trace), None)
+        return None if first_trace is None else first_trace.splitlines()[0]
 
     def _is_unfinished(self) -> bool:
         states = [self._node.parts.store.get(connector.name) for connector in self._connectors]

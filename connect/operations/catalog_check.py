@@ -152,7 +152,7 @@ class CatalogCheck:
 
     def single(self, scratch: Scratch, races: int) -> RaceFinding:
         """Race writers of one table that start from the same snapshot: at most one may succeed."""
-        found = RaceFinding()
+        finding = RaceFinding()
         for race in self._races(races):
             base = self._load(scratch, [race % TABLES])
             contenders = [
@@ -161,19 +161,19 @@ class CatalogCheck:
             ]
             answers = self._race(contenders)
             landed = self._landed(scratch, contenders)
-            found.races += 1
-            found.landed += sum(map(len, landed))
+            finding.races += 1
+            finding.landed += sum(map(len, landed))
             winners = [c.name for c, there in zip(contenders, landed, strict=True) if there]
             if len(winners) > 1:
-                found.violations.append(f"{' and '.join(winners)} both landed on one snapshot")
-            _note_answers(found, contenders, answers, landed)
-        return found
+                finding.violations.append(f"{' and '.join(winners)} both landed on one snapshot")
+            _note_answers(finding, contenders, answers, landed)
+        return finding
 
     # ------------------------------------------------------------------ several tables
 
     def stale(self, scratch: Scratch) -> RaceFinding:
         """Send transactions with one stale table: none of the tables may change."""
-        found = RaceFinding()
+        finding = RaceFinding()
         for stale in self._races(TABLES):
             base = self._load(scratch, range(TABLES))
             other = self._contender("another writer", scratch, base, [stale])
@@ -181,12 +181,12 @@ class CatalogCheck:
             whole = self._contender("transaction", scratch, base, range(TABLES))
             self._race([whole])
             [landed] = self._landed(scratch, [whole])
-            found.races += 1
+            finding.races += 1
             if landed:
-                found.violations.append(
+                finding.violations.append(
                     f"with table {stale + 1} of {TABLES} stale, {len(landed)} were changed"
                 )
-        return found
+        return finding
 
     def opposite(self, scratch: Scratch, races: int) -> RaceFinding:
         """Race two transactions over the same tables, in opposite order."""
@@ -200,7 +200,7 @@ class CatalogCheck:
     def _against(
         self, scratch: Scratch, races: int, orders: Sequence[Sequence[int]]
     ) -> RaceFinding:
-        found = RaceFinding()
+        finding = RaceFinding()
         for _ in self._races(races):
             base = self._load(scratch, range(TABLES))
             contenders = [
@@ -209,16 +209,16 @@ class CatalogCheck:
             ]
             answers = self._race(contenders)
             landed = self._landed(scratch, contenders)
-            found.races += 1
-            found.landed += sum(map(bool, landed))
+            finding.races += 1
+            finding.landed += sum(map(bool, landed))
             for contender, there in zip(contenders, landed, strict=True):
                 wanted = len(contender.changes)
                 if 0 < len(there) < wanted:
-                    found.violations.append(
+                    finding.violations.append(
                         f"{contender.name} landed in {len(there)} of {wanted} tables"
                     )
-            _note_answers(found, contenders, answers, landed)
-        return found
+            _note_answers(finding, contenders, answers, landed)
+        return finding
 
     # ------------------------------------------------------------------ races
 
@@ -287,16 +287,16 @@ class CatalogCheck:
 
 
 def _note_answers(
-    found: RaceFinding,
+    finding: RaceFinding,
     contenders: Sequence[_Contender],
     answers: Sequence[IcefloeError | None],
     landed: Sequence[Sequence[tuple[str, ...]]],
 ) -> None:
     for contender, answer, there in zip(contenders, answers, landed, strict=True):
         if answer is not None:
-            found.refusal = str(answer)
+            finding.refusal = str(answer)
         elif not there:
-            found.violations.append(f"{contender.name} got a success and is in no table")
+            finding.violations.append(f"{contender.name} got a success and is in no table")
 
 
 def _empty_list(table: Table) -> str:

@@ -151,15 +151,15 @@ def _run(
         "several tables, two requests in opposite order": lambda: check.opposite(scratch, races),
         "several tables against a commit to the last": lambda: check.against_single(scratch, races),
     }
-    found = {"several tables, one of them stale": check.stale(scratch)}
+    findings = {"several tables, one of them stale": check.stale(scratch)}
     idle = []
     for what, run in kinds.items():
-        found[what] = run()
-        if not found[what].landed:
-            idle.append(found[what])
-    for what, finding in found.items():
+        findings[what] = run()
+        if not findings[what].landed:
+            idle.append(findings[what])
+    for what, finding in findings.items():
         report.add(what, finding)
-    if any(finding.violations for finding in found.values()):
+    if any(finding.violations for finding in findings.values()):
         report.several_tables = False
     elif idle:
         report.refusal = idle[0].refusal or TIME_OVER

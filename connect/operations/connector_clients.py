@@ -53,17 +53,17 @@ def read_properties(
         ConfigError: the file cannot be read, or no broker is named.
     """
     try:
-        found = parse_properties(path.read_text("utf-8")) if path is not None else {}
+        properties = parse_properties(path.read_text("utf-8")) if path is not None else {}
     except (OSError, ValueError) as e:
         raise ConfigError(f"cannot read the properties {path}: {e}", code="properties") from e
     if bootstrap_servers:
-        found["bootstrap.servers"] = bootstrap_servers
-    if has_broker and not found.get("bootstrap.servers"):
+        properties["bootstrap.servers"] = bootstrap_servers
+    if has_broker and not properties.get("bootstrap.servers"):
         raise ConfigError(
             "no broker is named: add --bootstrap-server, or --properties with bootstrap.servers",
             code="bootstrap_servers_missing",
         )
-    return found
+    return properties
 
 
 @dataclass(frozen=True, slots=True)

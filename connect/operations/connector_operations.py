@@ -100,8 +100,8 @@ class ConnectorOperations:
             RetriableError: the broker is unavailable, or too many operations run.
         """
         with self._dead_letter_topic(raw) as (cluster, topic):
-            found = topic.kinds(self._limits.counted_offsets_max)
-            return {"connector": cluster.config.name, **found}
+            kinds = topic.kinds(self._limits.counted_offsets_max)
+            return {"connector": cluster.config.name, **kinds}
 
     def dead_letter(
         self, raw: Raw, partition: int, offset: int, *, with_content: bool
@@ -113,13 +113,13 @@ class ConnectorOperations:
             RetriableError: the broker is unavailable, or too many operations run.
         """
         with self._dead_letter_topic(raw) as (cluster, topic):
-            found = topic.one(
+            letter = topic.one(
                 partition,
                 offset,
                 with_content=with_content,
                 characters_max=self._limits.text_characters_max,
             )
-            return {"connector": cluster.config.name, **found}
+            return {"connector": cluster.config.name, **letter}
 
     def replay(self, raw: Raw, choice: ReplayChoice, *, is_applied: bool) -> dict[str, Any]:
         """Produce dead letters to the topics that they came from, or plan that.
@@ -135,12 +135,12 @@ class ConnectorOperations:
             name = cluster.config.name
             producer = TransactionalProducer(cluster.producer_properties, group_of(name))
             try:
-                found = DeadLetterReplay(topic, bounded, excluded=cluster.excluded).run(
+                replayed = DeadLetterReplay(topic, bounded, excluded=cluster.excluded).run(
                     producer, is_applied=is_applied
                 )
             finally:
                 producer.close()
-            return {"connector": name, **found}
+            return {"connector": name, **replayed}
 
     def audit(self, raw: Raw) -> dict[str, Any]:
         """Compare the records that a connector read with rows in tables and dead letters.

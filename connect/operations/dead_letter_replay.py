@@ -139,15 +139,15 @@ class DeadLetterReplay:
             out[tp] = start if at is None else max(at, start)
         return out, gone
 
-    def _verdict(self, found: Origin) -> Verdict:
+    def _verdict(self, record_origin: Origin) -> Verdict:
         choice = self._choice
-        if found.connector not in {None, self._dead_letters.config.name}:
+        if record_origin.connector not in {None, self._dead_letters.config.name}:
             return "other connector"
-        if choice.codes and found.code not in choice.codes:
+        if choice.codes and record_origin.code not in choice.codes:
             return "filtered"
-        if choice.tables and found.table not in choice.tables:
+        if choice.tables and record_origin.table not in choice.tables:
             return "filtered"
-        if not found.is_known and choice.topic is None:
+        if not record_origin.is_known and choice.topic is None:
             return "unknown origin"
         return "replay"
 
@@ -160,8 +160,8 @@ class DeadLetterReplay:
         counts = ReplayCounts()
         for records, _ in self._dead_letters.batches(starts, ends):
             for record in records:
-                found = origin(record)
-                verdict = self._verdict(found)
+                record_origin = origin(record)
+                verdict = self._verdict(record_origin)
                 if verdict == "unknown origin":
                     raise _unplaced(
                         record, "has no header with its source topic: name the topic with --topic"
@@ -169,7 +169,7 @@ class DeadLetterReplay:
                 if verdict != "replay":
                     counts.skipped[verdict] += 1
                     continue
-                message = self._message(record, found)
+                message = self._message(record, record_origin)
                 if message.topic in self._excluded | {config.control_topic}:
                     raise _unplaced(record, f"would go to {message.topic}, {WHY}")
                 partition = message.partition
@@ -195,10 +195,10 @@ class DeadLetterReplay:
         for records, reached in self._dead_letters.batches(starts, ends):
             messages = []
             for record in records:
-                found = origin(record)
-                verdict = self._verdict(found)
+                record_origin = origin(record)
+                verdict = self._verdict(record_origin)
                 if verdict == "replay":
-                    message = self._message(record, found)
+                    message = self._message(record, record_origin)
                     messages.append(message)
                     counts.targets[message.topic] += 1
                 else:
@@ -207,16 +207,16 @@ class DeadLetterReplay:
             failpoints.hit("R2")
         return counts
 
-    def _message(self, record: KafkaRecord, found: Origin) -> ProducerMessage:
-        topic = found.topic if found.is_known else self._choice.topic
+    def _message(self, record: KafkaRecord, record_origin: Origin) -> ProducerMessage:
+        topic = record_origin.topic if record_origin.is_known else self._choice.topic
         assert topic is not None, "a record without a target topic was chosen"
         return ProducerMessage(
             topic,
             record.key,
             record.value,
-            found.headers,
+            record_origin.headers,
             record.timestamp_ms,
-            found.partition if found.is_known else None,
+            record_origin.partition if record_origin.is_known else None,
         )
 
 

@@ -54,9 +54,14 @@ class DeadLetterCategory:
     topic: str
 
     @classmethod
-    def of(cls, found: Origin) -> DeadLetterCategory:
+    def of(cls, record_origin: Origin) -> DeadLetterCategory:
         """Return the kind of one dead letter."""
-        return cls(found.stage or "", found.exception or "", found.table or "", found.topic or "")
+        return cls(
+            record_origin.stage or "",
+            record_origin.exception or "",
+            record_origin.table or "",
+            record_origin.topic or "",
+        )
 
 
 @dataclass(slots=True)
@@ -138,11 +143,11 @@ class DeadLetterTopic:
         ends = {tp: end for tp, (_, end) in marks.items()}
         oldest = {tp: start for tp, (start, _) in marks.items()}
         starts = {tp: ends[tp] - kept for tp, kept in shares(oldest, ends, offsets_max).items()}
-        found = self._count(starts, ends)
-        ordered = sorted(found.items(), key=lambda item: -item[1].count)
+        counts = self._count(starts, ends)
+        ordered = sorted(counts.items(), key=lambda item: -item[1].count)
         return {
             "topic": self.topic,
-            "records": sum(each.count for each in found.values()),
+            "records": sum(each.count for each in counts.values()),
             "offsets_not_read": sum(starts[tp] - oldest[tp] for tp in starts),
             "kinds": [_kind(kind, each) for kind, each in ordered],
         }
@@ -151,17 +156,17 @@ class DeadLetterTopic:
         self, starts: Offsets, ends: Offsets
     ) -> dict[DeadLetterCategory, DeadLetterCategoryCount]:
         """Return counts by kind; kinds above a limit are counted together."""
-        found: dict[DeadLetterCategory, DeadLetterCategoryCount] = {}
+        counts: dict[DeadLetterCategory, DeadLetterCategoryCount] = {}
         for records, _ in self.batches(starts, ends):
             for record in records:
                 source = origin(record)
                 if not self._is_covered(source):
                     continue
                 kind = DeadLetterCategory.of(source)
-                if kind not in found and len(found) >= KINDS_MAX:
+                if kind not in counts and len(counts) >= KINDS_MAX:
                     kind = DeadLetterCategory(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
-                found.setdefault(kind, DeadLetterCategoryCount()).add(record)
-        return found
+                counts.setdefault(kind, DeadLetterCategoryCount()).add(record)
+        return counts
 
     def one(
         self,
@@ -185,12 +190,12 @@ class DeadLetterTopic:
         record = self._read(partition, offset)
 
         def text(value: bytes | None) -> str | None:
-            found = None if value is None else value.decode("utf-8", "backslashreplace")
-            return found if found is None else found[:characters_max]
+            decoded = None if value is None else value.decode("utf-8", "backslashreplace")
+            return decoded if decoded is None else decoded[:characters_max]
 
         def sized(value: bytes | None) -> dict[str, Any]:
-            found: dict[str, Any] = {"bytes": None if value is None else len(value)}
-            return {**found, "text": text(value)} if with_content else found
+            described: dict[str, Any] = {"bytes": None if value is None else len(value)}
+            return {**described, "text": text(value)} if with_content else described
 
         source_headers = origin(record).headers
         left = list(source_headers)
@@ -241,12 +246,12 @@ class DeadLetterTopic:
         quiet = 0
         before = dict(left)
         while left:
-            found = self.reader.poll(POLL_MS, BATCH_RECORDS)
+            polled = self.reader.poll(POLL_MS, BATCH_RECORDS)
             positions = self.reader.positions()
-            quiet = 0 if found or positions != before else quiet + 1
+            quiet = 0 if polled or positions != before else quiet + 1
             before = positions
             reached = {tp: min(at, ends[tp]) for tp, at in positions.items()}
-            for record in found:
+            for record in polled:
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
                     records.append(record)
                     size += len(record.key or b"") + len(record.value or b"")
@@ -275,12 +280,12 @@ def shares(starts: Offsets, ends: Offsets, offsets_max: int | None) -> dict[Topi
     sizes = {tp: max(0, ends[tp] - start) for tp, start in starts.items()}
     if offsets_max is None:
         return sizes
-    found: dict[TopicPartition, int] = {}
+    by_partition: dict[TopicPartition, int] = {}
     left = offsets_max
     for number, tp in enumerate(sorted(sizes, key=lambda tp: (sizes[tp], tp))):
-        found[tp] = min(sizes[tp], left // (len(sizes) - number))
-        left -= found[tp]
-    return found
+        by_partition[tp] = min(sizes[tp], left // (len(sizes) - number))
+        left -= by_partition[tp]
+    return by_partition
 
 
 def _kind(kind: DeadLetterCategory, counted: DeadLetterCategoryCount) -> dict[str, Any]:

@@ -195,8 +195,8 @@ class HostedUnits:
     def current(self, connector: str, task: int | None = None) -> HostedUnit | None:
         """Return the newest unit of a key; None when there is none, or when it has ended."""
         with self._lock:
-            found = [unit for unit in self._units.values() if unit.key == (connector, task)]
-            newest = max(found, key=lambda unit: unit.generation, default=None)
+            units = [unit for unit in self._units.values() if unit.key == (connector, task)]
+            newest = max(units, key=lambda unit: unit.generation, default=None)
         return newest if newest is not None and not newest.ended.is_set() else None
 
     def living(self) -> list[HostedUnit]:

@@ -41,11 +41,11 @@ def parse_offsets(text: str | None) -> dict[int, int]:
     if text is None:
         return {}
     try:
-        found = json.loads(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
+        offsets = json.loads(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and all(_is_offset(k, v) for k, v in found.items()):
-        return {int(partition): offset for partition, offset in found.items()}
+        offsets = None
+    if isinstance(offsets, dict) and all(_is_offset(k, v) for k, v in offsets.items()):
+        return {int(partition): offset for partition, offset in offsets.items()}
     raise CommitRefused(
         "the control offsets kept in the table cannot be read", code="floor_unreadable"
     )

@@ -64,22 +64,25 @@ def wait_until_left(
     deadline_ms = clock.monotonic_ms() + LEAVE_TIMEOUT_MS
     has_reported = False
     while not owner.is_stopping:
-        members = {group: found for group in groups if (found := admin.members(group))}
+        members = {group: present for group in groups if (present := admin.members(group))}
         if not members:
             return
-        group, found = next(iter(members.items()))
+        group, present = next(iter(members.items()))
         if clock.monotonic_ms() >= deadline_ms:
             raise RetriableError(
                 f"another sink still runs for this connector: consumer group {group} has "
-                f"{len(found)} members, first {found[0]}; stop that sink",
+                f"{len(present)} members, first {present[0]}; stop that sink",
                 code=GROUP_IN_USE,
             )
         waits_for(
-            f"{len(found)} members of consumer group {group} to leave, the first is {found[0]}"
+            f"{len(present)} members of consumer group {group} to leave, the first is {present[0]}"
         )
         if not has_reported:
             _log.warning(
-                "waiting for another sink to leave", group=group, members=len(found), first=found[0]
+                "waiting for another sink to leave",
+                group=group,
+                members=len(present),
+                first=present[0],
             )
             has_reported = True
         owner.pause(POLL_MS)
@@ -89,8 +92,8 @@ def committed_offsets(
     admin: KafkaAdmin, config: ConnectorConfig, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
     """Return committed source offsets; if missing, those of the older sink's second group."""
-    found = admin.committed(config.connect_group_id, partitions)
-    missing = [tp for tp, at in found.items() if at is None]
+    committed = admin.committed(config.connect_group_id, partitions)
+    missing = [tp for tp, at in committed.items() if at is None]
     if missing and config.fallback_group_id is not None:
-        found |= admin.committed(config.fallback_group_id, missing)
-    return found
+        committed |= admin.committed(config.fallback_group_id, missing)
+    return committed

@@ -22,11 +22,11 @@ def tag_name(connector: str, now_ms: int) -> str:
 
 def is_tag_of(name: str, connector: str) -> bool:
     """Return whether a reference is a tag of the maintenance of a connector."""
-    found = _NAME.fullmatch(name)
-    return found is not None and found[1] == connector
+    match = _NAME.fullmatch(name)
+    return match is not None and match[1] == connector
 
 
 def protects_history(name: str, now_ms: int) -> bool:
     """Return whether a reference is such a tag of a run that may still be under way."""
-    found = _NAME.fullmatch(name)
-    return found is not None and now_ms - int(found[2]) < AGE_MS_MAX
+    match = _NAME.fullmatch(name)
+    return match is not None and now_ms - int(match[2]) < AGE_MS_MAX

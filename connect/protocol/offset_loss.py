@@ -183,7 +183,7 @@ def announced_offsets(
     group, topic = config.connect_group_id, config.control_topic
     topic_id = admin.topic_id(topic)
     marks = admin.watermarks(admin.partitions(topic))
-    found = AnnouncedOffsets()
+    announced = AnnouncedOffsets()
     reader = LogReader(kafka)
     try:
         for record in read_to_end(
@@ -194,7 +194,7 @@ def announced_offsets(
             holding=group.encode(),
         ):
             if record.event is not None and record.event.group_id == group:
-                found.add(record)
+                announced.add(record)
     finally:
         reader.close()
     own = marks.get(TopicPartition(topic, OWN_PARTITION))
@@ -203,8 +203,8 @@ def announced_offsets(
         start for tp, (start, _) in marks.items() if tp.partition != OWN_PARTITION
     )
     if own is not None and is_countable:
-        found.events = ControlEvents(str(topic_id), *own)
-    return found
+        announced.events = ControlEvents(str(topic_id), *own)
+    return announced
 
 
 def control_events(admin: KafkaAdmin, topic: str) -> ControlEvents | None:

@@ -15,11 +15,11 @@ def ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     """Yield the branch's snapshots, newest first, as far as they have not expired."""
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     ref = metadata.refs.get(branch)
-    found = None if ref is None else by_id.pop(ref.snapshot_id, None)
-    while found is not None:
-        yield found
-        parent = found.parent_snapshot_id
-        found = None if parent is None else by_id.pop(parent, None)
+    snapshot = None if ref is None else by_id.pop(ref.snapshot_id, None)
+    while snapshot is not None:
+        yield snapshot
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else by_id.pop(parent, None)
 
 
 def summary(snapshot: Snapshot) -> Mapping[str, str]:

@@ -90,11 +90,11 @@ class SourceFloor:
     ) -> dict[TopicPartition, int]:
         """Return where the lost records of recreated topics begin, by partition."""
         return {
-            tp: found.lost_from[tp.partition]
+            tp: recreation.lost_from[tp.partition]
             for tp in partitions
-            if (found := self.recreated.get(tp.topic)) is not None
-            and found.topic_id == topic_ids.get(tp.topic)
-            and tp.partition in found.lost_from
+            if (recreation := self.recreated.get(tp.topic)) is not None
+            and recreation.topic_id == topic_ids.get(tp.topic)
+            and tp.partition in recreation.lost_from
         }
 
     def of(

@@ -33,17 +33,17 @@ def first_offsets(
     Raises:
         RetriableError: the broker does not answer.
     """
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     left = []
     for tp, (first, end) in logs.items():
         named = start.offsets.get(tp)
         if named is not None:
-            found[tp] = {EARLIEST: first, LATEST: end}.get(named, min(named, end))
+            offsets[tp] = {EARLIEST: first, LATEST: end}.get(named, min(named, end))
         elif tp in fixed:
-            found[tp] = fixed[tp]
+            offsets[tp] = fixed[tp]
         elif start.reset == "by_duration":
             left.append(tp)
         else:
-            found[tp] = end if start.reset == "latest" else first
+            offsets[tp] = end if start.reset == "latest" else first
     since_ms = max(0, now_ms - start.reset_duration_ms)
-    return found | admin.offsets_at(left, since_ms)
+    return offsets | admin.offsets_at(left, since_ms)

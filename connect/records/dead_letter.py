@@ -86,9 +86,9 @@ def _class_name(error: RecordError, config: ConnectorConfig) -> str:
         "VALUE_CONVERTER": config.value_converter,
         "HEADER_CONVERTER": config.header_converter,
     }
-    found = converters.get(error.stage)
-    if found is not None:
-        return found.class_name
+    converter = converters.get(error.stage)
+    if converter is not None:
+        return converter.class_name
     alias = error.coordinates.get("transform")
     transforms = {each.alias: each.class_name for each in config.transforms}
     return transforms.get(str(alias), config.connector_class)

@@ -82,9 +82,9 @@ class Router:
         value = field_value(record.value, self._path)
         if value is not None:
             text = java_text(value)
-            found = tuple(name for name, regex in self._regexes if regex.fullmatch(text))
-            if found:
-                return found
+            tables = tuple(name for name, regex in self._regexes if regex.fullmatch(text))
+            if tables:
+                return tables
         return self._unmatched("no table's route regex matches the record")
 
     def _route_dynamic(self, record_value: Any) -> tuple[str, ...]:
@@ -147,10 +147,10 @@ def field_value(value: Any, path: tuple[str, ...]) -> Any:
         if value is None:
             return None
         if type(value) is Struct:
-            found = value.values.get(name)
-            if found is None:
-                found = next((s.default for n, s in value.schema.fields if n == name), None)
-            value = found
+            field = value.values.get(name)
+            if field is None:
+                field = next((s.default for n, s in value.schema.fields if n == name), None)
+            value = field
         elif isinstance(value, Mapping):
             value = value.get(name)
         else:

@@ -137,9 +137,9 @@ def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] |
         RecordError: ``no_key``; the key lacks a key column.
     """
     key = record.key
-    found = _field_names(key)
-    if found:
-        missing = sorted(set(names) - set(found))
+    key_names = _field_names(key)
+    if key_names:
+        missing = sorted(set(names) - set(key_names))
         if not missing:
             whole: Mapping[str, Any] | Struct = key
             return whole

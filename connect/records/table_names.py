@@ -91,12 +91,12 @@ def topic_map(entries: list[str]) -> Mapping[str, str]:
     Raises:
         ConfigError: an entry is invalid, or a topic occurs twice.
     """
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     for entry in entries:
         topic, separator, table = (part.strip() for part in entry.partition(":"))
         if not topic or not separator or not table:
             raise ConfigError(f"{entry!r} is not topic:table", code="topic_map")
-        if topic in found:
+        if topic in tables:
             raise ConfigError(f"the topic {topic} is mapped twice", code="topic_map")
-        found[topic] = table
-    return found
+        tables[topic] = table
+    return tables

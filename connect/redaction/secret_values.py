@@ -68,8 +68,8 @@ class SecretValues:
         ordered = self._ordered
         if ordered is None:
             with self._lock:
-                found = [(value, *displayed) for value, displayed in self._displayed.items()]
-                ordered = self._ordered = sorted(found, key=lambda each: -len(each[0]))
+                secrets = [(value, *displayed) for value, displayed in self._displayed.items()]
+                ordered = self._ordered = sorted(secrets, key=lambda each: -len(each[0]))
         return ordered
 
     def masked(self, value: Any, *, kept: frozenset[str] = _KEPT_NAMES) -> Any:

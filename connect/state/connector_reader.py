@@ -53,8 +53,8 @@ def read_layouts(
     Raises:
         RetriableError: the broker cannot be reached.
     """
-    found = read_connector(properties, topic, connector)
-    return found.layout, found.ready
+    connector_state = read_connector(properties, topic, connector)
+    return connector_state.layout, connector_state.ready
 
 
 def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> StoredConnector:

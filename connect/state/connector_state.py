@@ -152,8 +152,8 @@ class ConfigState:
 
     def get(self, connector: str) -> StoredConnector:
         """Return the connector's state; an empty one when nothing was ever written."""
-        found = self._connectors.get(connector)
-        return found.state if found else StoredConnector(connector)
+        connector_state = self._connectors.get(connector)
+        return connector_state.state if connector_state else StoredConnector(connector)
 
     def names(self) -> list[str]:
         """Return the names of the existing connectors, sorted."""
@@ -377,8 +377,10 @@ def _whole(
     if not isinstance(count, int) or isinstance(count, bool) or number is None:
         return None
     configs = [pending.get(task) for task in range(count)]
-    found = tuple(c for c in configs if c is not None and number_of(c.get(LAYOUT_KEY)) == number)
-    return found if len(found) == count else None
+    of_layout = tuple(
+        c for c in configs if c is not None and number_of(c.get(LAYOUT_KEY)) == number
+    )
+    return of_layout if len(of_layout) == count else None
 
 
 def _layout(

@@ -43,15 +43,15 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
     The order of keys within their group is that of ``ConfigDef.embed``: type, version, then
     required keys, then the others, by importance and name.
     """
-    found = Aliases()
-    aliases = list(dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())))
-    if (why := _too_long(aliases)) is not None:
-        found.checked.add(_LIST[kind], f"Configuration {_LIST[kind]} is too long: {why}")
-        return found
-    for alias in aliases:
+    aliases = Aliases()
+    names = list(dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())))
+    if (why := _too_long(names)) is not None:
+        aliases.checked.add(_LIST[kind], f"Configuration {_LIST[kind]} is too long: {why}")
+        return aliases
+    for alias in names:
         prefix = f"{_LIST[kind]}.{alias}."
         group = f"{_LIST[kind].capitalize()}: {alias}"
-        found.groups.append(group)
+        aliases.groups.append(group)
         type_key = Key(
             f"{prefix}type",
             "CLASS",
@@ -63,10 +63,10 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
             "LONG",
             f"{INTERFACES[kind]} type for {alias}",
         )
-        found.keys.append(type_key)
-        found.recommended[type_key.name] = tuple(p.class_name for p in plugins.of(kind))
-        found.checked.merge(check_keys(raw, (type_key,)))
-        plugin = _class_of(raw, type_key.name, kind, plugins, found.checked)
+        aliases.keys.append(type_key)
+        aliases.recommended[type_key.name] = tuple(p.class_name for p in plugins.of(kind))
+        aliases.checked.merge(check_keys(raw, (type_key,)))
+        plugin = _class_of(raw, type_key.name, kind, plugins, aliases.checked)
         version_key = Key(
             f"{prefix}plugin.version",
             "STRING",
@@ -78,18 +78,20 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
             "LONG",
             f"{INTERFACES[kind]} version for {alias}",
         )
-        found.keys.append(version_key)
-        found.recommended[version_key.name] = (plugin.version,) if plugin and plugin.version else ()
-        found.checked.merge(check_keys(raw, (version_key,)))
-        if plugin is None or _is_other_version(raw, prefix, plugin, found.checked):
+        aliases.keys.append(version_key)
+        aliases.recommended[version_key.name] = (
+            (plugin.version,) if plugin and plugin.version else ()
+        )
+        aliases.checked.merge(check_keys(raw, (version_key,)))
+        if plugin is None or _is_other_version(raw, prefix, plugin, aliases.checked):
             continue
         inner = _sorted(plugin.keys + (_CONDITIONS if kind == "transformation" else ()))
         checked = check_keys(raw, inner, prefix=prefix, is_embedded=True)
         if not checked.errors:
             _check_together(raw, prefix, plugin, checked)
-        found.checked.merge(checked)
+        aliases.checked.merge(checked)
         for place, key in enumerate(inner, start=2):
-            found.keys.append(
+            aliases.keys.append(
                 dataclasses.replace(
                     key,
                     name=prefix + key.name,
@@ -100,14 +102,14 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
             )
         is_negated = f"{prefix}negate" in raw and f"{prefix}predicate" not in raw
         if is_negated and kind == "transformation":
-            found.checked.add(
+            aliases.checked.add(
                 type_key.name,
                 f"Config '{prefix}negate' was provided but there is no config "
                 f"'{prefix}predicate' defining a predicate to be negated.",
             )
     if kind == "transformation":
-        _check_sql(raw, found)
-    return found
+        _check_sql(raw, aliases)
+    return aliases
 
 
 def _too_long(aliases: list[str]) -> str | None:
@@ -118,9 +120,9 @@ def _too_long(aliases: list[str]) -> str | None:
     return None
 
 
-def _check_sql(raw: Raw, found: Aliases) -> None:
+def _check_sql(raw: Raw, aliases: Aliases) -> None:
     """Check the position of a ``Sql`` transformation in the chain."""
-    names = [name for name in found.recommended if name.endswith(".type")]
+    names = [name for name in aliases.recommended if name.endswith(".type")]
     types = {name: raw.get(name) or "" for name in names}
     queries = [name for name, given in types.items() if is_sql(given)]
     why = misplaced(
@@ -130,7 +132,7 @@ def _check_sql(raw: Raw, found: Aliases) -> None:
         or (raw.get("iceberg.tables.upsert-mode-enabled") or "").strip().lower() == "true",
     )
     if why is not None:
-        found.checked.add(queries[-1], why)
+        aliases.checked.add(queries[-1], why)
 
 
 def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:

@@ -26,17 +26,17 @@ def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     For Delta tables these are type ``delta``, the locations of all tables and of single
     tables, and the options of the object store.
     """
-    found = split(raw, _CATALOG)
-    found.pop(_NO_PROPERTY, None)
+    properties = split(raw, _CATALOG)
+    properties.pop(_NO_PROPERTY, None)
     if not is_delta(raw):
-        return found
+        return properties
     places = {
         TABLE_LOCATION + name.removesuffix(_LOCATION): place.strip()
         for name, place in split(raw, _TABLE).items()
         if name.endswith(_LOCATION) and place.strip()
     }
     return {
-        **found,
+        **properties,
         **places,
         "type": DELTA,
         DELTA_ROOT: (raw.get(DELTA_LOCATION) or "").strip(),

@@ -268,8 +268,8 @@ def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:
     try:
         client_config(properties)
     except ConfigError as error:
-        found = _CATALOG_KEY.search(error.message)
-        name = f"iceberg.catalog.{found[1]}" if found else "iceberg.catalog"
+        match = _CATALOG_KEY.search(error.message)
+        name = f"iceberg.catalog.{match[1]}" if match else "iceberg.catalog"
         if not view.has_placeholder(name):
             yield name, error.message
 

@@ -94,9 +94,9 @@ def check_keys(
             text = key.default_text  # a missing value also fails its check as null
         else:
             text = raw[name]
-        found = typed(key, text, name=name if is_embedded else None)
-        checked.values[name] = found.value
-        for sentence in found.errors:
+        result = typed(key, text, name=name if is_embedded else None)
+        checked.values[name] = result.value
+        for sentence in result.errors:
             checked.add(name, sentence)
         if key.java_only and name in raw:
             checked.warnings.append(f"{name} has no effect: {key.java_only}")
@@ -200,8 +200,8 @@ def unknown(name: str) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion of the nearest known name for an error message, or an empty text."""
-    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f" Did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]}?" if matches else ""
 
 
 def _check_tables(raw: Raw, checked: Checked) -> None:
@@ -280,8 +280,8 @@ def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
             NameTemplate(template, raw.get("topics.regex"))
         except ConfigError as error:
             checked.add("iceberg.tables.name-template", error.message)
-    for key, found in named.items():
-        for table in found:
+    for key, named_tables in named.items():
+        for table in named_tables:
             if "." not in table and not values["iceberg.tables.default-namespace"]:
                 why = "a table is named <namespace>.<table>, or set default-namespace"
                 checked.add(key, invalid(key, table, why))

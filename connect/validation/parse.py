@@ -182,8 +182,8 @@ def _resolved_overrides(
     raw: Mapping[str, str], resolve: Callable[[str], str] | None
 ) -> dict[str, str]:
     """Return the configuration with resolved client overrides, for checks only."""
-    found = {name: value for name, value in raw.items() if name.startswith(PREFIXES)}
-    return found if resolve is None else {k: resolve(v) for k, v in found.items()}
+    overrides = {name: value for name, value in raw.items() if name.startswith(PREFIXES)}
+    return overrides if resolve is None else {k: resolve(v) for k, v in overrides.items()}
 
 
 def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> ConverterConfig:
@@ -197,14 +197,14 @@ def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> Co
 
 
 def _transforms(raw: Mapping[str, str]) -> tuple[TransformConfig, ...]:
-    found = []
+    transforms = []
     for alias in list_of(raw.get("transforms", "").strip()):
         options = split(raw, f"transforms.{alias}.")
         class_name = options.pop("type", "").strip()
         predicate = options.pop("predicate", None)
         negate = options.pop("negate", "false").strip().lower() == "true"
         options.pop("plugin.version", None)
-        found.append(
+        transforms.append(
             TransformConfig(
                 alias,
                 class_name,
@@ -213,7 +213,7 @@ def _transforms(raw: Mapping[str, str]) -> tuple[TransformConfig, ...]:
                 negate,
             )
         )
-    return tuple(found)
+    return tuple(transforms)
 
 
 def _predicate(raw: Mapping[str, str], alias: str) -> PredicateConfig:

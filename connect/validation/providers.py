@@ -85,12 +85,12 @@ class Providers:
         """
         left = RESOLVED_CHARACTERS_MAX
 
-        def one(found: Placeholder) -> str:
-            lookup = self._lookups.get(found.provider)
+        def one(placeholder: Placeholder) -> str:
+            lookup = self._lookups.get(placeholder.provider)
             if lookup is None:
-                return found.text
+                return placeholder.text
             try:
-                value = lookup(found.path, found.key)
+                value = lookup(placeholder.path, placeholder.key)
             except (
                 OSError,
                 RuntimeError,
@@ -98,7 +98,8 @@ class Providers:
                 LookupError,
             ):  # RuntimeError: a loop of links
                 raise ConfigError(
-                    f"{found.text} cannot be resolved: the value does not exist or may not be read",
+                    f"{placeholder.text} cannot be resolved: the value does not exist or "
+                    "may not be read",
                     code="placeholder",
                 ) from None
             KNOWN.add(value)
@@ -126,14 +127,14 @@ class Providers:
         Raises:
             ConfigError: a placeholder cannot be resolved; the message contains the key.
         """
-        found: dict[str, str] = {}
+        resolved: dict[str, str] = {}
         for name, value in properties.items():
             try:
-                found[name] = self.resolve(value)
+                resolved[name] = self.resolve(value)
             except ConfigError as error:
                 error.at(key=name)
                 raise
-        return found
+        return resolved
 
 
 def resolve(
@@ -204,8 +205,8 @@ def _properties_files(parameters: Mapping[str, str]) -> _Lookup:
 
     def lookup(path: str, key: str) -> str:
         file = _allowed_file(parameters, Path(path))
-        found = file.stat()
-        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        status = file.stat()
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
         kept = known.get(file)
         if kept is None or kept[0] != version:
             text = file.read_text(encoding="utf-8")

@@ -204,11 +204,11 @@ def validate(
         answer.checked.add(name, sentence)
     _framework_entries(answer, plugin, plugins)
     for kind in ("transformation", "predicate"):
-        found = check_aliases(resolved, kind, plugins)
-        answer.checked.merge(found.checked)
-        answer.groups.extend(found.groups)
-        for key in found.keys:
-            answer.define(key, recommended=found.recommended.get(key.name, ()))
+        aliases = check_aliases(resolved, kind, plugins)
+        answer.checked.merge(aliases.checked)
+        answer.groups.extend(aliases.groups)
+        for key in aliases.keys:
+            answer.define(key, recommended=aliases.recommended.get(key.name, ()))
     own = plugin.check(resolved) if plugin.check else check_keys(resolved, plugin.keys)
     answer.checked.merge(own)
     for key in plugin.keys:
@@ -240,18 +240,18 @@ def validate(
 def _resolved(raw: Raw, resolve: Resolve | None) -> tuple[Raw, dict[str, str]]:
     if resolve is None:
         return raw, {}
-    found: dict[str, str | None] = {}
+    resolved: dict[str, str | None] = {}
     errors: dict[str, str] = {}
     characters = 0
     for name, value in raw.items():
         try:
-            found[name] = value if value is None else resolve(value)
+            resolved[name] = value if value is None else resolve(value)
         except ConfigError as error:
-            found[name] = value
+            resolved[name] = value
             errors[name] = error.message
-        characters += len(found[name] or "")
+        characters += len(resolved[name] or "")
         check_resolved(characters)
-    return found, errors
+    return resolved, errors
 
 
 def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> None:
@@ -268,14 +268,18 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
         elif key.name.endswith(".converter.plugin.version"):
             name = key.name.removesuffix(".plugin.version")
             given = answer.raw.get(name, _default(plugin, name)) or ""
-            found = plugins.find(given.strip(), classes[name])
-            displayed_versions = [found.version] if found and found.version else []
-            if found is not None:
-                _check_version(answer, key.name, found, is_named=name in answer.raw)
+            plugin_class = plugins.find(given.strip(), classes[name])
+            displayed_versions = (
+                [plugin_class.version] if plugin_class and plugin_class.version else []
+            )
+            if plugin_class is not None:
+                _check_version(answer, key.name, plugin_class, is_named=name in answer.raw)
             elif plugins.find(given.strip()) is None:
                 answer.hidden.add(key.name)
             answer.define(
-                key, recommended=displayed_versions, default=found.version if found else None
+                key,
+                recommended=displayed_versions,
+                default=plugin_class.version if plugin_class else None,
             )
         else:
             answer.define(key)
@@ -304,24 +308,26 @@ def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins)
     given = answer.raw.get(name)
     if given is None:
         return
-    found = plugins.find(given.strip(), kind)
-    if found is None:
+    plugin_class = plugins.find(given.strip(), kind)
+    if plugin_class is None:
         answer.checked.add(name, plugins.complaint(name, given, kind))
-        found = plugins.find(given.strip())
-    answer.checked.values[name] = found and found.class_name
+        plugin_class = plugins.find(given.strip())
+    answer.checked.values[name] = plugin_class and plugin_class.class_name
 
 
 def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
     for name, kind in CONVERTERS:
         given = answer.raw.get(f"{name}.converter")
-        found = plugins.find(given.strip(), kind) if given else None
-        if found is None:
+        plugin_class = plugins.find(given.strip(), kind) if given else None
+        if plugin_class is None:
             continue
         prefix = f"{name}.converter."
-        answer.groups.extend(group for group in found.groups if group not in answer.groups)
+        answer.groups.extend(group for group in plugin_class.groups if group not in answer.groups)
         raw = {prefix + "converter.type": name, **answer.raw}
-        own = [k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in found.keys]
-        keys = (*found.keys, *own)
+        own = [
+            k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in plugin_class.keys
+        ]
+        keys = (*plugin_class.keys, *own)
         answer.checked.merge(check_keys(raw, keys, prefix=prefix))
         for key in keys:
             answer.define(key, prefix=prefix)
@@ -337,8 +343,8 @@ def _override_entries(answer: _Answer) -> None:
         if key is None:
             answer.entries.append((name, None, value, ()))
         else:
-            found = typed(key, value)
-            answer.checked.values[name] = value if found.errors else found.value
+            result = typed(key, value)
+            answer.checked.values[name] = value if result.errors else result.value
             answer.define(key, prefix=prefix)
 
 

@@ -68,7 +68,7 @@ def findings(
     Raises:
         RefusedError: the node does not validate for this caller, or cannot at present.
     """
-    found = Findings()
+    result = Findings()
     query = {"icefloe.remote": str(is_remote).lower()}
     for item in desired:
         plugin = item.config["connector.class"].strip()
@@ -80,16 +80,16 @@ def findings(
         except RefusedError as e:
             if e.status not in _NOT_VALID:
                 raise
-            found.errors.append(f"{item.source}: {item.name}: {e.message}")
+            result.errors.append(f"{item.source}: {item.name}: {e.message}")
             continue
-        found.warnings.extend(f"{item.source}: {item.name}: {text}" for text in warnings)
+        result.warnings.extend(f"{item.source}: {item.name}: {text}" for text in warnings)
         for entry in answer["configs"]:
             value = entry["value"]
-            found.errors.extend(
+            result.errors.extend(
                 f"{item.source}: {item.name}: {value['name']}: {sentence}"
                 for sentence in value["errors"]
             )
-    return found
+    return result
 
 
 def apply_plan(

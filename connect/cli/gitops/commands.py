@@ -125,33 +125,33 @@ def validate(
 ) -> None:
     """Validate connectors in files. Exit status: 0 all are valid, 1 some are invalid."""
     desired = read(files)
-    found = Findings()
+    result = Findings()
     if server is None:
         for item in desired:
-            _check_offline(item, found)
+            _check_offline(item, result)
     else:
         with node(server) as client:
-            found = findings(client, desired, is_remote=remote)
-    is_valid = not (found.errors or (strict and found.warnings))
+            result = findings(client, desired, is_remote=remote)
+    is_valid = not (result.errors or (strict and result.warnings))
     emit(
         output,
         {
             "valid": is_valid,
             "connectors": [item.name for item in desired],
-            "errors": found.errors,
-            "warnings": found.warnings,
+            "errors": result.errors,
+            "warnings": result.warnings,
         },
         names=[item.name for item in desired],
         as_table=lambda: echo(f"{len(desired)} connector(s) are valid") if is_valid else None,
     )
-    _print_warnings(found)
-    if found.errors:
-        _print_errors(found.errors)
+    _print_warnings(result)
+    if result.errors:
+        _print_errors(result.errors)
     if not is_valid:
         raise typer.Exit(ExitStatus.NO)
 
 
-def _check_offline(item: DesiredConnector, found: Findings) -> None:
+def _check_offline(item: DesiredConnector, result: Findings) -> None:
     # imports all converters and transformations: commands that use a node do not need them
     from connect.config.invalid_config import InvalidConfigError  # noqa: PLC0415 - on use
     from connect.validation.cross_key_rules import check_sink  # noqa: PLC0415 - on use
@@ -163,11 +163,11 @@ def _check_offline(item: DesiredConnector, found: Findings) -> None:
     except InvalidConfigError as e:
         errors = e.errors
     except IcefloeError as e:
-        found.errors.append(f"{item.source}: {item.name}: {e}")
+        result.errors.append(f"{item.source}: {item.name}: {e}")
         return
     checked = check_sink(item.config)
-    found.warnings.extend(f"{item.source}: {item.name}: {text}" for text in checked.warnings)
-    found.errors.extend(
+    result.warnings.extend(f"{item.source}: {item.name}: {text}" for text in checked.warnings)
+    result.errors.extend(
         f"{item.source}: {item.name}: {key}: {sentence}"
         for key, sentences in {**checked.errors, **errors}.items()
         for sentence in sentences
@@ -178,26 +178,26 @@ def _checked(
     client: NodeClient, desired: Sequence[DesiredConnector], owner: str, output: str, *, prune: bool
 ) -> ApplyPlan:
     """The plan, after every file was found right; else the command ends with status 2."""
-    found = findings(client, desired, is_remote=False)
-    _print_warnings(found)
-    if found.errors:
+    result = findings(client, desired, is_remote=False)
+    _print_warnings(result)
+    if result.errors:
         if output in {"json", "yaml"}:
-            emit(output, {"errors": found.errors}, names=(), as_table=lambda: None)
-        _print_errors(found.errors)
+            emit(output, {"errors": result.errors}, names=(), as_table=lambda: None)
+        _print_errors(result.errors)
         echo("nothing was changed", err=True)
         raise typer.Exit(ExitStatus.USAGE)
     return compare(client, desired, owner=owner, prune=prune)
 
 
-def _print_warnings(found: Findings) -> None:
-    for sentence in found.warnings:
+def _print_warnings(result: Findings) -> None:
+    for sentence in result.warnings:
         echo(f"warning: {sentence}", err=True)
 
 
-def _print_errors(found: Sequence[str]) -> None:
-    for sentence in found:
+def _print_errors(errors: Sequence[str]) -> None:
+    for sentence in errors:
         echo(sentence, err=True)
-    echo(f"{len(found)} error(s)", err=True)
+    echo(f"{len(errors)} error(s)", err=True)
 
 
 def _show(plan: ApplyPlan, output: str) -> None:

@@ -59,22 +59,22 @@ def read(paths: Iterable[Path]) -> tuple[DesiredConnector, ...]:
             name, or there is no connector.
     """
     listed = list(paths)
-    found: dict[str, DesiredConnector] = {}
+    connectors: dict[str, DesiredConnector] = {}
     for path in listed:
         for file in _files(path):
             for desired in _connectors(file):
-                known = found.setdefault(desired.name, desired)
+                known = connectors.setdefault(desired.name, desired)
                 if known is not desired:
                     raise ConnectorFileError(
                         f"the connector {desired.name!r} is in {known.source} and in {file}: "
                         "remove one of them"
                     )
-    if not found:
+    if not connectors:
         places = ", ".join(map(str, listed))
         raise ConnectorFileError(
             f"no connector in {places}: file names must end in {', '.join(SUFFIXES)}"
         )
-    return tuple(found[name] for name in sorted(found))
+    return tuple(connectors[name] for name in sorted(connectors))
 
 
 def read_one(
@@ -92,10 +92,10 @@ def read_one(
     """
     if not file.is_file():
         raise ConnectorFileError(f"{file} is not a file")
-    found = list(_connectors(file, unnamed))
-    chosen = [desired for desired in found if name in {None, desired.name}]
+    connectors = list(_connectors(file, unnamed))
+    chosen = [desired for desired in connectors if name in {None, desired.name}]
     if len(chosen) != 1:
-        there = ", ".join(desired.name for desired in found) or "none"
+        there = ", ".join(desired.name for desired in connectors) or "none"
         wanted = "one connector" if name is None else f"one connector {name!r}"
         raise ConnectorFileError(f"{file} must contain {wanted}; it contains {there}")
     return chosen[0]
@@ -210,12 +210,12 @@ def _kind(value: Any) -> str:
 
 
 def _object_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key!r} is duplicate")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 class _TextLoader(yaml.BaseLoader):

@@ -82,11 +82,11 @@ def lag(
     """Show records not yet in files, records in uncommitted files, and the valid-through time."""
     with node(server) as client:
         chosen = chosen_names(dict.fromkeys(client.ask("GET", "connectors")), names)
-        found = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
+        lags = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
 
     def as_table() -> None:
         if partitions:
-            lag_partitions([(one["connector"], p) for one in found for p in one["partitions"]])
+            lag_partitions([(one["connector"], p) for one in lags for p in one["partitions"]])
             return
         rows = [
             (
@@ -95,11 +95,11 @@ def lag(
                 cell(one["in_files_not_committed"]),
                 instant(one["valid_through_ms"]),
             )
-            for one in found
+            for one in lags
         ]
         table(("connector", "not in files", "in files, not committed", "valid through"), rows)
 
-    emit(output, found, names=chosen, as_table=as_table)
+    emit(output, lags, names=chosen, as_table=as_table)
 
 
 def lag_partitions(listed: Sequence[tuple[str, Mapping[str, Any]]]) -> None:

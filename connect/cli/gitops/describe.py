@@ -30,8 +30,8 @@ def describe(
     "missing".
     """
     with node(server) as client:
-        found = _described(client, name)
-    emit(output, found, names=[name], as_table=lambda: _print(found))
+        description = _described(client, name)
+    emit(output, description, names=[name], as_table=lambda: _print(description))
 
 
 def _described(client: NodeClient, name: str) -> dict[str, Any]:
@@ -62,41 +62,44 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
     }
 
 
-def _print(found: Mapping[str, Any]) -> None:
-    state = found["connector"]
-    lag = found["lag"] or {}
-    echo(f"name: {found['name']}")
+def _print(description: Mapping[str, Any]) -> None:
+    state = description["connector"]
+    lag = description["lag"] or {}
+    echo(f"name: {description['name']}")
     echo(f"state: {state['state']} on {state['worker_id']}")
     if state.get("trace"):
         echo(f"cause: {cause(state)}")
-    echo(f"valid through: {instant(found['valid_through_ms'])}")
+    echo(f"valid through: {instant(description['valid_through_ms'])}")
     echo(f"records not in files: {cell(lag.get('not_in_files'))}")
     echo(f"records in files, not committed: {cell(lag.get('in_files_not_committed'))}")
-    echo(f"last commit: {_commit(found['last_commit'])}")
-    for what, reason in found["missing"].items():
+    echo(f"last commit: {_commit(description['last_commit'])}")
+    for what, reason in description["missing"].items():
         echo(f"missing: {what}: {reason}")
     echo("\ntasks:")
     table(
         ("task", "state", "node", "cause"),
         [
             (str(t["id"]), t["state"], t["worker_id"], cause(t) if t.get("trace") else "")
-            for t in found["tasks"]
+            for t in description["tasks"]
         ],
         COLORS,
     )
     echo("\ntables:")
-    table(("table", "state", "snapshot", "cause"), [_table_row(t) for t in found["tables"] or ()])
+    table(
+        ("table", "state", "snapshot", "cause"),
+        [_table_row(t) for t in description["tables"] or ()],
+    )
     echo("\nsource partitions:")
-    lag_partitions([(found["name"], p) for p in lag.get("partitions", ())])
+    lag_partitions([(description["name"], p) for p in lag.get("partitions", ())])
     echo("\nconfiguration:")
-    for key, value in found["config"].items():
+    for key, value in description["config"].items():
         echo(f"{key}={value}")
 
 
-def _table_row(found: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    has_failed = found["state"] == "FAILED"
-    why = f"{found['code']}: {found['message']}" if has_failed else ""
-    return found["table"], found["state"], cell(found.get("snapshot_id")), why
+def _table_row(status: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    has_failed = status["state"] == "FAILED"
+    why = f"{status['code']}: {status['message']}" if has_failed else ""
+    return status["table"], status["state"], cell(status.get("snapshot_id")), why
 
 
 def _commit(last: Mapping[str, Any] | None) -> str:

@@ -33,13 +33,13 @@ def cluster(
     """Show the nodes, the leader, versions and the placement of connectors."""
     with node(server) as client:
         about = client.ask("GET")
-        found = client.ask("GET", "icefloe", "v1", "cluster")
+        status = client.ask("GET", "icefloe", "v1", "cluster")
     data = {
-        **found,
+        **status,
         "kafka_version": about["version"],
         "kafka_cluster_id": about["kafka_cluster_id"],
     }
-    placed: Mapping[str, Any] = found["placements"]
+    placed: Mapping[str, Any] = status["placements"]
 
     def as_table() -> None:
         if placements:
@@ -53,18 +53,18 @@ def cluster(
         rows = [
             (
                 one["worker_id"],
-                "leader" if one["worker_id"] == found["leader"] else "",
+                "leader" if one["worker_id"] == status["leader"] else "",
                 "draining" if one["draining"] else " ".join(one["ready"]) or "starting",
                 one["version"],
                 str(coordinators[one["worker_id"]]),
                 str(tasks[one["worker_id"]]),
                 one["url"],
             )
-            for one in found["nodes"]
+            for one in status["nodes"]
         ]
         table(("node", "role", "ready", "version", "coordinators", "tasks", "url"), rows)
 
-    names = placed if placements else [one["worker_id"] for one in found["nodes"]]
+    names = placed if placements else [one["worker_id"] for one in status["nodes"]]
     emit(output, data, names=names, as_table=as_table)
 
 
@@ -78,16 +78,16 @@ def plugins(
     """List the plugins (connectors, converters, transformations, predicates) or one's keys."""
     with node(server) as client:
         if name is None:
-            found = client.ask("GET", "connector-plugins", connectorsOnly="false")
+            entries = client.ask("GET", "connector-plugins", connectorsOnly="false")
             columns: tuple[str, ...] = ("class", "type", "version")
         else:
-            found = client.ask("GET", "connector-plugins", name, "config")
+            entries = client.ask("GET", "connector-plugins", name, "config")
             columns = ("name", "type", "default_value", "importance", "documentation")
 
     def as_table() -> None:
-        table(columns, [[cell(entry.get(column)) for column in columns] for entry in found])
+        table(columns, [[cell(entry.get(column)) for column in columns] for entry in entries])
 
-    emit(output, found, names=[entry[columns[0]] for entry in found], as_table=as_table)
+    emit(output, entries, names=[entry[columns[0]] for entry in entries], as_table=as_table)
 
 
 def loggers(

@@ -27,11 +27,11 @@ _Offsets: TypeAlias = dict[tuple[str, int], int | None]
 def show(name: Name, server: Url = DEFAULT_URL, output: Output = "table") -> None:
     """Show the next source offset of each partition."""
     with node(server) as client:
-        found = client.ask("GET", "connectors", name, "offsets")
-    offsets = _offsets(found)
+        answer = client.ask("GET", "connectors", name, "offsets")
+    offsets = _offsets(answer)
     emit(
         output,
-        found,
+        answer,
         names=[f"{topic}-{partition}" for topic, partition in offsets],
         as_table=lambda: table(
             ("topic", "partition", "next offset"),
@@ -222,9 +222,9 @@ def _table(changes: Iterable[Mapping[str, Any]]) -> None:
 
 def _offsets(body: Mapping[str, Any]) -> _Offsets:
     """Parse Kafka Connect's offsets body: next source offset by partition, None if unset."""
-    found: _Offsets = {}
+    offsets: _Offsets = {}
     for entry in body["offsets"]:
         at, offset = entry["partition"], entry["offset"]
         to = None if offset is None else int(offset["kafka_offset"])
-        found[str(at["kafka_topic"]), int(at["kafka_partition"])] = to
-    return found
+        offsets[str(at["kafka_topic"]), int(at["kafka_partition"])] = to
+    return offsets

@@ -63,13 +63,13 @@ def status(
 
 def _read(client: NodeClient, names: list[str] | None) -> dict[str, Any]:
     listed = client.ask("GET", "connectors", expand=["status", "info"])
-    found: dict[str, Any] = {}
+    statuses: dict[str, Any] = {}
     for name in chosen_names(listed, names):
-        found[name] = dict(listed[name]["status"])
+        statuses[name] = dict(listed[name]["status"])
         config = listed[name]["info"]["config"]
         if any(config.get(key, "").strip().lower() == "true" for key in _ENABLING):
-            found[name]["maintenance"] = _maintenance(client, name)
-    return found
+            statuses[name]["maintenance"] = _maintenance(client, name)
+    return statuses
 
 
 def _maintenance(client: NodeClient, name: str) -> dict[str, Any]:
@@ -121,10 +121,10 @@ def _print(chosen: Mapping[str, Any], before: Mapping[str, Any]) -> None:
 
 
 def _state_rows(chosen: Mapping[str, Any]) -> Iterator[Row]:
-    for name, found in chosen.items():
+    for name, connector_status in chosen.items():
         for number, part in (
-            ("", found["connector"]),
-            *((str(task["id"]), task) for task in found["tasks"]),
+            ("", connector_status["connector"]),
+            *((str(task["id"]), task) for task in connector_status["tasks"]),
         ):
             why = cause(part) if part.get("trace") else ""
             yield name, number, part["state"], part["worker_id"], why
@@ -132,8 +132,8 @@ def _state_rows(chosen: Mapping[str, Any]) -> Iterator[Row]:
 
 def _maintenance_rows(chosen: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the state of a connector's maintenance, then each work of each table."""
-    for name, found in chosen.items():
-        view = found.get("maintenance")
+    for name, connector_status in chosen.items():
+        view = connector_status.get("maintenance")
         if view is None:
             continue
         yield name, "", "", view["state"] or "-", "", "", view.get("message", "")

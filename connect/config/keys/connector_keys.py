@@ -22,8 +22,10 @@ CONNECTOR_ALIASES = frozenset({"IcebergSinkConnector", "IcebergSink"})
 
 def prefix_of(name: str) -> Prefix | None:
     """Return the longest declared prefix of a key, or None."""
-    found = [prefix for prefix in PREFIXES if name.startswith(prefix.name) and name != prefix.name]
-    return max(found, key=lambda prefix: len(prefix.name), default=None)
+    matching = [
+        prefix for prefix in PREFIXES if name.startswith(prefix.name) and name != prefix.name
+    ]
+    return max(matching, key=lambda prefix: len(prefix.name), default=None)
 
 
 def is_ours(name: str) -> bool:

@@ -17,10 +17,10 @@ def window_of(text: str) -> tuple[int, int] | None:
 
     A window whose end is not after its start lasts until the next day.
     """
-    found = _WINDOW.fullmatch(text.strip())
-    if found is None:
+    match = _WINDOW.fullmatch(text.strip())
+    if match is None:
         return None
-    first_hour, first_minute, end_hour, end_minute = map(int, found.groups())
+    first_hour, first_minute, end_hour, end_minute = map(int, match.groups())
     return first_hour * 60 + first_minute, end_hour * 60 + end_minute
 
 

@@ -117,10 +117,10 @@ class NodeConfig:
             if key.is_required and key.name not in properties:
                 errors[key.name] = [missing(key.name)]
                 continue
-            found = typed(key, properties.get(key.name, key.default_text))
-            values[key.name] = found.value
-            if found.errors and properties.get(key.name, key.default_text) is not None:
-                errors[key.name] = list(found.errors)
+            result = typed(key, properties.get(key.name, key.default_text))
+            values[key.name] = result.value
+            if result.errors and properties.get(key.name, key.default_text) is not None:
+                errors[key.name] = list(result.errors)
             if key.java_only and key.name in properties:
                 warnings.append(f"{key.name} has no effect: {key.java_only}")
         for name in properties:
@@ -256,12 +256,12 @@ class NodeConfig:
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Convert environment variables to properties."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for variable, value in environ.items():
         if variable.startswith(ENVIRONMENT_PREFIX):
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-            found[re.sub(r"_{1,3}", lambda mark: _MARKS[len(mark[0])], name)] = value
-    return found
+            properties[re.sub(r"_{1,3}", lambda mark: _MARKS[len(mark[0])], name)] = value
+    return properties
 
 
 def parse_listener(text: str) -> Address:
@@ -300,26 +300,26 @@ def _with_file_defaults(properties: Mapping[str, str]) -> Mapping[str, str]:
 
 def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:
     """Check that a listener beyond loopback has authentication and encryption."""
-    found = errors.setdefault
+    errors_of = errors.setdefault
     try:
         address = parse_listener(text)
     except ConfigError as error:
-        found("listeners", []).append(error.message)
+        errors_of("listeners", []).append(error.message)
         return
     keystore = "listeners.https.ssl.keystore.location"
     if address.scheme == "https" and not values.get(keystore):
-        found(keystore, []).append(
+        errors_of(keystore, []).append(
             f"listener {text} requires this PEM file with its certificate and key"
         )
     if is_loopback(address.host):
         return
     if not values.get("icefloe.rest.users.file"):
-        found("listeners", []).append(
+        errors_of("listeners", []).append(
             f"listener {text} is reachable from other machines without authentication: "
             "listen on 127.0.0.1, or set icefloe.rest.users.file"
         )
     elif address.scheme == "http" and not values.get("icefloe.rest.plaintext.allowed"):
-        found("listeners", []).append(
+        errors_of("listeners", []).append(
             f"listener {text} receives passwords without encryption: use https, or set "
             "icefloe.rest.plaintext.allowed=true if a proxy encrypts the connections"
         )

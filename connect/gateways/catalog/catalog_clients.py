@@ -242,8 +242,8 @@ class _Guard(MetastoreCatalog):
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
         """A SQL catalog's row opens the file by another way than the other clients."""
         self._refuse_metadata_at(orm_table.metadata_location)
-        found: Table = super()._convert_orm_to_iceberg(orm_table)  # type: ignore[misc]  # of SqlCatalog
-        return found
+        table: Table = super()._convert_orm_to_iceberg(orm_table)  # type: ignore[misc]  # of SqlCatalog
+        return table
 
     def _refuse_metadata_at(self, location: str | None) -> None:
         """Refuse metadata outside the locations: a catalog could name any file of this machine."""
@@ -320,8 +320,8 @@ def open_metastore(
         delta = importlib.import_module("connect.gateways.delta.delta_catalog")
         return cast(Catalog, delta.DeltaCatalog(name, properties, locations))
     module, class_name = _CLASSES[kind]
-    found = getattr(importlib.import_module(module), class_name)
-    guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})
+    catalog_class = getattr(importlib.import_module(module), class_name)
+    guarded = type(f"Guarded{class_name}", (_Guard, catalog_class), {"locations": locations})
     client_class = cast(type[Catalog], guarded)
     return client_class(name, **own_credentials(properties))
 

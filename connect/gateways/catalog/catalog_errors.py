@@ -92,7 +92,7 @@ def request_error(error: Exception) -> IcefloeError:
     if isinstance(error, NotImplementedError):
         return CommitRefused(message, code="catalog_refused")
     if isinstance(error, PydanticValidationError):  # its own text quotes what was read
-        fields = [".".join(map(str, found["loc"])) or "the whole" for found in error.errors()]
+        fields = [".".join(map(str, detail["loc"])) or "the whole" for detail in error.errors()]
         message = f"the table's metadata is not of the known form: {', '.join(fields[:5])}"
         return CommitRefused(message, code=UNREADABLE)
     if isinstance(error, PyIcebergValidationError):
@@ -136,8 +136,8 @@ def http_status(error: BaseException) -> int | None:
 
 
 def _response(error: BaseException) -> Any:
-    found = (getattr(e, "response", None) for e in (error, error.__cause__))
-    return next((response for response in found if response is not None), None)
+    responses = (getattr(e, "response", None) for e in (error, error.__cause__))
+    return next((response for response in responses if response is not None), None)
 
 
 def _retry_after_s(error: BaseException) -> int | None:

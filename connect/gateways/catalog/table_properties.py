@@ -122,5 +122,5 @@ def _number(text: str | None) -> int | None:
 
 
 def _is_mode(text: str) -> bool:
-    found = _MODE.fullmatch(text.strip())
-    return found is not None and (found[1] is None or 0 < int(found[1]) <= _INT_MAX)
+    match = _MODE.fullmatch(text.strip())
+    return match is not None and (match[1] is None or 0 < int(match[1]) <= _INT_MAX)

@@ -106,12 +106,12 @@ def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
     """
     if not columns:
         return UNPARTITIONED_PARTITION_SPEC
-    found = []
+    fields = []
     for position, name in enumerate(columns):
         column = schema.find_field(name)
         if not isinstance(column.field_type, _PARTITIONABLE):
             raise unsupported(f"partition column {name} has type {column.field_type}")
-        found.append(
+        fields.append(
             PartitionField(
                 source_id=column.field_id,
                 field_id=PARTITION_FIELD_FIRST + position,
@@ -119,7 +119,7 @@ def partition_spec(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
                 name=name,
             )
         )
-    return PartitionSpec(*found, spec_id=0)
+    return PartitionSpec(*fields, spec_id=0)
 
 
 def partition_columns(schema: Schema, spec: PartitionSpec) -> list[str]:
@@ -163,16 +163,16 @@ def added_fields(present: Schema, wanted: Schema) -> list[dict[str, Any]]:
         CommitRefused: ``delta_unsupported``: a column would change otherwise.
     """
     known = {each.name: each for each in present.fields}
-    found = []
+    fields = []
     for each in wanted.fields:
         before = known.get(each.name)
         if before is None:
-            found.append(_delta_field(each))
+            fields.append(_delta_field(each))
         elif (kind := _added(before.field_type, each.field_type)) is not None:
-            found.append({**_delta_field(before), "type": kind})
+            fields.append({**_delta_field(before), "type": kind})
         elif before.required != each.required:
             raise unsupported(f"column {each.name} cannot be made optional")
-    return found
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Leaf:
 
 def leaves(schema: Schema) -> dict[int, Leaf]:
     """Return every column without nested columns, by field id."""
-    found: dict[int, Leaf] = {}
+    by_id: dict[int, Leaf] = {}
 
     def visit(path: Path, field_id: int, kind: IcebergType, *, is_repeated: bool) -> None:
         if isinstance(kind, StructType):
@@ -204,11 +204,11 @@ def leaves(schema: Schema) -> dict[int, Leaf]:
             visit((*path, "key"), kind.key_id, kind.key_type, is_repeated=True)
             visit((*path, "value"), kind.value_id, kind.value_type, is_repeated=True)
         else:
-            found[field_id] = Leaf(path, kind, is_repeated)
+            by_id[field_id] = Leaf(path, kind, is_repeated)
 
     for column in schema.fields:
         visit((column.name,), column.field_id, column.field_type, is_repeated=False)
-    return found
+    return by_id
 
 
 def unsupported(what: str) -> CommitRefused:
@@ -224,11 +224,15 @@ class _Ids:
 
     def of(self, path: Path, kind: str) -> int:
         text = "\0".join((kind, *path))
-        found = _ID_FIRST + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _IDS
-        if found in self._taken:  # of 1,000 columns two have the same number once in 2,000 tables
+        field_id = (
+            _ID_FIRST + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _IDS
+        )
+        if (
+            field_id in self._taken
+        ):  # of 1,000 columns two have the same number once in 2,000 tables
             raise unsupported(f"column {'.'.join(path)} has the number of another; rename it")
-        self._taken.add(found)
-        return found
+        self._taken.add(field_id)
+        return field_id
 
 
 def _field(parent: Path, field: Mapping[str, Any], ids: _Ids) -> NestedField:
@@ -251,8 +255,8 @@ def _type(path: Path, kind: Any, ids: _Ids) -> IcebergType:
     if isinstance(kind, str):
         if (plain := _PLAIN.get(kind)) is not None:
             return plain
-        if found := _DECIMAL.fullmatch(kind):
-            return DecimalType(int(found[1]), int(found[2]))
+        if match := _DECIMAL.fullmatch(kind):
+            return DecimalType(int(match[1]), int(match[2]))
         raise unsupported(f"column {'.'.join(path)} has type {kind}")
     match kind["type"]:
         case "struct":
@@ -313,8 +317,8 @@ def _array(element: Any, *, has_nulls: bool) -> dict[str, Any]:
 def _added(before: IcebergType, after: IcebergType) -> Any:
     """Return the type with the fields that ``after`` has in addition; None if there are none."""
     if isinstance(before, StructType) and isinstance(after, StructType):
-        found = list(_added_of_struct(before, after))
-        return {"type": "struct", "fields": found} if found else None
+        fields = list(_added_of_struct(before, after))
+        return {"type": "struct", "fields": fields} if fields else None
     if isinstance(before, ListType) and isinstance(after, ListType):
         element = _added(before.element_type, after.element_type)
         if element is None:

@@ -80,32 +80,32 @@ def _s3(properties: Mapping[str, Any]) -> dict[str, str]:
             "certificate to those of the node's machine",
             code="delta_location",
         )
-    found = {}
+    options = {}
     for key, option in _S3.items():
         value = properties.get(f"s3.{key}") or properties.get(f"client.{key}")
         if value:
-            found[option] = str(value)
-    found.setdefault("aws_region", _REGION)
+            options[option] = str(value)
+    options.setdefault("aws_region", _REGION)
     if endpoint := properties.get("s3.endpoint"):
-        found["aws_endpoint"] = str(endpoint)
-        found["aws_allow_http"] = str(str(endpoint).startswith("http://")).lower()
+        options["aws_endpoint"] = str(endpoint)
+        options["aws_allow_http"] = str(str(endpoint).startswith("http://")).lower()
     is_virtual = str(properties.get("s3.force-virtual-addressing", "")).lower() == "true"
-    found["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
+    options["aws_virtual_hosted_style_request"] = str(is_virtual).lower()
     if str(properties.get("s3.anonymous", "")).lower() == "true":
-        found["aws_skip_signature"] = "true"
-    return found
+        options["aws_skip_signature"] = "true"
+    return options
 
 
 def _azure(properties: Mapping[str, Any], host: str) -> dict[str, str]:
     account, blob, _ = azure_hosts(properties, host)
-    found = {"azure_storage_account_name": account}
+    options = {"azure_storage_account_name": account}
     if properties.get("adls.blob-storage-authority"):
         protocol = properties.get("adls.blob-storage-scheme") or "https"
-        found["azure_storage_endpoint"] = f"{protocol}://{blob}/{account}"
-        found["azure_allow_http"] = str(protocol == "http").lower()
+        options["azure_storage_endpoint"] = f"{protocol}://{blob}/{account}"
+        options["azure_allow_http"] = str(protocol == "http").lower()
     if token := sas_token(properties, host):
-        return {**found, "azure_storage_sas_key": token.removeprefix("?")}
+        return {**options, "azure_storage_sas_key": token.removeprefix("?")}
     given = {option: str(properties[key]) for key, option in _AZURE.items() if properties.get(key)}
     if "azure_storage_account_key" in given:
         given = {"azure_storage_account_key": given["azure_storage_account_key"]}
-    return {**found, **given}
+    return {**options, **given}

@@ -113,8 +113,8 @@ class DeltaSnapshot:
     def transaction(self, app_id: str) -> int | None:
         """Return the last version of a transaction identifier; None if it was never written."""
         with _mapped(self.name, "load", self.observe):
-            found: int | None = self.handle.transaction_version(app_id)
-        return found
+            version: int | None = self.handle.transaction_version(app_id)
+        return version
 
     def append(
         self,

@@ -112,7 +112,7 @@ class GroupAdmin:
         with mapped(doing, needs=needs, failures=self._failures):
             try:
                 # this isolation makes the request ask for stable offsets
-                found = self._offsets(group, asked, "read_committed", self._timeout_s)
+                answered = self._offsets(group, asked, "read_committed", self._timeout_s)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
                     raise
@@ -125,7 +125,7 @@ class GroupAdmin:
                 ) from e
         return {
             TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
-            for tp in found
+            for tp in answered
         }
 
     def _offsets(
@@ -143,7 +143,7 @@ class GroupAdmin:
                 refused.append(error)
 
         try:
-            found = when_coordinated(
+            answered = when_coordinated(
                 lambda: unless_refused(
                     lambda part_s: consumer.committed(asked, timeout=part_s),
                     timeout_s,
@@ -160,10 +160,10 @@ class GroupAdmin:
         finally:
             consumer.poll(0)  # its callbacks
             consumer.close()
-        for tp in found:
+        for tp in answered:
             if tp.error is not None:
                 raise KafkaException(tp.error)
-        return list(found)
+        return list(answered)
 
     def members(self, group: str) -> list[str]:
         """Return client id and address of each member of a group; none if it does not exist."""

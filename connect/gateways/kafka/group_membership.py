@@ -133,11 +133,11 @@ class GroupMember:
             self._consumer.close()
 
     def _poll(self) -> None:
-        found = self._consumer.poll(POLL_S)
-        if found is None:
+        message = self._consumer.poll(POLL_S)
+        if message is None:
             self._failures.raise_refusal("joining the group")
-        elif found.error() is not None:
-            self._failed(found.error())
+        elif message.error() is not None:
+            self._failed(message.error())
 
     def _connect_again(self) -> None:
         """Take the login or the certificate that has replaced a refused one, if any.

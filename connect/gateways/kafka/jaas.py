@@ -74,7 +74,7 @@ def parse_jaas(text: str) -> JaasEntry:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -82,14 +82,14 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             raise _error(f"character {position + 1} is not expected; values need quotes")
         position = match.end()
         if match["quoted"]:
-            found.append(("quoted", _ESCAPE.sub(_character, match["quoted"][1:-1])))
+            tokens.append(("quoted", _ESCAPE.sub(_character, match["quoted"][1:-1])))
         elif match.lastgroup is not None:
-            found.append((match.lastgroup, match[0]))
-    return found
+            tokens.append((match.lastgroup, match[0]))
+    return tokens
 
 
-def _character(found: re.Match[str]) -> str:
-    code = found[1]
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
     return chr(int(code, 8)) if code.isdecimal() and code < "8" else _CHARACTERS.get(code, code)
 
 

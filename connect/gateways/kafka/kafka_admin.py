@@ -193,9 +193,9 @@ class KafkaAdmin(GroupAdmin):
         Raises:
             RetriableError: ``topic_missing`` when a partition does not exist.
         """
-        found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
-        absent = [tp for tp, offset in found.items() if offset < 0]
-        return {**found, **self.ends(absent)}
+        offsets = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        absent = [tp for tp, offset in offsets.items() if offset < 0]
+        return {**offsets, **self.ends(absent)}
 
     def first_since(
         self, partitions: Collection[TopicPartition], timestamp_ms: int
@@ -205,8 +205,8 @@ class KafkaAdmin(GroupAdmin):
         None where no record has one. Open transactions are included.
         """
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        found = self._list_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED)
-        return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
+        offsets = self._list_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the high watermark of each partition; above ``ends`` during a transaction."""

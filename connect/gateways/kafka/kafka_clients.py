@@ -296,15 +296,15 @@ class TransactionalProducer:
         Only a consumer can make it. It has never connected and is closed at once, because each
         open client has several threads.
         """
-        found = self._group_metadata.get(group_id)
-        if found is None:
+        metadata = self._group_metadata.get(group_id)
+        if metadata is None:
             settings = librdkafka_config(self._properties, "consumer")
             consumer = Consumer({**settings, "group.id": group_id})
             try:
-                found = self._group_metadata[group_id] = consumer.consumer_group_metadata()
+                metadata = self._group_metadata[group_id] = consumer.consumer_group_metadata()
             finally:
                 consumer.close()
-        return found
+        return metadata
 
     def close(self) -> None:
         """Release the client; an open transaction is left to the next owner of the id.

@@ -61,24 +61,24 @@ def librdkafka_login(properties: Mapping[str, str]) -> dict[str, str]:
     if entry.module != OAUTH_MODULE:
         user = {"sasl.username": options["username"], "sasl.password": options["password"]}
         return {**named, **user}
-    found = {
+    login = {
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.client.id": options["clientId"],
         "sasl.oauthbearer.client.secret": options["clientSecret"],
         TOKEN_URL: properties[TOKEN_URL],
     }
     if scope := options.get("scope"):
-        found["sasl.oauthbearer.scope"] = scope
+        login["sasl.oauthbearer.scope"] = scope
     extensions = [
         f"{name.removeprefix(_EXTENSION)}={value}"
         for name, value in options.items()
         if name.startswith(_EXTENSION)
     ]
     if extensions:
-        found[_EXTENSIONS] = ",".join(extensions)
+        login[_EXTENSIONS] = ",".join(extensions)
     if pem := trusted_pem(options):
-        found["https.ca.pem"] = pem
-    return {**named, **found}
+        login["https.ca.pem"] = pem
+    return {**named, **login}
 
 
 def java_login(properties: Mapping[str, str]) -> dict[str, str]:
@@ -93,11 +93,11 @@ def java_login(properties: Mapping[str, str]) -> dict[str, str]:
     named = {MECHANISM: mechanism} if mechanism else {}
     if entry is None:
         return named
-    found = {**named, JAAS: entry.text()}
+    login = {**named, JAAS: entry.text()}
     if entry.module == OAUTH_MODULE:
-        found[TOKEN_URL] = properties[TOKEN_URL]
-        found[_HANDLER] = properties.get(_HANDLER, _JAVA_HANDLER)
-    return found
+        login[TOKEN_URL] = properties[TOKEN_URL]
+        login[_HANDLER] = properties.get(_HANDLER, _JAVA_HANDLER)
+    return login
 
 
 def _mechanism(properties: Mapping[str, str]) -> str | None:

@@ -54,10 +54,10 @@ def librdkafka_tls(properties: Mapping[str, str]) -> dict[str, str]:
         ConfigError: ``kafka_store``: a store cannot be read; ``kafka_store_type``: its type is
             unknown.
     """
-    found = {name: value for name, value in properties.items() if name in _LIBRDKAFKA}
-    found.update(_trusted(properties))
-    found.update(_own(properties))
-    return found
+    tls = {name: value for name, value in properties.items() if name in _LIBRDKAFKA}
+    tls.update(_trusted(properties))
+    tls.update(_own(properties))
+    return tls
 
 
 def java_tls(properties: Mapping[str, str]) -> dict[str, str]:
@@ -69,22 +69,22 @@ def java_tls(properties: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: as ``librdkafka_tls``.
     """
-    found = {name: value for name, value in properties.items() if name not in _LIBRDKAFKA}
+    tls = {name: value for name, value in properties.items() if name not in _LIBRDKAFKA}
     trusted = properties.get("ssl.truststore.certificates") or _text(properties, "ssl.ca")
     if trusted:
-        found["ssl.truststore.certificates"] = wrapped_pem(trusted)
-        found["ssl.truststore.type"] = "PEM"
+        tls["ssl.truststore.certificates"] = wrapped_pem(trusted)
+        tls["ssl.truststore.type"] = "PEM"
     chain = properties.get("ssl.keystore.certificate.chain") or _text(properties, "ssl.certificate")
     key = properties.get("ssl.keystore.key") or _text(properties, "ssl.key")
     if "ssl.keystore.location" in properties and _kind(properties, "keystore") == "PEM":
         chain = key = _text(properties, "ssl.keystore")
     if chain and key:
         for name in ("ssl.keystore.location", "ssl.keystore.password", "ssl.key.password"):
-            found.pop(name, None)
-        found["ssl.keystore.certificate.chain"] = _blocks(chain, "CERTIFICATE")
-        found["ssl.keystore.key"] = _plain_key(key, properties.get("ssl.key.password"))
-        found["ssl.keystore.type"] = "PEM"
-    return found
+            tls.pop(name, None)
+        tls["ssl.keystore.certificate.chain"] = _blocks(chain, "CERTIFICATE")
+        tls["ssl.keystore.key"] = _plain_key(key, properties.get("ssl.key.password"))
+        tls["ssl.keystore.type"] = "PEM"
+    return tls
 
 
 def _blocks(text: str, kind: str) -> str:
@@ -111,10 +111,10 @@ def _plain_key(text: str, password: str | None) -> str:
 
 def trusted_pem(options: Mapping[str, str]) -> str:
     """Return the trusted certificates of ``ssl.truststore.*`` as PEM text; empty without any."""
-    found = _trusted(options)
-    if location := found.get("ssl.ca.location"):
+    trusted = _trusted(options)
+    if location := trusted.get("ssl.ca.location"):
         return _read(location, "ssl.truststore.location").decode("utf-8", "replace")
-    return found.get("ssl.ca.pem", "")
+    return trusted.get("ssl.ca.pem", "")
 
 
 def versions(properties: Mapping[str, str]) -> tuple[tuple[int, int, int], ...]:
@@ -123,16 +123,16 @@ def versions(properties: Mapping[str, str]) -> tuple[tuple[int, int, int], ...]:
     Args:
         properties: of the node, also with prefixes of roles.
     """
-    found = []
+    stamps = []
     for name, location in sorted(properties.items()):
         if _FILE.fullmatch(name):
             try:
                 status = Path(location).stat()
             except OSError:
-                found.append((0, 0, 0))
+                stamps.append((0, 0, 0))
             else:
-                found.append((status.st_ino, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+                stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
 
 
 def wrapped_pem(text: str) -> str:
@@ -175,10 +175,10 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
     if kind == "PEM":
         return {"ssl.certificate.location": location, "ssl.key.location": location}
     password = properties.get("ssl.keystore.password")
-    found = _material(kind, location, password, properties.get("ssl.key.password"), "keystore")
-    if not found.key:
+    material = _material(kind, location, password, properties.get("ssl.key.password"), "keystore")
+    if not material.key:
         raise _unreadable("keystore", location, "it has no private key")
-    return {"ssl.certificate.pem": found.certificates, "ssl.key.pem": found.key}
+    return {"ssl.certificate.pem": material.certificates, "ssl.key.pem": material.key}
 
 
 def _kind(properties: Mapping[str, str], store: str) -> str:
@@ -219,15 +219,15 @@ def _converted(kind: str, data: bytes, password: str, key_password: str | None) 
     if kind == "JKS" and not data.startswith(_DER):
         data, password = _as_pkcs12(data, password, key_password)
     try:
-        found = pkcs12.load_pkcs12(data, password.encode() or None)
+        store = pkcs12.load_pkcs12(data, password.encode() or None)
     except ValueError:
         raise _UnreadableStore("the password or the file is wrong") from None
     key = b""
-    if found.key is not None:
+    if store.key is not None:
         plain = serialization.NoEncryption()
-        key = found.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain)
-    own: list[x509.Certificate] = [found.cert.certificate] if found.cert is not None else []
-    more = [each.certificate for each in found.additional_certs]
+        key = store.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, plain)
+    own: list[x509.Certificate] = [store.cert.certificate] if store.cert is not None else []
+    more = [each.certificate for each in store.additional_certs]
     whole = b"".join(each.public_bytes(_PEM) for each in [*own, *more]).decode()
     return KeyMaterial(key.decode(), whole)
 

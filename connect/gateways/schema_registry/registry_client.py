@@ -171,23 +171,23 @@ class SchemaRegistry:
         Raises:
             SchemaNotFound: a referenced schema does not exist, or there are too many.
         """
-        found: dict[str, RegisteredSchema] = {}
+        schemas: dict[str, RegisteredSchema] = {}
         asked = 0
 
         def visit(of: RegisteredSchema, open_names: tuple[str, ...]) -> None:
             nonlocal asked
             for reference in of.references:
-                if reference.name in found or reference.name in open_names:
+                if reference.name in schemas or reference.name in open_names:
                     continue
                 asked += 1
                 if asked > REFERENCES_MAX or len(open_names) > 32:
                     raise SchemaNotFound(f"a schema has more than {REFERENCES_MAX} references")
                 inner = self.version(reference.subject, reference.version, serialized=serialized)
                 visit(inner, (*open_names, reference.name))
-                found[reference.name] = inner
+                schemas[reference.name] = inner
 
         visit(schema, ())
-        return found
+        return schemas
 
     def _kept_or(self, key: str, ask: Callable[[], Answer], *, ttl_ms: int | None) -> Answer:
         now_ms = self._clock.monotonic_ms()
@@ -200,12 +200,12 @@ class SchemaRegistry:
                 kept: Answer = known[1]
                 return kept
         try:
-            found: Any = ask()
+            fetched: Any = ask()
         except SchemaNotFound as missing:
             self._keep(key, now_ms + NOT_FOUND_KEPT_MS, SchemaNotFound(*missing.args))
             raise
-        self._keep(key, None if ttl_ms is None else now_ms + ttl_ms, found)
-        answer: Answer = found
+        self._keep(key, None if ttl_ms is None else now_ms + ttl_ms, fetched)
+        answer: Answer = fetched
         return answer
 
     def _keep(self, key: str, until_ms: int | None, value: Any) -> None:

@@ -237,14 +237,14 @@ def verify_written(io: FileIO, sizes: Mapping[str, int | None]) -> None:
     for path, expected in sizes.items():
         with storage_errors(f"reading {path}"):
             try:
-                found: int | None = len(io.new_input(path))
+                size: int | None = len(io.new_input(path))
             except FileNotFoundError:
-                found = None
-        if not found or expected not in {None, found}:
+                size = None
+        if not size or expected not in {None, size}:
             raise RetriableError(
                 f"the store said that {path} was written "
                 f"({'' if expected is None else f'{expected} bytes, '}found "
-                f"{'nothing' if found is None else found})",
+                f"{'nothing' if size is None else size})",
                 code="storage_unavailable",
             )
 

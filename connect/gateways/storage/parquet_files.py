@@ -56,10 +56,10 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
     scheme, host, path = GuardedFileIO.parse_location(location, dict(properties))
     check_storage(properties, location)
     with storage_errors(f"listing {location}"):
-        found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
-        reported = found.get_file_info(path)
+        filesystem = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
+        reported = filesystem.get_file_info(path)
         if reported.type == FileType.Directory:
-            inside = found.get_file_info(FileSelector(path, recursive=True))
+            inside = filesystem.get_file_info(FileSelector(path, recursive=True))
         else:
             inside = [reported]
     files = tuple(
@@ -69,4 +69,4 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
     )
     if not files:
         raise ConfigError(f"there are no Parquet files at {location}")
-    return ParquetFiles(found, files)
+    return ParquetFiles(filesystem, files)

@@ -156,12 +156,12 @@ def azure_hosts(properties: Mapping[str, Any], host: str) -> tuple[str, str, str
         raise _wrong("adls.account-name", "is missing, and the location names no account")
     _matched(_ACCOUNT, account, "adls.account-name")
     base = domain.removeprefix("dfs.").removeprefix("blob.") or _AZURE_DEFAULT
-    found = []
+    hosts = []
     for service in ("blob", "dfs"):
         key = f"adls.{service}-storage-authority"
         authority = properties.get(key) or f"{account}.{service}.{base}"
-        found.append(_matched(_AUTHORITY, authority, key))
-    return account, found[0], found[1]
+        hosts.append(_matched(_AUTHORITY, authority, key))
+    return account, hosts[0], hosts[1]
 
 
 def sas_token(properties: Mapping[str, Any], host: str) -> str | None:
@@ -180,8 +180,8 @@ def _azure_credentials(properties: Mapping[str, Any], host: str) -> dict[str, st
             raise _wrong("adls.account-key", "is not the Base64 text of a key") from None
         return {"account_key": key}
     names = ("tenant_id", "client_id", "client_secret")
-    found = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in names}
-    given = {name: str(value) for name, value in found.items() if value}
+    credentials = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in names}
+    given = {name: str(value) for name, value in credentials.items() if value}
     if given and given.keys() != {"client_id"} and len(given) < len(names):
         missing = next(name for name in names if name not in given).replace("_", "-")
         raise _wrong(f"adls.{missing}", "is missing: tenant, client and secret go together")

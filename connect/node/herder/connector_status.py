@@ -85,10 +85,10 @@ def _visible(
     if layout is None or not count:
         return ()
     units = [status_of(task) for task in range(len(layout.tasks))]
-    found = ((task, units[layout_task_of(task, layout)]) for task in range(count))
+    holders = ((task, units[layout_task_of(task, layout)]) for task in range(count))
     return tuple(
         unit if unit.id == task else replace(unit, id=task, runs_in=unit.id)
-        for task, unit in found
+        for task, unit in holders
         if unit is not None
     )
 

@@ -38,9 +38,9 @@ class Placements:
 
     def load(self) -> None:
         """Take the stored placements: this node has just begun to lead."""
-        found = {name: self._store.get(name).places for name in self._store.names()}
+        stored = {name: self._store.get(name).places for name in self._store.names()}
         with self._lock:
-            self._places = {name: places for name, places in found.items() if places is not None}
+            self._places = {name: places for name, places in stored.items() if places is not None}
             self._spread_over = ()
 
     def place(self, name: str, tasks: int) -> Places | None:

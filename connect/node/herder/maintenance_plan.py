@@ -190,12 +190,12 @@ class MaintenancePlan:
 
 def _enabled(limits: MaintenanceConfig) -> list[str]:
     """Return all work that the configuration enables, in order."""
-    found = {
+    settings = {
         "delete-files": limits.min_delete_files,
         "manifests": limits.min_manifests,
         ORPHAN_FILES: limits.orphan_age_ms,
     }
-    return [work for work, value in found.items() if value is not None]
+    return [work for work, value in settings.items() if value is not None]
 
 
 def _is_within(window: tuple[int, int] | None, now_ms: int) -> bool:

@@ -315,10 +315,10 @@ class NodeHerder:
 
     def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
         """Run the maintenance of a connector's tables now, or stop it."""
-        found = self._views.show(self._connectors.get(name), "maintenance")
-        _refuse(_UNMAINTAINED.get(found["state"]), name=name)
+        view = self._views.show(self._connectors.get(name), "maintenance")
+        _refuse(_UNMAINTAINED.get(view["state"]), name=name)
         self._herder.request_maintenance(name, is_run=is_run)
-        return found
+        return view
 
     def _tasks(self, state: StoredConnector) -> tuple[int, ...]:
         return tuple(range(visible_task_count(state)))

@@ -123,8 +123,8 @@ class OffsetKeeper:
         events = control_events(self._admin, config.control_topic)
         ids = self._admin.topic_ids({tp.topic for tp in known})
         existing = [tp for tp in known if tp.topic in ids]
-        found = self._admin.committed(config.connect_group_id, existing)
-        committed = {tp: at for tp, at in found.items() if at is not None}
+        offsets = self._admin.committed(config.connect_group_id, existing)
+        committed = {tp: at for tp, at in offsets.items() if at is not None}
         updated = floor.updated(committed, ids, events)
         if updated != floor and self._is_current(state):
             self._store.put_source_floor(state.name, updated)

@@ -74,22 +74,24 @@ class RecreatedTopics:
             RetriableError: the broker cannot be reached, or an id is not confirmed yet.
         """
         known = known_ids(state, config)
-        found = replaced_topics(known, self._admin.topic_ids(known))
-        before, since_ms = self._found_at.pop(config.name, (found, self._clock.monotonic_ms()))
-        if not found:
+        replaced = replaced_topics(known, self._admin.topic_ids(known))
+        before, since_ms = self._found_at.pop(config.name, (replaced, self._clock.monotonic_ms()))
+        if not replaced:
             return {}
-        if before != found or self._clock.monotonic_ms() - since_ms < CONFIRM_MS:
-            since_ms = since_ms if before == found else self._clock.monotonic_ms()
-            self._found_at[config.name] = found, since_ms
-            raise _unsettled(config.name, found)
+        if before != replaced or self._clock.monotonic_ms() - since_ms < CONFIRM_MS:
+            since_ms = since_ms if before == replaced else self._clock.monotonic_ms()
+            self._found_at[config.name] = replaced, since_ms
+            raise _unsettled(config.name, replaced)
         with self._offset_events.changing:
             floor = self._store.get(config.name).source_floor
-            pending = {topic: _pending(floor, topic, known[topic], found[topic]) for topic in found}
+            pending = {
+                topic: _pending(floor, topic, known[topic], replaced[topic]) for topic in replaced
+            }
             if any(one.topic_id in one.former_ids for one in pending.values()):
-                raise _unsettled(config.name, found)
+                raise _unsettled(config.name, replaced)
             pending = {t: _with_places(one, t, floor, state.layout) for t, one in pending.items()}
             self._store.put_source_floor(config.name, floor.with_recreated(pending))
-        return found
+        return replaced
 
     def settle(self, config: ConnectorConfig, layout: Layout) -> None:
         """Set the source offsets of pending topics to 0; every older task is fenced.
@@ -111,16 +113,16 @@ class RecreatedTopics:
             announced = announced_offsets(
                 config, self._configs.consumer_properties(config), self._admin, self._clock
             )
-            found = {t: _with_announced(one, t, announced) for t, one in pending.items()}
-            floor = state.source_floor.with_recreated(found)
+            recreated = {t: _with_announced(one, t, announced) for t, one in pending.items()}
+            floor = state.source_floor.with_recreated(recreated)
             self._store.put_source_floor(config.name, floor)
-            starts = {tp: 0 for tp in layout.partitions if tp.topic in found}
-            former = {TopicPartition(t, p) for t, one in found.items() for p in one.lost_from}
+            starts = {tp: 0 for tp in layout.partitions if tp.topic in recreated}
+            former = {TopicPartition(t, p) for t, one in recreated.items() for p in one.lost_from}
             self._offset_events.set(
                 self._store.get(config.name), config.connect_group_id, starts, also_moved=former
             )
             floor = self._store.get(config.name).source_floor
-            done = {topic: replace(one, is_pending=False) for topic, one in found.items()}
+            done = {topic: replace(one, is_pending=False) for topic, one in recreated.items()}
             self._store.put_source_floor(config.name, floor.with_recreated(done))
         for topic, one in sorted(done.items()):
             lost = sorted(one.lost_from.items())[:SHOWN_MAX]
@@ -197,9 +199,10 @@ def _with_announced(one: RecreatedTopic, topic: str, announced: AnnouncedOffsets
     return replace(one, lost_from={**one.lost_from, **places})
 
 
-def _unsettled(connector: str, found: Mapping[str, str]) -> RetriableError:
+def _unsettled(connector: str, topic_ids: Mapping[str, str]) -> RetriableError:
     return RetriableError(
-        f"topics {', '.join(sorted(found))} were created again; their ids are not confirmed yet",
+        f"topics {', '.join(sorted(topic_ids))} were created again; their ids are not "
+        "confirmed yet",
         code="source_topic_recreated",
         connector=connector,
     )

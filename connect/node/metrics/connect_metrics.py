@@ -402,7 +402,7 @@ class ConnectMetrics(Collector):
 
 def _from_statuses(statuses: Sequence[ReportedStatus]) -> dict[str, dict[tuple[str, ...], float]]:
     by_status: dict[tuple[str, ...], float] = {}
-    found: dict[str, dict[tuple[str, ...], float]] = {
+    samples: dict[str, dict[tuple[str, ...], float]] = {
         "kafka_connect_connector_status": by_status,
         "kafka_connect_worker_connector_count": {(): len(statuses)},
         "kafka_connect_worker_task_count": {(): sum(len(s.tasks) for s in statuses)},
@@ -413,7 +413,7 @@ def _from_statuses(statuses: Sequence[ReportedStatus]) -> dict[str, dict[tuple[s
         states = [task.state.lower() for task in status.tasks]
         for task in status.tasks:
             by_status[status.name, str(task.id), task.state.lower()] = 1
-        found.setdefault(counts.format("total"), {})[(status.name,)] = len(states)
+        samples.setdefault(counts.format("total"), {})[(status.name,)] = len(states)
         for state in ("running", "paused", "failed", "unassigned", "restarting"):
-            found.setdefault(counts.format(state), {})[(status.name,)] = states.count(state)
-    return found
+            samples.setdefault(counts.format(state), {})[(status.name,)] = states.count(state)
+    return samples

@@ -163,9 +163,9 @@ class IncidentLog:
     delay_ms: int
     _known: dict[IncidentKey, _Known] = field(default_factory=dict)
 
-    def update(self, found: Iterable[Incident], now_ms: int) -> None:
+    def update(self, incidents: Iterable[Incident], now_ms: int) -> None:
         """Take the incidents that are present now."""
-        for incident in found:
+        for incident in incidents:
             known = self._known.get(incident.key)
             if known is not None:
                 known.incident, known.last_ms = incident, now_ms

@@ -131,14 +131,14 @@ class Notifier:
             if name == "records_dead_lettered":
                 totals[labels["connector"]] = totals.get(labels["connector"], 0.0) + number
         self._rates.add(totals, now_ms)
-        found = find_incidents(
+        incidents = find_incidents(
             self._view.statuses(),
             samples,
             self._rates,
             worker_id=self._view.worker_id,
             limits=self._limits,
         )
-        self._incidents.update(found, now_ms)
+        self._incidents.update(incidents, now_ms)
         if self._clock.monotonic_ms() >= self._send_at_ms:
             self._send(now_ms)
 

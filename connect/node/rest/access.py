@@ -67,10 +67,10 @@ class Rule:
 
     async def __call__(self, request: Request) -> Caller:
         """Return the caller who was admitted before the body was read."""
-        found = request.scope.get(CALLER)
-        if found is None:
+        caller = request.scope.get(CALLER)
+        if caller is None:
             raise InvariantViolation(f"{request.url.path} was reached without a check of its rule")
-        return cast("Caller", found)
+        return cast("Caller", caller)
 
     async def admit(self, request: Request) -> Caller:
         """Authenticate and authorise the caller.

@@ -259,8 +259,8 @@ def _turn_of(
     """Return the caller's turn; None without authentication, when there is one caller for all."""
     if caller is EVERYBODY:
         return nullcontext()
-    found: CallerTurns = request.app.state.turns
-    return found.turn(caller, rule.turns)
+    turns: CallerTurns = request.app.state.turns
+    return turns.turn(caller, rule.turns)
 
 
 def _is_forwarded(request: Request) -> bool:

@@ -302,12 +302,12 @@ def _grant(file: Path, user: str, item: Any) -> Grant:
 
 
 def _digest(file: Path, user: str, text: Any, kind: str, parts: int) -> Any:
-    found = str(text).split(":")
-    is_hex = all(_HEX.fullmatch(part) for part in found[1:])
-    if found[0] != kind or len(found) != parts + 1 or not is_hex:
+    fields = str(text).split(":")
+    is_hex = all(_HEX.fullmatch(part) for part in fields[1:])
+    if fields[0] != kind or len(fields) != parts + 1 or not is_hex:
         command = "icefloe user password" if kind == "scrypt" else "icefloe user token"
         raise _wrong(file, f"user {user!r}: use the output of `{command}`, not plain text")
-    return tuple(bytes.fromhex(part) for part in found[1:])
+    return tuple(bytes.fromhex(part) for part in fields[1:])
 
 
 def _refuse_unknown(file: Path, what: str, item: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -75,7 +75,7 @@ class ClusterMetrics:
         """Return this node's metrics by connector."""
         names = {**OF_TASKS, **OF_COORDINATOR, **OF_TIME}
         received = self._herder.metric_sums(tuple(names.values()))
-        return {connector: _metrics(found) for connector, found in received.items()}
+        return {connector: _metrics(metrics) for connector, metrics in received.items()}
 
     def of(
         self,
@@ -158,12 +158,12 @@ class ClusterMetrics:
 
 
 def _metrics(received: Mapping[str, float]) -> ConnectorMetrics:
-    found: dict[str, int | None] = dict(_NOTHING)
+    metrics: dict[str, int | None] = dict(_NOTHING)
     for names, factor in ((OF_TASKS, 1), (OF_COORDINATOR, 1), (OF_TIME, 1000)):
         for field, metric in names.items():
             if metric in received:
-                found[field] = int(received[metric] * factor)
-    return found
+                metrics[field] = int(received[metric] * factor)
+    return metrics
 
 
 def _nodes(status: ReportedStatus) -> set[str]:
@@ -178,13 +178,13 @@ def _together(
     def of(node: str) -> Mapping[str, Any]:
         return received.get(node, {}).get(status.name, _NOTHING)
 
-    found: dict[str, int | None] = {f: of(status.worker_id).get(f) for f in _OF_ITS_COORDINATOR}
+    metrics: dict[str, int | None] = {f: of(status.worker_id).get(f) for f in _OF_ITS_COORDINATOR}
     nodes = {task.worker_id for task in status.tasks}
     for field in OF_TASKS:
-        found[field] = (
+        metrics[field] = (
             _sum(of(node).get(field) for node in nodes) if nodes <= set(received) else None
         )
-    return found
+    return metrics
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

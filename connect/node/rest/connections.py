@@ -102,16 +102,16 @@ class Connections:
 
     def mark(self, number: int, *, is_idle: bool) -> None:
         """Note whether a request of a connection, by its file number, is being served."""
-        found = self._by_number.get(number)
-        if found is None:
+        connection = self._by_number.get(number)
+        if connection is None:
             return
-        found.has_begun = True
-        idle = self._idle.setdefault(found.source, {})
+        connection.has_begun = True
+        idle = self._idle.setdefault(connection.source, {})
         idle.pop(number, None)
         if is_idle:
-            idle[number] = found  # the last one used is closed last
+            idle[number] = connection  # the last one used is closed last
         elif not idle:
-            del self._idle[found.source]
+            del self._idle[connection.source]
 
     def holds(self, number: int) -> bool:
         """Return whether a connection, by its file number, is still registered."""

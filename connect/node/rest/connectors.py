@@ -71,7 +71,7 @@ async def list_connectors(
 
 
 def _expanded(services: ServicesDep, names: Iterable[str], wanted: Iterable[str]) -> m.Connectors:
-    found: dict[str, m.Expanded] = {}
+    entries: dict[str, m.Expanded] = {}
     for name in names:
         entry = m.Expanded()
         try:
@@ -84,8 +84,8 @@ def _expanded(services: ServicesDep, names: Iterable[str], wanted: Iterable[str]
                     entry.status = status_of(status, info.config, services.plugins)
         except UnknownConnectorError:
             continue  # deleted meanwhile
-        found[name] = entry
-    return m.Connectors(found)
+        entries[name] = entry
+    return m.Connectors(entries)
 
 
 @router.get("/{name}", dependencies=[_READ], responses=errors(404, 503))

@@ -78,10 +78,10 @@ class ReadableConnectors:
 
 async def readable(request: Request) -> ReadableConnectors:
     """Return the connectors that the caller may read; one dependency takes less than two."""
-    found = cast("Services", request.app.state.services)
+    of_application = cast("Services", request.app.state.services)
     admitted = cast("Caller", request.scope[CALLER])
-    names = [name for name in found.herder.connectors() if admitted.may("read", name)]
-    return ReadableConnectors(names, found)
+    names = [name for name in of_application.herder.connectors() if admitted.may("read", name)]
+    return ReadableConnectors(names, of_application)
 
 
 async def caller(request: Request) -> Caller:

@@ -176,15 +176,15 @@ class SignIn:
         """
         if self.users.is_due:
             await self._refresh()
-        found = self.users.caller(authorization, certificate)
-        if not isinstance(found, Login):
-            return found
-        check = self._checks.get(found.digest)
+        identity = self.users.caller(authorization, certificate)
+        if not isinstance(identity, Login):
+            return identity
+        check = self._checks.get(identity.digest)
         if check is None:
-            if not found.is_familiar:
+            if not identity.is_familiar:
                 self._attempts.spend(source)
-            check = asyncio.ensure_future(self._check(found, source))
-            self._checks[found.digest] = check
+            check = asyncio.ensure_future(self._check(identity, source))
+            self._checks[identity.digest] = check
         return await asyncio.shield(check)
 
     async def _refresh(self) -> None:

@@ -27,10 +27,10 @@ def list_loggers(services: ServicesDep) -> m.LoggerLevels:
 @router.get("/{logger}", dependencies=[_ADMIN], responses=errors(404))
 def read_logger(logger: str, services: ServicesDep) -> m.LoggerLevel:
     """Show the level of a logger."""
-    found = services.log_levels.get(logger)
-    if found is None:
+    level = services.log_levels.get(logger)
+    if level is None:
         raise ApiError(404, f"Logger {logger} not found.")
-    return m.LoggerLevel.model_validate(found)
+    return m.LoggerLevel.model_validate(level)
 
 
 @router.put(

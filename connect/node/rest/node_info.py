@@ -57,8 +57,8 @@ async def read_liveness(services: ServicesDep, response: Response) -> m.ProbeSta
 )
 async def read_readiness(services: ServicesDep, response: Response) -> m.ProbeStatus:
     """Show whether the node takes work: joined, children ready, not draining; no password."""
-    found = services.probe()
-    return _probed(response, [*([found.failure] if found.failure else []), *found.waits])
+    probe = services.probe()
+    return _probed(response, [*([probe.failure] if probe.failure else []), *probe.waits])
 
 
 def _probed(response: Response, reasons: list[str]) -> m.ProbeStatus:

@@ -48,8 +48,8 @@ Offset: TypeAlias = Annotated[int, Path(ge=0, le=o.OFFSET_MAX)]
 def read_dead_letter_kinds(name: ConnectorName, services: ServicesDep) -> o.DeadLetterKinds:
     """Count dead letters by stage, exception, table and source topic; reads the newest offsets."""
     with _errors():
-        found = services.operations.dead_letter_kinds(_stored(services, name))
-    return o.DeadLetterKinds.model_validate(_masked(found))
+        kinds = services.operations.dead_letter_kinds(_stored(services, name))
+    return o.DeadLetterKinds.model_validate(_masked(kinds))
 
 
 @router.get("/dead-letters/{partition}/{offset}", dependencies=[_READ], responses=errors(404, 503))
@@ -57,8 +57,8 @@ def read_dead_letter(
     name: ConnectorName, partition: Partition, offset: Offset, services: ServicesDep
 ) -> o.DeadLetter:
     """Show one dead letter: its error headers and sizes, without its content."""
-    found = _dead_letter(services, name, partition, offset, with_content=False)
-    return o.DeadLetter.model_validate(found)
+    letter = _dead_letter(services, name, partition, offset, with_content=False)
+    return o.DeadLetter.model_validate(letter)
 
 
 @router.get(
@@ -70,8 +70,8 @@ def read_dead_letter_content(
     name: ConnectorName, partition: Partition, offset: Offset, services: ServicesDep
 ) -> o.DeadLetterContent:
     """Show one dead letter with its key, value and headers as text."""
-    found = _dead_letter(services, name, partition, offset, with_content=True)
-    return o.DeadLetterContent.model_validate(found)
+    letter = _dead_letter(services, name, partition, offset, with_content=True)
+    return o.DeadLetterContent.model_validate(letter)
 
 
 @router.post("/dead-letters/replay", dependencies=[_OPERATE], responses=errors(404, 409, 503))
@@ -86,8 +86,10 @@ def replay_dead_letters(
         {end.partition: end.offset for end in body.ends} or None,
     )
     with _errors():
-        found = services.operations.replay(_stored(services, name), choice, is_applied=body.apply)
-    return o.Replayed.model_validate(_masked(found))
+        replayed = services.operations.replay(
+            _stored(services, name), choice, is_applied=body.apply
+        )
+    return o.Replayed.model_validate(_masked(replayed))
 
 
 @router.post("/migration/check", dependencies=[_ADMIN], responses=errors(503))
@@ -97,8 +99,8 @@ def check_migration(
     """Show what another sink left of a connector, and whether a start is safe."""
     config = _valid(services, caller, name, body.root)
     with _errors():
-        found = services.operations.migration(config)
-    return o.MigrationChecked.model_validate(_masked(found))
+        report = services.operations.migration(config)
+    return o.MigrationChecked.model_validate(_masked(report))
 
 
 @router.post("/catalog/check", dependencies=[_ADMIN], responses=errors(503))
@@ -108,10 +110,10 @@ def check_catalog(
     """Race commits on scratch tables of the catalog that a configuration names."""
     config = _valid(services, caller, name, body.config)
     with _errors():
-        found = services.operations.catalog_check(
+        report = services.operations.catalog_check(
             config, races=body.races, namespace=body.namespace
         )
-    return o.CatalogChecked.model_validate(_masked(found))
+    return o.CatalogChecked.model_validate(_masked(report))
 
 
 @router.post("/preview", dependencies=[_ADMIN], responses=errors(503))
@@ -121,8 +123,8 @@ def preview_connector(
     """Show what a connector would make of a few records; nothing is written."""
     config = _valid(services, caller, name, body.config)
     with _errors():
-        found = services.operations.preview(config, count=body.records, start=body.start)
-    return o.Previewed.model_validate(_masked(found))
+        report = services.operations.preview(config, count=body.records, start=body.start)
+    return o.Previewed.model_validate(_masked(report))
 
 
 def _dead_letter(
@@ -159,8 +161,8 @@ def _valid(
     return services.validator.valid({**given, "name": name}, caller)
 
 
-def _masked(found: Mapping[str, Any]) -> Any:
-    return KNOWN.masked(found, kept=_KEPT_NAMES)
+def _masked(report: Mapping[str, Any]) -> Any:
+    return KNOWN.masked(report, kept=_KEPT_NAMES)
 
 
 @contextmanager

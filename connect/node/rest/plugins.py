@@ -76,9 +76,9 @@ def validate_config(  # noqa: PLR0917 - FastAPI passes all by name
         raise ApiError(
             400, f"Included connector type {class_name} does not match request type {plugin}"
         )
-    found = services.validator.plugin_of(body.root)
+    plugin_class = services.validator.plugin_of(body.root)
     validate = services.validator.whole if is_remote else services.validator.quick
-    result = validate(found, body.root, caller)
+    result = validate(plugin_class, body.root, caller)
     for warning in result.warnings[:WARNINGS_MAX]:
         response.headers.append("warning", warning_header(warning))
     return m.ValidationResult.model_validate(result.to_json())

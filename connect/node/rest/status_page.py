@@ -75,8 +75,8 @@ def read_page_part(file: str) -> Response:
 
 
 def _response(name: str) -> Response:
-    found = _files().get(name)
-    if found is None:
+    file = _files().get(name)
+    if file is None:
         raise ApiError(404, "HTTP 404 Not Found")
-    text, media_type = found
+    text, media_type = file
     return Response(text, headers=_HEADERS, media_type=media_type)

@@ -120,23 +120,23 @@ class AnnouncedSums:
     def check_rounds(self) -> None:
         """Check that each round's announced files contain the rows that its tasks counted."""
         unproved = 0
-        for commit_id, found in self._rounds.items():
-            if not found.ranges or not found.is_whole:
+        for commit_id, round_sums in self._rounds.items():
+            if not round_sums.ranges or not round_sums.is_whole:
                 continue
-            if found.counted is not None:
-                self._check_counted(commit_id, found, found.counted)
-            elif self._is_row_level or found.deletes:
+            if round_sums.counted is not None:
+                self._check_counted(commit_id, round_sums, round_sums.counted)
+            elif self._is_row_level or round_sums.deletes:
                 unproved += 1
             else:
-                self._check_records(commit_id, found)
-            refused = sum(r.records_dead_lettered for r in found.ranges)
-            if found.dead_letter_rows and found.dead_letter_rows != refused:
+                self._check_records(commit_id, round_sums)
+            refused = sum(r.records_dead_lettered for r in round_sums.ranges)
+            if round_sums.dead_letter_rows and round_sums.dead_letter_rows != refused:
                 self._audit.differs(
                     "round_differs",
-                    f"{refused} records were counted as dead letters, but the files "
-                    f"announced for the dead letter table contain {found.dead_letter_rows} rows",
+                    f"{refused} records were counted as dead letters, but the files announced "
+                    f"for the dead letter table contain {round_sums.dead_letter_rows} rows",
                     commit_id=str(commit_id),
-                    **_range_coordinates(found.ranges[0]),
+                    **_range_coordinates(round_sums.ranges[0]),
                 )
         if unproved:
             self._audit.notes.append(
@@ -144,36 +144,36 @@ class AnnouncedSums:
                 "did not count superseded rows: their rows are not verified"
             )
 
-    def _check_counted(self, commit_id: UUID, found: _Round, counted: RowCounts) -> None:
-        written = sum(r.records_written for r in found.ranges)
+    def _check_counted(self, commit_id: UUID, round_sums: _Round, counted: RowCounts) -> None:
+        written = sum(r.records_written for r in round_sums.ranges)
         self._audit.rows = self._audit.rows.plus(counted)
         if counted.made < written or (self._is_one_row and counted.made != written):
             self._differs(
                 commit_id,
-                found,
+                round_sums,
                 f"{written} records were counted as written, but they became {counted.made} rows",
             )
-        if found.rows != counted.kept:
+        if round_sums.rows != counted.kept:
             self._differs(
                 commit_id,
-                found,
+                round_sums,
                 f"of {counted.made} rows, {counted.superseded} were superseded and "
-                f"{counted.deleted} were only deletes; the announced files contain {found.rows} "
-                f"rows instead of {counted.kept}",
+                f"{counted.deleted} were only deletes; the announced files contain "
+                f"{round_sums.rows} rows instead of {counted.kept}",
             )
 
-    def _check_records(self, commit_id: UUID, found: _Round) -> None:
-        written = sum(r.records_written for r in found.ranges)
-        if found.rows < written or (self._is_one_row and found.rows != written):
+    def _check_records(self, commit_id: UUID, round_sums: _Round) -> None:
+        written = sum(r.records_written for r in round_sums.ranges)
+        if round_sums.rows < written or (self._is_one_row and round_sums.rows != written):
             self._differs(
                 commit_id,
-                found,
+                round_sums,
                 f"{written} records were counted as written, but the announced files contain "
-                f"{found.rows} rows",
+                f"{round_sums.rows} rows",
             )
 
-    def _differs(self, commit_id: UUID, found: _Round, text: str) -> None:
-        first = next((r for r in found.ranges if r.records_written), found.ranges[0])
+    def _differs(self, commit_id: UUID, round_sums: _Round, text: str) -> None:
+        first = next((r for r in round_sums.ranges if r.records_written), round_sums.ranges[0])
         self._audit.differs(
             "round_differs", text, commit_id=str(commit_id), **_range_coordinates(first)
         )

@@ -153,23 +153,23 @@ def _record(name: str, fields: Mapping[str, AnyField]) -> dict[str, Any]:
 
 
 def _type(field: AnyField, name: str) -> Any:
-    found: Any
+    avro_type: Any
     match field:
         case SequenceField() | IntegerField():
-            found = "long"
+            avro_type = "long"
         case DoubleField():
-            found = "double"
+            avro_type = "double"
         case BooleanField():
-            found = "boolean"
+            avro_type = "boolean"
         case TimestampField():
-            found = {"type": "long", "logicalType": "timestamp-millis"}
+            avro_type = {"type": "long", "logicalType": "timestamp-millis"}
         case ObjectField():
-            found = _record(name, field.fields)
+            avro_type = _record(name, field.fields)
         case ListField():
-            found = {"type": "array", "items": _type(field.of, name)}
+            avro_type = {"type": "array", "items": _type(field.of, name)}
         case _:
-            found = "string"
-    return ["null", found] if field.nulls else found
+            avro_type = "string"
+    return ["null", avro_type] if field.nulls else avro_type
 
 
 def _fakes(spec: RecordSpec) -> Any:

@@ -82,7 +82,7 @@ class Inspector:
         )
         for name in dict.fromkeys(names):
             coordinator = f"{name}-coord"
-            found = self._admin.committed(coordinator, control)
+            committed = self._admin.committed(coordinator, control)
             yield SinkGroup(
                 name,
                 {
@@ -90,7 +90,7 @@ class Inspector:
                     for tp, at in self._admin.committed(name, source).items()
                     if at is not None
                 },
-                {tp.partition: at for tp, at in found.items() if at is not None},
+                {tp.partition: at for tp, at in committed.items() if at is not None},
                 (*self._admin.members(name), *self._admin.members(coordinator)),
             )
 
@@ -218,12 +218,12 @@ class Inspector:
         starts = self._starts(marks, is_new=not any(group.source_offsets for group in groups))
         for tp in source:
             first, end = marks[tp]
-            found = [
+            announced = [
                 (group.source_offsets[tp], f"group {name}")
                 for name in names
                 if (group := report.used(name)) and tp in group.source_offsets
             ]
-            offset, why = report.starts[tp] = found[0] if found else starts[tp]
+            offset, why = report.starts[tp] = announced[0] if announced else starts[tp]
             if offset < first:
                 report.unsafe(
                     "source_data_lost",
@@ -243,9 +243,9 @@ class Inspector:
         fixed: dict[TopicPartition, int] = {}
         if is_new and start.timestamp_ms is not None:
             fixed = self._admin.offsets_at(list(marks), start.timestamp_ms)
-        found = first_offsets(
+        offsets = first_offsets(
             start, marks, fixed=fixed, admin=self._admin, now_ms=self._clock.now_ms()
         )
         given = dict.fromkeys(fixed, "icefloe.start.timestamp")
         given |= dict.fromkeys(start.offsets, "icefloe.start.offsets")
-        return {tp: (offset, given.get(tp, start.reset)) for tp, offset in found.items()}
+        return {tp: (offset, given.get(tp, start.reset)) for tp, offset in offsets.items()}

@@ -64,7 +64,7 @@ class TableInspection:
         branch = self._config.table(name).commit_branch or MAIN_BRANCH
         chain = list(ancestry(metadata, branch))
         groups = {report.group, *(g.name for g in report.groups)}
-        floors = {g: found for g in sorted(groups) if (found := self._floor(metadata, chain, g))}
+        floors = {g: floor for g in sorted(groups) if (floor := self._floor(metadata, chain, g))}
         newest = next(
             (s for s in chain if any(k.startswith(self._prefix) for k in summary(s))), None
         )

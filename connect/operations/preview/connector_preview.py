@@ -62,8 +62,8 @@ def preview_connector(
         sample = read_sample(
             direct.admin, direct.reader, direct.partitions, clock, count=count, start=start
         )
-        found = preview(direct.config, sample.records, direct.catalog.find)
-    return report(direct.config, found, is_complete=sample.is_complete)
+        result = preview(direct.config, sample.records, direct.catalog.find)
+    return report(direct.config, result, is_complete=sample.is_complete)
 
 
 def preview_in_process(

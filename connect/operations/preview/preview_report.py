@@ -23,30 +23,30 @@ from connect.operations.preview.record_preview import Preview, RecordPreview, Ta
 _JSON_INTEGER_MAX: Final = 2**53 - 1
 
 
-def report(config: ConnectorConfig, found: Preview, *, is_complete: bool) -> dict[str, Any]:
+def report(config: ConnectorConfig, preview: Preview, *, is_complete: bool) -> dict[str, Any]:
     """Return the preview as a JSON object.
 
     Args:
         config: the connector.
-        found: the preview.
+        preview: the preview.
         is_complete: False when reading ended before the number of records that was asked for,
             although the logs hold more.
     """
     outcomes: dict[str, int] = {}
-    for record in found.records:
+    for record in preview.records:
         outcomes[record.outcome] = outcomes.get(record.outcome, 0) + 1
     return {
         "connector": config.name,
         "complete": is_complete,
         "outcomes": outcomes,
-        "tables": [_table(table, found) for table in found.tables.values()],
+        "tables": [_table(table, preview) for table in preview.tables.values()],
         "not_written": [
-            _not_written(record) for record in found.records if record.outcome != "written"
+            _not_written(record) for record in preview.records if record.outcome != "written"
         ],
     }
 
 
-def _table(table: TablePreview, found: Preview) -> dict[str, Any]:
+def _table(table: TablePreview, preview: Preview) -> dict[str, Any]:
     return {
         "table": table.name,
         "exists": table.exists,
@@ -62,7 +62,7 @@ def _table(table: TablePreview, found: Preview) -> dict[str, Any]:
                 "operation": row.operation,
                 "values": {name: json_value(value) for name, value in row.values.items()},
             }
-            for record in found.records
+            for record in preview.records
             for row in record.rows
             if row.table == table.name
         ],
@@ -86,13 +86,13 @@ def _columns(table: TablePreview) -> list[dict[str, Any]]:
 
 def _types(schema: Schema) -> dict[str, tuple[str, bool]]:
     """Every column, nested ones too, in the order of the schema; structs without their fields."""
-    found = {}
+    types = {}
     for field_id, name in schema._lazy_id_to_name.items():  # noqa: SLF001 - has no public form
         field = schema.find_field(field_id)
         kind = field.field_type
         text = str(kind) if kind.is_primitive else type(kind).__name__.removesuffix("Type").lower()
-        found[name] = (text, field.required)
-    return found
+        types[name] = (text, field.required)
+    return types
 
 
 def _not_written(record: RecordPreview) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def _not_written(record: RecordPreview) -> dict[str, Any]:
     }
 
 
-def _coordinates(found: RecordPreview) -> dict[str, Any]:
-    record = found.record
+def _coordinates(preview: RecordPreview) -> dict[str, Any]:
+    record = preview.record
     time_ms = record.timestamp_ms
     return {
         "topic": record.topic,

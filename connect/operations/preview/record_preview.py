@@ -245,8 +245,10 @@ class _RecordPreviews:
                     table = self._tables.get(name)
                     if table is not None and self._operation(converted) is not Operation.DELETE:
                         mapping = table.properties.get(NAME_MAPPING_PROPERTY)
-                        if found := changes(table.schema, converted, self._config, mapping):
-                            asked.setdefault(name, []).append(found)
+                        if schema_changes := changes(
+                            table.schema, converted, self._config, mapping
+                        ):
+                            asked.setdefault(name, []).append(schema_changes)
             except RecordError:
                 continue
         is_changed = False
@@ -292,13 +294,13 @@ class _RecordPreviews:
         )
 
     def _routed(self, record: KafkaRecord) -> list[tuple[str, SinkRecord]]:
-        found = []
+        routed = []
         for converted in self._read(record):
             for name in self._path.route(converted):
                 is_delete_of_nothing = converted.value is None and name not in self._tables
                 if not is_delete_of_nothing:
-                    found.append((name, converted))
-        return found
+                    routed.append((name, converted))
+        return routed
 
     def _read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
         """Return the converted record; every pass needs it, and it is converted once."""

@@ -69,8 +69,8 @@ def read_sample(
             if clock.monotonic_ms() >= deadline_ms or size >= BYTES_MAX:
                 return SourceSample(tuple(taken), is_complete=False)
             polled = reader.poll(POLL_MS, share - (len(taken) - before))
-            found = [record for record in polled if record.offset < ends[tp]]
-            taken += found
-            size += sum(len(r.key or b"") + len(r.value or b"") for r in found)
+            records = [record for record in polled if record.offset < ends[tp]]
+            taken += records
+            size += sum(len(r.key or b"") + len(r.value or b"") for r in records)
     reader.assign({})
     return SourceSample(tuple(taken), is_complete=True)

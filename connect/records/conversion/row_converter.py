@@ -308,7 +308,7 @@ def _column(column: NestedField, options: ConversionOptions, names: Names | None
 def _by_column(
     fields: Mapping[Any, Any], lookup: Mapping[str, str], *, fold: bool
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for key, value in fields.items():
         if key is None:
             raise Unconvertible("wrong_type", f"a field name is a {kind_of(key)}, not a string")
@@ -316,12 +316,12 @@ def _by_column(
         column = lookup.get(name.lower() if fold else name)
         if column is None:
             continue
-        if column in found:
+        if column in columns:
             raise Unconvertible(
                 "ambiguous_name", "two fields of the record match the column"
             ).inside(column)
-        found[column] = value
-    return found
+        columns[column] = value
+    return columns
 
 
 class _StructPlans:

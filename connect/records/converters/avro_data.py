@@ -125,8 +125,8 @@ class _AvroCompiler:
         known = self._known.get(id(source))
         if known is None:
             build = _BUILDERS.get(source.kind)
-            found = build(self, source) if build is not None else _primitive(source)
-            known = self._known[id(source)] = _with_properties(found, source)
+            compiled = build(self, source) if build is not None else _primitive(source)
+            known = self._known[id(source)] = _with_properties(compiled, source)
         return known
 
     def record(self, source: AvroType) -> _Compiled:
@@ -264,21 +264,21 @@ def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
 
 def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema attributes that the properties define, except the type."""
-    found: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     doc, given = properties.get("connect.doc"), properties.get("connect.parameters")
     if type(doc) is str:
-        found["doc"] = doc
+        reported["doc"] = doc
     if type(given) is dict:
         texts = {k: v for k, v in given.items() if type(v) is str}
-        found["parameters"] = {**(schema.parameters or {}), **texts}
+        reported["parameters"] = {**(schema.parameters or {}), **texts}
     if schema.version is not None:
-        return found  # a logical type keeps its name and version
+        return reported  # a logical type keeps its name and version
     name, version = properties.get("connect.name"), properties.get("connect.version")
     if type(name) is str:
-        found["name"] = name
+        reported["name"] = name
     if type(version) is int and 0 <= version <= INT_MAX:
-        found["version"] = version
-    return found
+        reported["version"] = version
+    return reported
 
 
 def _named_conversion(source: AvroType, schema: ConnectSchema) -> Convert | None:
@@ -335,9 +335,9 @@ _NAMED: Final[Mapping[tuple[str, str | None], Convert]] = {
 def _primitive(source: AvroType) -> _Compiled:
     if source.logical == "decimal":
         return _Compiled(_decimal_schema(source), partial(to_decimal, source.scale))
-    found = _PRIMITIVES.get(source.logical or "") or _PRIMITIVES[source.kind]
+    compiled = _PRIMITIVES.get(source.logical or "") or _PRIMITIVES[source.kind]
     unit = _UNITS.get(source.logical or "")
-    return replace(found, schema=replace(found.schema, unit=unit)) if unit else found
+    return replace(compiled, schema=replace(compiled.schema, unit=unit)) if unit else compiled
 
 
 def _decimal_schema(source: AvroType) -> ConnectSchema:

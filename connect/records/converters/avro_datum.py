@@ -150,9 +150,9 @@ class _Wire:
         known = self._records.get(id(source))
         if known is not None:
             return known
-        found = self._fields({field.name: self.schema(field.type) for field in source.fields})
-        self._records[id(source)] = found["name"]
-        return found
+        schema = self._fields({field.name: self.schema(field.type) for field in source.fields})
+        self._records[id(source)] = schema["name"]
+        return schema
 
     def _union(self, source: AvroType) -> Any:
         """A record around each branch names it, where there are several; it takes no bytes."""
@@ -178,10 +178,10 @@ class _Wire:
         return {"type": "record", "name": self._name(), "fields": listed}
 
     def _fixed(self, size: int) -> dict[str, Any]:
-        found = {"type": "fixed", "name": self._name(), "size": size}
+        schema = {"type": "fixed", "name": self._name(), "size": size}
         if self._is_checked and size == 1:
-            found |= {"logicalType": _CHECKED, _READING: self._reading}
-        return found
+            schema |= {"logicalType": _CHECKED, _READING: self._reading}
+        return schema
 
     def _name(self) -> str:
         self._names += 1

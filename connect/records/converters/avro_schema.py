@@ -43,5 +43,5 @@ def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
             document = JsonReader(decimals=False).read(source.encode("utf-8", "replace"))
         except NotJson as error:
             raise BadSchema(f"the schema is not JSON: {error}") from None
-        found = parser.parse(document)
-    return found
+        schema = parser.parse(document)
+    return schema

@@ -25,10 +25,10 @@ Convert = Callable[[Any], Any]
 
 def to_boolean(byte: bytes) -> bool:
     """Convert the byte of a boolean."""
-    found = _BOOLEANS.get(byte)
-    if found is None:
+    value = _BOOLEANS.get(byte)
+    if value is None:
         raise Malformed("a boolean is neither 0 nor 1")
-    return found
+    return value
 
 
 def to_int(value: int) -> int:
@@ -98,8 +98,8 @@ def to_items(convert: Convert, items: list[Any]) -> list[Any]:
 
 def to_empty_items(convert: Convert | None, items: list[Any]) -> list[Any]:
     """Convert the items of an array that take no bytes."""
-    found = [item["value"] for item in items]
-    return found if convert is None else to_items(convert, found)
+    values = [item["value"] for item in items]
+    return values if convert is None else to_items(convert, values)
 
 
 def to_map(convert: Convert | None, entries: list[Any]) -> dict[str, Any]:
@@ -111,15 +111,15 @@ def to_map(convert: Convert | None, entries: list[Any]) -> dict[str, Any]:
 
 def to_entries(structs: list[Struct]) -> dict[Any, Any]:
     """Convert a map whose entries are records, as Connect writes maps without text keys."""
-    found: dict[Any, Any] = {}
+    entries: dict[Any, Any] = {}
     for struct in structs:
         key = struct.values["key"]
         if type(key) in (dict, list, Struct):
             raise Malformed("a map, array or struct cannot be a map key", "wrong_type")
-        if key in found:
+        if key in entries:
             raise Malformed("two entries of a map have one key", "ambiguous_name")
-        found[key] = struct.values["value"]
-    return found
+        entries[key] = struct.values["value"]
+    return entries
 
 
 def to_optional(convert: Convert, value: Any) -> Any:

@@ -116,9 +116,9 @@ class JsonConverter:
         if self._known:
             prefix = next(reversed(self._known))
             if text.startswith(prefix):
-                found = self._payload_after(prefix, self._known[prefix], text)
-                if found is not None:
-                    return found
+                schema_and_payload = self._payload_after(prefix, self._known[prefix], text)
+                if schema_and_payload is not None:
+                    return schema_and_payload
         document = self._reader.read_text(text)
         if type(document) is not dict or document.keys() != _ENVELOPE:
             raise PayloadMismatch('an envelope must have the fields "schema" and "payload" only')

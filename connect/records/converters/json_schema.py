@@ -174,15 +174,15 @@ def _map(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: i
         return {key: read_value(item) for key, item in value.items()}
 
     def read_pairs(value: Any) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for pair in _pairs(value):
             key = read_key(pair[0])
             if type(key) in (dict, list, Struct):
                 raise PayloadMismatch("a map, array or struct cannot be a map key")
-            if key in found:
+            if key in entries:
                 raise PayloadMismatch("two entries of a map have the same key")
-            found[key] = read_value(pair[1])
-        return found
+            entries[key] = read_value(pair[1])
+        return entries
 
     return _always(read_object if keys.schema.type == "string" else read_pairs)
 

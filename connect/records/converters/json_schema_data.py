@@ -176,11 +176,13 @@ class _JsonSchemaCompiler:
         rest = [p for p in parts if not (type(p) is dict and p.get("type") == "null")]
         is_null = optional or len(rest) < len(parts)
         if len(rest) == 1:
-            found = self.build(rest[0], base, depth + 1, optional=is_null)
-            if source.get("default") is None or found.schema.default is not None:
-                return found
-            schema = replace(found.schema, default=found.read(source["default"]), has_default=True)
-            return ReadableSchema(schema, with_nulls(schema, found.read, default_for_null=True))
+            readable = self.build(rest[0], base, depth + 1, optional=is_null)
+            if source.get("default") is None or readable.schema.default is not None:
+                return readable
+            schema = replace(
+                readable.schema, default=readable.read(source["default"]), has_default=True
+            )
+            return ReadableSchema(schema, with_nulls(schema, readable.read, default_for_null=True))
         members = [
             (f"{ONE_OF}.field.{i}", self.build(part, base, depth + 1, optional=True))
             for i, part in enumerate(rest)
@@ -201,15 +203,15 @@ class _JsonSchemaCompiler:
             raise BadSchema(
                 f"the schema refers to {ref[:200]!r}, which is not among its references"
             )
-        found = self._documents[document]
+        node = self._documents[document]
         for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if type(found) is not dict or key not in found:
+            if type(node) is not dict or key not in node:
                 raise BadSchema(f"the schema refers to {ref[:200]!r}, which does not exist")
-            found = found[key]
+            node = node[key]
         self._open.append((document, pointer))
         try:
-            return self.build(found, document, depth + 1, optional=optional)
+            return self.build(node, document, depth + 1, optional=optional)
         finally:
             self._open.pop()
 
@@ -297,7 +299,7 @@ def _entries_reader(read_key: Reader, read_value: Reader) -> Reader:
             raise PayloadMismatch(
                 "the value of a map without string keys must be a JSON array of entries"
             )
-        found: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         for entry in value:
             if type(entry) is not dict or entry.keys() != {"key", "value"}:
                 raise PayloadMismatch(
@@ -306,10 +308,10 @@ def _entries_reader(read_key: Reader, read_value: Reader) -> Reader:
             key = read_key(entry["key"])
             if type(key) in (dict, list, Struct):
                 raise PayloadMismatch("a map, array or struct cannot be a map key")
-            if key in found:
+            if key in entries:
                 raise PayloadMismatch("two entries of a map have the same key")
-            found[key] = read_value(entry["value"])
-        return found
+            entries[key] = read_value(entry["value"])
+        return entries
 
     return read_entries
 

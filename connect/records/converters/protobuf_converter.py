@@ -43,13 +43,13 @@ class ProtobufFile:
             Malformed: the file has no message type at this position.
             BadSchema: no Connect schema corresponds to the message type.
         """
-        found = self._readers.get(indexes)
-        if found is None:
-            found = protobuf_reader(message_at(self.file, indexes), self.options)
-            self._readers[indexes] = found
+        reader = self._readers.get(indexes)
+        if reader is None:
+            reader = protobuf_reader(message_at(self.file, indexes), self.options)
+            self._readers[indexes] = reader
             if len(self._readers) > _READERS_KEPT:
                 self._readers.popitem(last=False)
-        return found
+        return reader
 
 
 class ProtobufConverter(RegisteredConverter[ProtobufFile]):

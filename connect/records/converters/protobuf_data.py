@@ -142,15 +142,15 @@ def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
         Malformed: the file has no message type at this position.
     """
     names = list(file.message_types_by_name.values())
-    found = None
+    message = None
     for index in indexes:
         if not 0 <= index < len(names):
             raise Malformed("the schema has no message type at this place", "bad_framing")
-        found = names[index]
-        names = list(found.nested_types)
-    if found is None:
+        message = names[index]
+        names = list(message.nested_types)
+    if message is None:
         raise Malformed("the schema has no message type at this place", "bad_framing")
-    return found
+    return message
 
 
 def union_name(oneof: Any, options: ProtobufOptions) -> str:

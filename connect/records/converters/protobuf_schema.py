@@ -99,12 +99,12 @@ def pool_of(text: str, references: Mapping[str, str]) -> tuple[Any, Any]:
     sources = {**references, MAIN: text}
     files: dict[str, Any] = {}
     for name, source in sources.items():
-        found = _serialized(source)
-        if found is None:
+        file = _serialized(source)
+        if file is None:
             files = {f.name: f for f in _compiled(sources).file}
             break
-        found.name = name
-        files[name] = found
+        file.name = name
+        files[name] = file
     return _pool(files)
 
 
@@ -136,8 +136,8 @@ def _pool(files: dict[str, Any]) -> tuple[Any, Any]:
 
 def _known_file(name: str) -> bytes:
     """Return the serialized descriptor of a file that is part of Protobuf."""
-    found: bytes = descriptor_pool.Default().FindFileByName(name).serialized_pb
-    return found
+    serialized: bytes = descriptor_pool.Default().FindFileByName(name).serialized_pb
+    return serialized
 
 
 @lru_cache(maxsize=8)

@@ -20,22 +20,22 @@ Reader = Callable[[Any], Any]
 
 def meta_of(field: Any) -> dict[str, str]:
     """Return Confluent's parameters of a field: option 1088, field 2, a map of strings."""
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for number, meta in _length_delimited(field.GetOptions().SerializeToString()):
         if number != _META:
             continue
         for inner, entry in _length_delimited(meta):
             if inner == 2:
                 parts = dict(_length_delimited(entry))
-                found[parts.get(1, b"").decode("utf-8", "replace")] = parts.get(2, b"").decode(
+                parameters[parts.get(1, b"").decode("utf-8", "replace")] = parts.get(2, b"").decode(
                     "utf-8", "replace"
                 )
-    return found
+    return parameters
 
 
 def _length_delimited(data: bytes) -> list[tuple[int, bytes]]:
     """Return the length-delimited fields of a message. The message is known to be well-formed."""
-    found: list[tuple[int, bytes]] = []
+    fields: list[tuple[int, bytes]] = []
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -44,11 +44,11 @@ def _length_delimited(data: bytes) -> list[tuple[int, bytes]]:
             _, at = _varint(data, at)
         elif kind == 2:
             size, at = _varint(data, at)
-            found.append((tag >> 3, data[at : at + size]))
+            fields.append((tag >> 3, data[at : at + size]))
             at += size
         else:
             at += 8 if kind == 1 else 4
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -127,10 +127,10 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         assert self.registry is not None
         reader = self._reader_schema(topic)
         key = (schema, reader)
-        found = self._built.get(key)
-        if found is not None:
+        compiled = self._built.get(key)
+        if compiled is not None:
             self._built.move_to_end(key)
-            return found
+            return compiled
         asked = (
             self.registry.by_id(schema, serialized=self.is_serialized)
             if isinstance(schema, int)
@@ -138,21 +138,21 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         )
         if asked.kind != self.kind:
             raise SchemaNotFound(f"schema {schema} has the type {asked.kind}, not {self.kind}")
-        found = self._built[key] = self.compile(asked, reader)
+        compiled = self._built[key] = self.compile(asked, reader)
         if len(self._built) > READERS_KEPT:
             self._built.popitem(last=False)
-        return found
+        return compiled
 
     def _reader_schema(self, topic: str) -> RegisteredSchema | None:
         if not self._latest:
             return None
         assert self.registry is not None
-        found = self.registry.version(f"{topic}-{self._role}", None, serialized=self.is_serialized)
-        if found.kind != self.kind:
+        schema = self.registry.version(f"{topic}-{self._role}", None, serialized=self.is_serialized)
+        if schema.kind != self.kind:
             raise SchemaNotFound(
-                f"subject {topic}-{self._role} has schemas of type {found.kind}, not {self.kind}"
+                f"subject {topic}-{self._role} has schemas of type {schema.kind}, not {self.kind}"
             )
-        return found
+        return schema
 
     def references(self, schema: RegisteredSchema) -> dict[str, RegisteredSchema]:
         """Return the references of a schema in dependency order."""

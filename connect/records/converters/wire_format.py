@@ -79,11 +79,11 @@ def _indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
         if count == 0:
             return (0,), end
         if 0 < count <= INDEXES_MAX:
-            found = []
+            indexes = []
             for _ in range(count):
                 index, end = _zigzag(data, end)
-                found.append(index)
-            return tuple(found), end
+                indexes.append(index)
+            return tuple(indexes), end
     except (IndexError, OverflowError):
         pass  # the message is truncated, or a number that is too long
     raise Malformed("the position of the message type is malformed", "bad_framing")

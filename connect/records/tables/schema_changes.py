@@ -107,16 +107,16 @@ def count_columns(kind: IcebergType) -> int:
     return 1
 
 
-def check_count(found: SchemaChanges, config: ConnectorConfig) -> None:
+def check_count(changes: SchemaChanges, config: ConnectorConfig) -> None:
     """Check the limit of new columns.
 
     Raises:
         RecordError: code ``too_many_columns``.
     """
-    if found.new_columns > config.max_new_columns:
+    if changes.new_columns > config.max_new_columns:
         raise RecordError(
-            f"the batch adds {found.new_columns} columns, more than iceberg.tables.max-new-columns "
-            f"({config.max_new_columns})",
+            f"the batch adds {changes.new_columns} columns, more than "
+            f"iceberg.tables.max-new-columns ({config.max_new_columns})",
             code="too_many_columns",
         )
 
@@ -206,14 +206,14 @@ def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, Iceb
     name of another column. Of two conflicting new columns the first one is kept.
     """
     taken: set[str] = set()
-    found: dict[Path, IcebergType] = {}
+    fitted: dict[Path, IcebergType] = {}
     for path, kind in adds.items():
         names = list(_full_names(".".join(path), kind))
         known = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
         if not any(name in known or name in taken for name in names):
             taken.update(names)
-            found[path] = kind
-    return found
+            fitted[path] = kind
+    return fitted
 
 
 def _full_names(name: str, kind: IcebergType) -> Iterator[str]:

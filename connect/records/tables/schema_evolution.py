@@ -63,15 +63,15 @@ def changes(
         finder.struct((), schema.as_struct(), record.value, record.value_schema)
     except RecursionError:
         raise RecordError("the value is nested too deeply for a column", code="too_deep") from None
-    found = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
-    if found.adds:
-        check_count(found, config)
-        if len(fitting(schema, found.adds)) < len(found.adds):
+    schema_changes = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
+    if schema_changes.adds:
+        check_count(schema_changes, config)
+        if len(fitting(schema, schema_changes.adds)) < len(schema_changes.adds):
             raise RecordError(
                 "the name of a new field equals the full name of another column",
                 code="bad_column_name",
             )
-    return found
+    return schema_changes
 
 
 class _Finder:

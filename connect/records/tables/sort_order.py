@@ -51,15 +51,15 @@ def parse_sort_terms(texts: Sequence[str]) -> tuple[SortTerm, ...]:
     Raises:
         ConfigError: code ``sort_order``; a term is invalid, or repeats an earlier term.
     """
-    found: list[SortTerm] = []
+    terms: list[SortTerm] = []
     taken: dict[tuple[str, Transform[Any, Any]], str] = {}
     for text in filter(None, texts):
         term = _term(text)
         before = taken.setdefault((term.by.column, term.by.transform), text)
         if before is not text:
             raise _bad(text, f"it repeats {before!r}")
-        found.append(term)
-    return tuple(found)
+        terms.append(term)
+    return tuple(terms)
 
 
 def _term(text: str) -> SortTerm:

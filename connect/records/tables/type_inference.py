@@ -175,12 +175,12 @@ def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
         )
     if schema.type == "bytes" and schema.name == _DECIMAL:
         return _decimal_of(schema)
-    found = _LOGICAL.get((schema.type, schema.name)) or _PRIMITIVE.get(schema.type)
-    if found is None:
+    kind = _LOGICAL.get((schema.type, schema.name)) or _PRIMITIVE.get(schema.type)
+    if kind is None:
         raise RecordError(
             f"no column type corresponds to Connect's {schema.type}", code="unsupported_type"
         )
-    return found
+    return kind
 
 
 def _part(schema: ConnectSchema | None) -> ConnectSchema:

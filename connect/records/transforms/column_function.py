@@ -88,8 +88,8 @@ class ColumnApply:
                 "wrong_type",
             ) from None
         made = self.over(pa.Table.from_arrays(columns, names=list(self.reads)))
-        found = {name: _value(made.column(name)[0]) for name in self.writes}
-        return with_side(record, "value", None, {**value, **found})
+        written = {name: _value(made.column(name)[0]) for name in self.writes}
+        return with_side(record, "value", None, {**value, **written})
 
     def over(self, table: pa.Table) -> pa.Table:
         """Call the function.
@@ -98,21 +98,21 @@ class ColumnApply:
             RecordError: the function raised an exception, or its result is not as declared.
         """
         try:
-            found = self._function(table)
+            result = self._function(table)
         except ABOUT_A_RECORD as error:
             raise refused(f"{self.name} raised {type(error).__name__}", "custom") from None
-        if isinstance(found, pa.RecordBatch):
-            found = pa.Table.from_batches([found])
-        if not isinstance(found, pa.Table):
-            raise refused(f"{self.name} returned a {type(found).__name__}, not a table", "custom")
-        if found.num_rows != table.num_rows:
+        if isinstance(result, pa.RecordBatch):
+            result = pa.Table.from_batches([result])
+        if not isinstance(result, pa.Table):
+            raise refused(f"{self.name} returned a {type(result).__name__}, not a table", "custom")
+        if result.num_rows != table.num_rows:
             raise refused(
-                f"{self.name} returned {found.num_rows} rows for {table.num_rows} rows", "custom"
+                f"{self.name} returned {result.num_rows} rows for {table.num_rows} rows", "custom"
             )
         for name, kind in self.writes.items():
-            if name not in found.column_names or found.schema.field(name).type != kind:
+            if name not in result.column_names or result.schema.field(name).type != kind:
                 raise refused(f"{self.name} did not return {name} as {kind}", "custom")
-        return found.select(list(self.writes))
+        return result.select(list(self.writes))
 
     def tried(self, table: pa.Table) -> tuple[pa.Table, list[int]]:
         """Call the function and isolate the rows that fail.
@@ -141,8 +141,8 @@ def _single(value: Any, kind: pa.DataType) -> pa.Array:
     return pa.array([value], kind)
 
 
-def _value(found: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar) -> Any:
     """Convert an Arrow scalar to a value of a record."""
-    if found.is_valid and found.type == _INSTANT:
-        return Timestamp(found.value // _MILLI, found.value % _MILLI * _MILLI)
-    return found.as_py()
+    if scalar.is_valid and scalar.type == _INSTANT:
+        return Timestamp(scalar.value // _MILLI, scalar.value % _MILLI * _MILLI)
+    return scalar.as_py()

@@ -58,9 +58,9 @@ def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
         raise ConfigError(
             f"transformation {point.name} rejects its options: {error}", code="transform_option"
         ) from None
-    found = _of_columns(point.name, function)
-    if found is not None:
-        return found
+    apply = _of_columns(point.name, function)
+    if apply is not None:
+        return apply
     if not callable(function):
         raise ConfigError(
             f"transformation {point.name}: {point.value} must return a function of a record, or a "
@@ -80,13 +80,13 @@ def _of_columns(name: str, function: Any) -> Apply | None:
 def _guarded(name: str, function: Callable[[SinkRecord], Any]) -> Apply:
     def apply(record: SinkRecord) -> SinkRecord | Sequence[SinkRecord] | None:
         try:
-            found = function(record)
+            result = function(record)
         except _ABOUT_A_RECORD as error:
             raise refused(f"{name} raised {type(error).__name__}", "custom") from None
-        if found is None or isinstance(found, SinkRecord):
-            return found
-        if isinstance(found, list | tuple) and all(isinstance(r, SinkRecord) for r in found):
-            return found
-        raise refused(f"{name} returned a {type(found).__name__}, not a record", "custom")
+        if result is None or isinstance(result, SinkRecord):
+            return result
+        if isinstance(result, list | tuple) and all(isinstance(r, SinkRecord) for r in result):
+            return result
+        raise refused(f"{name} returned a {type(result).__name__}, not a record", "custom")
 
     return apply

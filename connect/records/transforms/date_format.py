@@ -97,7 +97,7 @@ class DateFormat:
         Raises:
             ValueError: the text does not match the pattern.
         """
-        found: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         index = 0
         for place, piece in enumerate(self.pieces):
             if not piece.letter:
@@ -105,10 +105,10 @@ class DateFormat:
                 continue
             following = self.pieces[place + 1] if place + 1 < len(self.pieces) else None
             abuts = following is not None and following.is_number
-            index = read_part(piece, text, index, found, abuts=abuts)
+            index = read_part(piece, text, index, numbers, abuts=abuts)
         if strict:
-            _check(found, text, index)
-        return instant_of(found)
+            _check(numbers, text, index)
+        return instant_of(numbers)
 
     @property
     def letters(self) -> frozenset[str]:
@@ -130,7 +130,7 @@ def _pieces(pattern: str) -> tuple[Piece, ...]:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         longest = f"A pattern has at most {PATTERN_CHARACTERS_MAX} characters"
         raise ConfigError(longest, code="date_format")
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     index = 0
     while index < len(pattern):
         match = _PIECE.match(pattern, index)
@@ -141,12 +141,12 @@ def _pieces(pattern: str) -> tuple[Piece, ...]:
         if letter is None:
             quoted = match[1]
             text = match[0] if quoted is None else quoted.replace("''", "'") or "'"
-            found.append(Piece("", 0, text))
+            pieces.append(Piece("", 0, text))
         elif letter in _LETTERS:
-            found.append(Piece(letter, len(match[0])))
+            pieces.append(Piece(letter, len(match[0])))
         else:
             raise ConfigError(f"Illegal pattern character '{letter}'", code="date_format")
-    return tuple(found)
+    return tuple(pieces)
 
 
 # ------------------------------------------------------------------ writing
@@ -211,14 +211,14 @@ def _literal(literal: str, text: str, index: int) -> int:
     return index
 
 
-def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+def read_part(piece: Piece, text: str, index: int, numbers: dict[str, int], *, abuts: bool) -> int:
     """Parse the part of a text for one pattern letter, after optional blanks.
 
     Args:
         piece: the pattern letter and its count.
         text: the text to parse.
         index: index of the part in the text.
-        found: receives the number by letter.
+        numbers: receives the number by letter.
         abuts: another number follows directly, so this one has as many digits as letters.
 
     Returns:
@@ -235,12 +235,12 @@ def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abu
         if match is None:
             raise ValueError("the text has no time zone where the pattern requires one")
         sign = 0 if match[1] is None else -1 if match[1] == "-" else 1
-        found[letter] = sign * (int(match[2] or 0) * 60 + int(match[3] or 0))
+        numbers[letter] = sign * (int(match[2] or 0) * 60 + int(match[3] or 0))
         return match.end()
     if letter in "Ea" or (letter == "M" and piece.count >= 3):
         names = {"E": _DAYS, "a": ("AM", "PM"), "M": _MONTHS}[letter]
         number, index = _name(names, text, index)
-        found[letter] = number + (letter == "M")
+        numbers[letter] = number + (letter == "M")
         return index
     digits = re.compile(rf"\d{{{piece.count}}}" if abuts else r"-?\d{1,18}(?!\d)")
     match = digits.match(text, index)
@@ -249,7 +249,7 @@ def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abu
     number = int(match[0])
     if letter == "y" and piece.count <= 2 and len(match[0]) == 2 and number >= 0:
         number += 1900 if number >= 69 else 2000
-    found[letter] = number
+    numbers[letter] = number
     return match.end()
 
 
@@ -262,16 +262,16 @@ def _name(names: tuple[str, ...], text: str, index: int) -> tuple[int, int]:
     raise ValueError("the text has no name where the pattern requires one")
 
 
-def _check(found: Mapping[str, int], text: str, end: int) -> None:
+def _check(numbers: Mapping[str, int], text: str, end: int) -> None:
     if end < len(text):
         raise ValueError("the text continues after the time")
     if any(char.isdecimal() and not char.isascii() for char in text):
         raise ValueError("the text has digits of another script")
-    for letter, number in found.items():
+    for letter, number in numbers.items():
         low, high = _RANGES.get(letter, (-(2**63), 2**63))
         if not low <= number <= high:
             raise ValueError("a part of the time is out of range")
-    year, month, day = found.get("y", 1970), found.get("M", 1), found.get("d", 1)
+    year, month, day = numbers.get("y", 1970), numbers.get("M", 1), numbers.get("d", 1)
     days = day_of(year, month, day)
     if civil_from_days(days) != (year, month, day):
         raise ValueError("the day does not exist in the month")
@@ -282,24 +282,26 @@ def _weekday(letter: str, number: int) -> int:
     return number if letter == "E" else number - 1 if 1 <= number <= 7 else number - 2
 
 
-def instant_of(found: dict[str, int]) -> int:
+def instant_of(numbers: dict[str, int]) -> int:
     """Return the milliseconds since 1970 UTC for the parts of a time."""
-    year = found.get("y", 1970)
-    years, month = divmod(found.get("M", 1) - 1, 12)
-    reported = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]
+    year = numbers.get("y", 1970)
+    years, month = divmod(numbers.get("M", 1) - 1, 12)
+    reported = [letter for letters in ("Eu", "dD") for letter in numbers if letter in letters]
     last = reported[-1] if reported else "d"
     if last == "D":
-        days = day_of(year, 1, found["D"])
+        days = day_of(year, 1, numbers["D"])
     elif last in "Eu":
         first = day_of(year + years, month + 1, 1)
-        days = first + (_weekday(last, found[last]) - first - 3) % 7
+        days = first + (_weekday(last, numbers[last]) - first - 3) % 7
     else:
-        days = day_of(year + years, month + 1, found.get("d", 1))
-    hour = found.get("H", found.get("k", 0) % 24 if found.get("k") == 24 else found.get("k", 0))
+        days = day_of(year + years, month + 1, numbers.get("d", 1))
+    hour = numbers.get(
+        "H", numbers.get("k", 0) % 24 if numbers.get("k") == 24 else numbers.get("k", 0)
+    )
     for letter in "hK":
-        if letter in found:
-            half = found[letter] % 12 if found[letter] == 12 else found[letter]
-            hour = half + 12 * found.get("a", 0)
-    zone = next((found[letter] for letter in "XZz" if letter in found), 0)
-    minutes = hour * 60 + found.get("m", 0) - zone
-    return days * _DAY_MS + minutes * 60_000 + found.get("s", 0) * 1_000 + found.get("S", 0)
+        if letter in numbers:
+            half = numbers[letter] % 12 if numbers[letter] == 12 else numbers[letter]
+            hour = half + 12 * numbers.get("a", 0)
+    zone = next((numbers[letter] for letter in "XZz" if letter in numbers), 0)
+    minutes = hour * 60 + numbers.get("m", 0) - zone
+    return days * _DAY_MS + minutes * 60_000 + numbers.get("s", 0) * 1_000 + numbers.get("S", 0)

@@ -124,10 +124,10 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
 
 
 def _there(value: dict[Any, Any], name: str) -> Any:
-    found = value.get(name)
-    if found is None:
+    field = value.get(name)
+    if field is None:
         raise refused(f"the change has no {name}", "no_field")
-    return found
+    return field
 
 
 def _field(struct: Struct, name: str) -> Any:

@@ -23,16 +23,16 @@ from connect.records.transforms.value_paths import fields_of, get_in, put_in, st
 _PURPOSE: Final = "exploding"
 
 
-def _entries(found: Any, field: str) -> list[tuple[Any, Any]]:
+def _entries(container: Any, field: str) -> list[tuple[Any, Any]]:
     """Return the index or key, and the value, of each element."""
-    if found is None:
+    if container is None:
         return []
-    if type(found) is list:
-        return list(enumerate(found))
-    if type(found) is dict:
-        return list(found.items())
-    if type(found) is Struct:
-        return list(all_values(found).items())
+    if type(container) is list:
+        return list(enumerate(container))
+    if type(container) is dict:
+        return list(container.items())
+    if type(container) is Struct:
+        return list(all_values(container).items())
     raise refused(f"the field {field} is neither a list nor a map", "wrong_type")
 
 

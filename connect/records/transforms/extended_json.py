@@ -54,8 +54,8 @@ def value_of(text: str) -> Bson:
     Raises:
         RecordError: the text is not a value.
     """
-    found: Bson = document_of(f'{{"v":{text}}}').value["v"]
-    return found
+    value: Bson = document_of(f'{{"v":{text}}}').value["v"]
+    return value
 
 
 def _value(node: Any, depth: int) -> Bson:

@@ -39,14 +39,14 @@ def make(options: Options, side: Side) -> Apply:
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)
         if schema is None:
-            found = None if value is None else in_map(a_map(value, _PURPOSE), steps)
-            return with_side(record, side, None, found)
+            extracted = None if value is None else in_map(a_map(value, _PURPOSE), steps)
+            return with_side(record, side, None, extracted)
         struct = None if value is None else a_struct(value, _PURPOSE)
         inner = in_schema(schema, steps)
         if inner is None:
             raise refused(f"Unknown field: {options['field']}", "unknown_field")
-        found = None if struct is None else in_struct(struct, steps, default=default)
-        return with_side(record, side, inner, found)
+        extracted = None if struct is None else in_struct(struct, steps, default=default)
+        return with_side(record, side, inner, extracted)
 
     return apply
 

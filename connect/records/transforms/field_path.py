@@ -93,10 +93,10 @@ def in_map(value: dict[Any, Any], steps: tuple[str, ...]) -> Any:
 
 def in_schema(schema: ConnectSchema, steps: tuple[str, ...]) -> ConnectSchema | None:
     """Return the schema at a path, or None if a field is missing."""
-    found: ConnectSchema | None = schema
+    field: ConnectSchema | None = schema
     for name in steps:
-        found = None if found is None else field_schema(found, name)
-    return found
+        field = None if field is None else field_schema(field, name)
+    return field
 
 
 def in_struct(struct: Struct, steps: tuple[str, ...], *, default: bool) -> Any:

@@ -34,7 +34,7 @@ def _named(prefix: str, delimiter: str, name: str) -> str:
 
 
 def _flat_map(value: dict[Any, Any], delimiter: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     pending = [(_named("", delimiter, str(name)), item) for name, item in value.items()]
     while pending:
         name, item = pending.pop(0)
@@ -43,7 +43,7 @@ def _flat_map(value: dict[Any, Any], delimiter: str) -> dict[str, Any]:
             inner = [(_named(name, delimiter, str(n)), i) for n, i in item.items()]
             pending[:0] = inner
         elif item is None or kind not in (None, "struct"):
-            found[name] = item
+            flat[name] = item
         elif kind is None:
             raise refused(
                 f"Flatten transformation was passed a value of type class {java_class(item)} "
@@ -56,13 +56,13 @@ def _flat_map(value: dict[Any, Any], delimiter: str) -> dict[str, Any]:
                 f"(for field {name}).",
                 "wrong_type",
             )
-    return found
+    return flat
 
 
 def _flat_fields(
     schema: ConnectSchema, prefix: str, delimiter: str, *, optional: bool, defaults: Any
 ) -> list[tuple[str, ConnectSchema]]:
-    found: list[tuple[str, ConnectSchema]] = []
+    fields: list[tuple[str, ConnectSchema]] = []
     for name, inner in schema.fields:
         full = _named(prefix, delimiter, name)
         is_optional = optional or inner.optional
@@ -70,7 +70,7 @@ def _flat_fields(
         if default is None and type(defaults) is Struct:
             default = defaults.values.get(name)
         if inner.type == "struct":
-            found += _flat_fields(inner, full, delimiter, optional=is_optional, defaults=default)
+            fields += _flat_fields(inner, full, delimiter, optional=is_optional, defaults=default)
         elif inner.type == "map":
             raise refused(
                 f"Flatten transformation does not support MAP for record with schemas "
@@ -81,8 +81,8 @@ def _flat_fields(
             leaf = dataclasses.replace(
                 inner, optional=is_optional, default=default, has_default=default is not None
             )
-            found.append((full, leaf))
-    return found
+            fields.append((full, leaf))
+    return fields
 
 
 def _flat_values(struct: Struct, prefix: str, delimiter: str, into: dict[str, Any]) -> None:

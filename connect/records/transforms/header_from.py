@@ -49,32 +49,32 @@ def make(options: Options, side: Side) -> Apply:
 
     def from_map(value: Any) -> tuple[Any, list[Header]]:
         fields = a_map(value, f"header {operation}")
-        found = [Header(h, fields.get(n)) for n, h in zip(names, headers, strict=True)]
-        return {n: v for n, v in fields.items() if n not in moved}, found
+        added = [Header(h, fields.get(n)) for n, h in zip(names, headers, strict=True)]
+        return {n: v for n, v in fields.items() if n not in moved}, added
 
     def from_struct(value: Any) -> tuple[ConnectSchema, Any, list[Header]]:
         struct = a_struct(value, f"header {operation}")
-        found: list[Header] = []
+        added: list[Header] = []
         for name, header in zip(names, headers, strict=True):
             inner = field_schema(struct.schema, name)
             if inner is None:
                 raise refused(f"the record has no field {name}", "unknown_field")
             value = field_value(struct, name, inner, default=default)
-            found.append(Header(header, value, inner))
+            added.append(Header(header, value, inner))
         if not moved:
-            return struct.schema, struct, found
+            return struct.schema, struct, added
         updated = new_schema(struct.schema)
         values = {n: field_value(struct, n, s, default=default) for n, s in updated.fields}
-        return updated, Struct(updated, values), found
+        return updated, Struct(updated, values), added
 
     def apply(record: SinkRecord) -> SinkRecord:
         schema, value = side_of(record, side)
         if schema is None:
-            new, found = from_map(value)
+            new, added = from_map(value)
         else:
-            schema, new, found = from_struct(value)
+            schema, new, added = from_struct(value)
         changed = with_side(record, side, schema, new)
-        return dataclasses.replace(changed, headers=(*record.headers, *found))
+        return dataclasses.replace(changed, headers=(*record.headers, *added))
 
     return apply
 

@@ -59,19 +59,19 @@ def insertions(options: Options) -> tuple[InsertedField, ...]:
     Raises:
         ConfigError: there are no fields, or the static field has no value.
     """
-    found = tuple(
+    inserted = tuple(
         InsertedField(kind, name.rstrip("!?") if name[-1] in "!?" else name, not name.endswith("!"))
         for kind in _KEYS
         if (name := options[f"{kind}.field"])
     )
-    if not found:
+    if not inserted:
         raise ConfigError("No field insertion configured", code="transform_option")
     if options["static.field"] and options["static.value"] is None:
         raise ConfigError(
             invalid("static.value", None, "No value specified for static field"),
             code="transform_option",
         )
-    return found
+    return inserted
 
 
 def make(options: Options, side: Side) -> Apply:

@@ -62,31 +62,33 @@ def make(options: Options, side: Side) -> Apply:
     new_schema = SchemaCache(lambda schema: struct_like(schema, [*schema.fields, *new]))
 
     def metadata(record: SinkRecord) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp_ms,
         }
         if external is not None:
-            found[external[0]] = external[1]
-        return found
+            fields[external[0]] = external[1]
+        return fields
 
     def apply(record: SinkRecord) -> SinkRecord:
         if record.value is None:
             return record
-        found = metadata(record)
+        fields = metadata(record)
         if record.value_schema is None:
             value = a_map(record.value, _PURPOSE)
-            found["partition"] = Int32(record.partition)
+            fields["partition"] = Int32(record.partition)
             if record.timestamp_ms is None:
-                del found["timestamp"]
-            inner = {name: found} if nested else {f"{name}_{n}": v for n, v in found.items()}
+                del fields["timestamp"]
+            inner = {name: fields} if nested else {f"{name}_{n}": v for n, v in fields.items()}
             return with_side(record, "value", None, {**value, **inner})
         struct = a_struct(record.value, _PURPOSE)
         updated = new_schema(struct.schema)
         typed: dict[str, Any] = (
-            {name: Struct(group, found)} if nested else {f"{name}_{n}": v for n, v in found.items()}
+            {name: Struct(group, fields)}
+            if nested
+            else {f"{name}_{n}": v for n, v in fields.items()}
         )
         values = {**all_values(struct), **typed}
         return with_side(record, "value", updated, Struct(updated, values))

@@ -73,24 +73,24 @@ class _Reader:
         return self._ahead is not None or self._index < len(self._text)
 
     def _token(self) -> str:
-        found = self._ahead
+        token = self._ahead
         self._ahead = None
-        if found is None:
+        if token is None:
             match = _TOKEN.match(self._text, self._index)
-            found = "" if match is None else match[0]
-            self._index += len(found)
-        return found
+            token = "" if match is None else match[0]
+            self._index += len(token)
+        return token
 
     def _takes(self, expected: str) -> bool:
         """Consume the next non-blank token if it is the expected one; return whether it was."""
         if not self._has_more:
             return False
-        found = self._token()
-        while not found.strip(_BLANKS) and self._index < len(self._text):
-            found = self._token()
-        if found.strip(_BLANKS) == expected:
+        token = self._token()
+        while not token.strip(_BLANKS) and self._index < len(self._text):
+            token = self._token()
+        if token.strip(_BLANKS) == expected:
             return True
-        self._ahead = found
+        self._ahead = token
         return False
 
     def _mark(self) -> int:
@@ -107,14 +107,14 @@ class _Reader:
         if keyword is not None:
             return keyword
         try:
-            found = self._container(0)
+            typed = self._container(0)
         except _NotRepresentable:
             return STRING_SCHEMA, self._text
         except _NoMatch:
             self._rewind(0)
-            found = None
-        if found is not None:
-            return found if self._is_held else (STRING_SCHEMA, self._text)
+            typed = None
+        if typed is not None:
+            return typed if self._is_held else (STRING_SCHEMA, self._text)
         token = self._token()
         if not token.strip(_BLANKS):
             return STRING_SCHEMA, token
@@ -127,24 +127,24 @@ class _Reader:
         keyword = self._keyword(is_inner=True)
         if keyword is not None:
             return keyword
-        found = self._container(depth)
-        if found is not None:
-            return found
+        typed = self._container(depth)
+        if typed is not None:
+            return typed
         if not self._has_more:
             raise _NoMatch
         token = self._token()
         if not token.strip(_BLANKS):
             return STRING_SCHEMA, token
-        found = self._scalar(token.strip(_BLANKS))
-        if found is None:
+        typed = self._scalar(token.strip(_BLANKS))
+        if typed is None:
             raise _NoMatch
-        return found
+        return typed
 
     def _keyword(self, *, is_inner: bool) -> Typed | None:
-        for keyword, found in _KEYWORDS.items():
+        for keyword, typed in _KEYWORDS.items():
             start = self._mark()
             if self._takes(keyword) and (is_inner or not self._has_more):
-                return found
+                return typed
             self._rewind(start)
         return None
 
@@ -177,9 +177,9 @@ class _Reader:
         pairs: list[tuple[Typed, Typed]] = []
         while self._has_more:
             if self._takes("}"):
-                schema, found, is_held = _map_of(pairs)
+                schema, entries, is_held = _map_of(pairs)
                 self._is_held &= is_held
-                return schema, found
+                return schema, entries
             if self._takes(","):
                 break
             key = self._inner(depth)
@@ -200,13 +200,13 @@ class _Reader:
         if token[0].isdecimal():
             start = self._mark()
             rest = [self._token() for _ in range(4) if self._has_more]
-            found = _temporal(token + "".join(rest)) if len(rest) == 4 else None
-            if found is not None:
-                return found
+            temporal = _temporal(token + "".join(rest)) if len(rest) == 4 else None
+            if temporal is not None:
+                return temporal
             self._rewind(start)
-            found = _temporal(token)
-            if found is not None:
-                return found
+            temporal = _temporal(token)
+            if temporal is not None:
+                return temporal
         return _number(token) if token[0].isdecimal() or token[0] in "+-" else None
 
 
@@ -261,10 +261,10 @@ def _map_of(pairs: Sequence[tuple[Typed, Typed]]) -> tuple[ConnectSchema, dict[A
     last: dict[tuple[type, Any], Any] = {}
     for (_, one), (_, other) in pairs:
         last[type(one), repr(one) if isinstance(one, list | dict) else one] = other
-    found = {_aligned(key, one): _aligned(value, other) for (_, one), other in last.items()}
+    entries = {_aligned(key, one): _aligned(value, other) for (_, one), other in last.items()}
     is_held = not any(isinstance(one, list | dict) for (_, one), _ in pairs)
-    is_held &= key is not None or len(found) == len(last)
-    return ConnectSchema("map", key_schema=key, value_schema=value), found, is_held
+    is_held &= key is not None or len(entries) == len(last)
+    return ConnectSchema("map", key_schema=key, value_schema=value), entries, is_held
 
 
 def _common(schemas: Sequence[ConnectSchema | None]) -> ConnectSchema | None:

@@ -74,10 +74,10 @@ class DocumentConverter:
 
     def value(self, document: Bson, schema: ConnectSchema) -> Struct:
         """Convert a document to a struct with a schema."""
-        found = document.value
+        fields = document.value
         return Struct(
             schema,
-            {n: self._value(found[n], s) if n in found else None for n, s in schema.fields},
+            {n: self._value(fields[n], s) if n in fields else None for n, s in schema.fields},
         )
 
     def scalar(self, item: Bson) -> tuple[ConnectSchema, Any]:
@@ -213,16 +213,16 @@ def _updated(value: Struct, before: Bson | None, key: Bson) -> Bson:
 
 
 def _rebuilt(
-    record: SinkRecord, documents: DocumentConverter, found: dict[str, Bson | None], key: Bson
+    record: SinkRecord, documents: DocumentConverter, by_name: dict[str, Bson | None], key: Bson
 ) -> SinkRecord:
     value: Struct = record.value
     fields: list[tuple[str, ConnectSchema]] = []
     values = all_values(value)
     for name, inner in value.schema.fields:
-        if name not in found:
+        if name not in by_name:
             fields.append((name, inner))
             continue
-        document = found[name]
+        document = by_name[name]
         if document is None:
             del values[name]
             continue

@@ -33,7 +33,7 @@ def renames_of(value: list[str]) -> dict[str, str]:
     Raises:
         ConfigError: a rename is invalid; the message is Kafka's.
     """
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     for item in value:
         parts = item.split(":")
         if len(parts) != 2:
@@ -41,8 +41,8 @@ def renames_of(value: list[str]) -> dict[str, str]:
                 invalid("renames", displayed(value), f"Invalid rename mapping: {item}"),
                 code="transform_option",
             )
-        found[parts[0].strip()] = parts[1].strip()
-    return found
+        renames[parts[0].strip()] = parts[1].strip()
+    return renames
 
 
 def _renames(value: Any) -> str | None:

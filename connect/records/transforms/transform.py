@@ -136,7 +136,7 @@ def typed_options(
         ConfigError: a value is missing or invalid; the message is the first error in Kafka's
             format.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key in keys:
         if key.name not in raw and key.is_required:
             raise ConfigError(missing(prefix + key.name), code="transform_option")
@@ -146,11 +146,11 @@ def typed_options(
         result = typed(key, text)
         if result.errors:
             raise ConfigError(result.errors[0], code="transform_option")
-        found[key.name] = result.value
+        options[key.name] = result.value
     for family in families or {}:
         ends = {n.removeprefix(family): v for n, v in raw.items() if n.startswith(family)}
-        found[family] = ends
-    return found
+        options[family] = ends
+    return options
 
 
 def refused(message: str, code: str = "transformation") -> RecordError:

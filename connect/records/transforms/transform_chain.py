@@ -47,7 +47,7 @@ class ChainedTransform:
         try:
             if self.applies is not None and not self.applies(record):
                 return (record,)
-            found = self.apply(record)
+            result = self.apply(record)
         except RecordError as error:
             error.at(transform=self.alias)
             raise
@@ -58,9 +58,9 @@ class ChainedTransform:
                 code="too_deep",
                 transform=self.alias,
             ) from None
-        if found is None:
+        if result is None:
             return ()
-        return (found,) if isinstance(found, SinkRecord) else tuple(found)
+        return (result,) if isinstance(result, SinkRecord) else tuple(result)
 
 
 class Chain:
@@ -106,13 +106,13 @@ def link_of(config: TransformConfig) -> ChainedTransform:
     Raises:
         ConfigError: a class is unknown, or an option is invalid.
     """
-    found = transform_classes.find(config.class_name)
-    if found is None:
+    declaration_and_side = transform_classes.find(config.class_name)
+    if declaration_and_side is None:
         raise ConfigError(
             f"transforms.{config.alias}.type: Class {config.class_name} could not be found.",
             code="transform_class",
         )
-    declared, side = found
+    declared, side = declaration_and_side
     prefix = f"transforms.{config.alias}."
     options = typed_options(
         declared.keys, config.options, prefix=prefix, families=declared.families
@@ -150,8 +150,8 @@ def needs_headers(transforms: tuple[TransformConfig, ...]) -> bool:
     """Return whether a transformation or predicate reads headers."""
     wanted: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}
     for config in transforms:
-        found = transform_classes.find(config.class_name)
-        if found is not None and found[0].needs_headers:
+        declaration_and_side = transform_classes.find(config.class_name)
+        if declaration_and_side is not None and declaration_and_side[0].needs_headers:
             return True
         if config.predicate is not None:
             declared = predicates.BY_NAME.get(config.predicate.class_name)

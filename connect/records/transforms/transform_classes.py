@@ -73,11 +73,11 @@ def names_of(declared: Declaration) -> Mapping[str, Side]:
     bases = [package + declared.name for package in (declared.package, *declared.also)]
     if not declared.has_sides:
         return dict.fromkeys((*bases, declared.name), "value")
-    found: dict[str, Side] = {}
+    sides: dict[str, Side] = {}
     for base in bases:  # as in Kafka, the simple name with a side is not valid
-        found[f"{base}$Key"] = "key"
-        found[f"{base}$Value"] = "value"
-    return found
+        sides[f"{base}$Key"] = "key"
+        sides[f"{base}$Value"] = "value"
+    return sides
 
 
 def find(name: str) -> tuple[Declaration, Side] | None:

@@ -28,14 +28,14 @@ def steps(path: str) -> tuple[str, ...]:
 
 def get_in(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     """Return the value at a path, or None if a field is missing."""
-    found: Any = value
+    field: Any = value
     for name in path:
-        if type(found) is Struct:
-            found = all_values(found)
-        if type(found) is not dict:
+        if type(field) is Struct:
+            field = all_values(field)
+        if type(field) is not dict:
             return None
-        found = found.get(name)
-    return found
+        field = field.get(name)
+    return field
 
 
 def put_in(value: Mapping[str, Any], path: tuple[str, ...], new: Any) -> dict[str, Any]:

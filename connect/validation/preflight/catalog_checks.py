@@ -120,10 +120,10 @@ class CatalogQuestions:
 
     def _run(self) -> Found:
         properties = bounded(self._config.catalog_properties, self._each_s)
-        found = client_config(properties)
-        if found.kind != "rest":
-            refuse_places(found.properties, self._config.locations)
-        if (missing := absent_database(found)) is not None:
+        client = client_config(properties)
+        if client.kind != "rest":
+            refuse_places(client.properties, self._config.locations)
+        if (missing := absent_database(client)) is not None:
             yield from self._without_database(missing)
             return
         gateway = open_catalog(self._config.catalog_name, properties, self._config.locations)

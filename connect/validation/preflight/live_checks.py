@@ -60,15 +60,15 @@ def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict
     asked = [pool.submit(_answered, check) for check in listed]
     wait(asked, timeout=whole_s)
     pool.shutdown(wait=False, cancel_futures=True)
-    found: dict[str, list[str]] = {}
+    errors: dict[str, list[str]] = {}
     for check, future in zip(listed, asked, strict=True):
         silence = [(check.key, f"{check.asked}: no answer within {whole_s:g} s")]
         for key, sentence in future.result() if future.done() else silence:
-            if sentence not in found.setdefault(key, []):
-                found[key].append(sentence)
+            if sentence not in errors.setdefault(key, []):
+                errors[key].append(sentence)
     took_ms = clock.monotonic_ms() - start_ms
-    _log.info("configuration checked", checks=len(listed), wrong=len(found), took_ms=took_ms)
-    return found
+    _log.info("configuration checked", checks=len(listed), wrong=len(errors), took_ms=took_ms)
+    return errors
 
 
 def _answered(check: Check) -> list[tuple[str, str]]:

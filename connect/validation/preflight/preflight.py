@@ -84,5 +84,5 @@ class Preflight:
             *registry_checks(config, each_s=each_s),
         ]
         mask = Masker(raw, self._resolve, is_inline_masked=True)
-        found = run_checks(checks, whole_s=self._whole_s, clock=self._clock)
-        return {key: [mask(text) for text in sentences] for key, sentences in found.items()}
+        errors = run_checks(checks, whole_s=self._whole_s, clock=self._clock)
+        return {key: [mask(text) for text in sentences] for key, sentences in errors.items()}

@@ -63,11 +63,11 @@ def columns_schema(text: str) -> Schema:
         ConfigError: ``sql_query``; a type is not supported, or a name is duplicated.
     """
     reading = _Columns(tokens_of(text, brackets="(<"))
-    found = reading.fields(0)
-    for field in found:
+    fields = reading.fields(0)
+    for field in fields:
         if field.name.lower() in _RESERVED or field.name.startswith(_HIDDEN):
             refuse(f"the name {field.name} is reserved and cannot be a column of the view records")
-    return Schema(*found)
+    return Schema(*fields)
 
 
 def spark_type(kind: IcebergType) -> str:
@@ -93,7 +93,7 @@ class _Columns:
 
     def fields(self, depth: int) -> list[NestedField]:
         """Parse ``name [:] type, name [:] type`` up to the closing bracket."""
-        found: list[NestedField] = []
+        fields: list[NestedField] = []
         names: set[str] = set()
         while True:
             name = self._next()
@@ -112,12 +112,12 @@ class _Columns:
             names.add(name.name.lower())
             self._skip(":")
             kind = self._type(depth)
-            found.append(NestedField(next(self._ids), name.name, kind, required=False))
+            fields.append(NestedField(next(self._ids), name.name, kind, required=False))
             if not self._skip(","):
                 break
         if not depth and (rest := self._next()) is not None:
             refuse(f"{displayed([rest])} follows a type where a comma or the end should be")
-        return found
+        return fields
 
     def _type(self, depth: int) -> IcebergType:
         name = self._next()

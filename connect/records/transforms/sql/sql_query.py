@@ -196,12 +196,12 @@ def _relations(
     tokens: Sequence[Token],
 ) -> list[tuple[Literal["inner", "left"], list[Token]]]:
     """Split the text after FROM into the relations of FROM and each JOIN."""
-    found: list[tuple[Literal["inner", "left"], list[Token]]] = [("inner", [])]
+    relations: list[tuple[Literal["inner", "left"], list[Token]]] = [("inner", [])]
     for token in tokens:
         if token.keyword != "JOIN":
-            found[-1][1].append(token)
+            relations[-1][1].append(token)
             continue
-        before = found[-1][1]
+        before = relations[-1][1]
         kind: Literal["inner", "left"] = "inner"
         if before and before[-1].keyword == "OUTER":
             before.pop()
@@ -209,8 +209,8 @@ def _relations(
                 refuse("OUTER JOIN is not supported: use LEFT JOIN for a static table")
         if before and before[-1].keyword in ("LEFT", "INNER"):
             kind = "left" if before.pop().keyword == "LEFT" else "inner"
-        found.append((kind, []))
-    return found
+        relations.append((kind, []))
+    return relations
 
 
 def _named(tokens: Sequence[Token]) -> tuple[str, str]:

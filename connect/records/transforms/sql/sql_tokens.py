@@ -89,14 +89,14 @@ def tokens_of(text: str, brackets: str = "([") -> list[Token]:
         refuse(f"the text has {len(text)} characters, more than {CHARACTERS_MAX}")
     pieces, clean = _pieces(text)
     ends = {_CLOSING[c] for c in brackets}
-    found: list[Token] = []
+    tokens: list[Token] = []
     depth = 0
     is_after_dot = False
     for kind, start, end in pieces:
         piece = clean[start] if kind == "other" else ""
         if piece in ends and piece:
             depth -= 1
-        found.append(Token(kind, depth, is_after_dot, clean, start, end))
+        tokens.append(Token(kind, depth, is_after_dot, clean, start, end))
         is_after_dot = piece == "."
         if piece in brackets and piece:
             depth += 1
@@ -106,9 +106,9 @@ def tokens_of(text: str, brackets: str = "([") -> list[Token]:
             break
     if depth:
         refuse("brackets do not match")
-    if found and found[-1].text == ";":
-        found.pop()
-    return found
+    if tokens and tokens[-1].text == ";":
+        tokens.pop()
+    return tokens
 
 
 def text_of(tokens: Sequence[Token]) -> str:

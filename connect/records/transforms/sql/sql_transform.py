@@ -87,12 +87,12 @@ def misplaced(names: Sequence[str], *, has_predicate: bool, is_row_level: bool) 
         has_predicate: whether a ``Sql`` transformation has a predicate.
         is_row_level: whether the connector applies row-level changes.
     """
-    found = [is_sql(name) for name in names]
-    if not any(found):
+    are_sql = [is_sql(name) for name in names]
+    if not any(are_sql):
         return None
-    if sum(found) > 1:
+    if sum(are_sql) > 1:
         return "A connector can have one Sql transformation"
-    if not found[-1]:
+    if not are_sql[-1]:
         return "Sql must be the last transformation"
     if has_predicate:
         return "Sql cannot have a predicate: use WHERE to drop records"
