@@ -46,8 +46,8 @@ class Block:
         if keys is None:
             return np.zeros(self.count, np.bool_)
         at = pc.fill_null(pc.find_substring(keys, b"{"), -1)
-        found: Mask = at.to_numpy(zero_copy_only=False) >= 0
-        return found
+        mask: Mask = at.to_numpy(zero_copy_only=False) >= 0
+        return mask
 
     def column(self, name: str) -> pa.Array | None:
         """Return one column; None if the spec does not need it."""
@@ -59,11 +59,11 @@ class Block:
         known = self.column("size")  # set where the bytes themselves are not in the block
         if known is not None:
             return known
-        found = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
+        sizes = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
         keys = self.column("key")
         if keys is not None:
-            found = pc.add(found, pc.fill_null(pc.binary_length(keys), 0).cast(pa.int64()))
-        return found
+            sizes = pc.add(sizes, pc.fill_null(pc.binary_length(keys), 0).cast(pa.int64()))
+        return sizes
 
     @property
     def timestamps_ms(self) -> pa.Array:

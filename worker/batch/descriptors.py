@@ -272,25 +272,25 @@ def collect(rows: pa.Table) -> BatchResult:
     Raises:
         InvariantViolation: the kind of a row is unknown.
     """
-    found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+    by_kind: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     dead_letters: list[DeadLetter] = []
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
         if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
             dead_letters.append(_dead_letter_from(json.loads(payload.as_py())))
-        elif kind in found:
-            found[kind].append(json.loads(payload.as_py()))
+        elif kind in by_kind:
+            by_kind[kind].append(json.loads(payload.as_py()))
         else:
             raise InvariantViolation(f"descriptor of unknown kind {kind!r}")
     steps: dict[int, dict[str, list[ContentFile]]] = {}
-    for item in found["file"]:
+    for item in by_kind["file"]:
         files = steps.setdefault(item["step"], {})
         files.setdefault(item["table"], []).append(_file_from(item["file"]))
     progress: dict[TopicPartition, PartitionProgress] = {}
-    for topic, partition, *counts in found["progress"]:
+    for topic, partition, *counts in by_kind["progress"]:
         tp = TopicPartition(topic, partition)
         progress[tp] = progress.get(tp, PartitionProgress()).plus(PartitionProgress(*counts))
     dead_letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
-    errors = sorted(map(error_from, found["error"]), key=_position)
+    errors = sorted(map(error_from, by_kind["error"]), key=_position)
     return BatchResult(
         steps=tuple(
             {
@@ -301,11 +301,11 @@ def collect(rows: pa.Table) -> BatchResult:
         ),
         progress=progress,
         dead_letters=tuple(dead_letters),
-        table_requests=_table_requests(found["table_request"]),
-        schema_requests=_schema_requests(found["schema_request"]),
-        error=_failure_from(found["failure"]) or (errors[0] if errors else None),
-        losses=sum(found["losses"]),
-        rows=reduce(RowCounts.plus, (RowCounts(*item) for item in found["rows"]), RowCounts()),
+        table_requests=_table_requests(by_kind["table_request"]),
+        schema_requests=_schema_requests(by_kind["schema_request"]),
+        error=_failure_from(by_kind["failure"]) or (errors[0] if errors else None),
+        losses=sum(by_kind["losses"]),
+        rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
     )
 
 

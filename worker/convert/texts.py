@@ -60,14 +60,14 @@ class StringColumn:
         """Return the byte at a position of each text; the data's last byte past its end."""
         if self._square is not None and position < self._square.shape[1]:
             return self._square[:, position]
-        found: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
-        return found
+        bytes_at: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
+        return bytes_at
 
     def at_end(self, position: Any) -> Bytes:
         """Return the byte at a distance from the end of each text; 1 is the last byte."""
         places = (self.starts + self.lengths).astype(np.int64) - position
-        found: Bytes = self.data[np.clip(places, 0, len(self.data) - 1)]
-        return found
+        bytes_at: Bytes = self.data[np.clip(places, 0, len(self.data) - 1)]
+        return bytes_at
 
     def last(self) -> Bytes:
         """Return the last byte of each text."""

@@ -28,8 +28,8 @@ def either(a: Mask | None, b: Mask | None) -> Mask | None:
 
 def matches(texts: pa.Array, pattern: str) -> Mask | None:
     """Return rows whose text matches; None for no rows."""
-    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-    return found if found.any() else None
+    mask: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return mask if mask.any() else None
 
 
 def far_decimals(texts: pa.Array, schema: pa.Schema) -> Mask | None:
@@ -74,10 +74,10 @@ def _zeros(column: Any) -> Mask | None:
         mask = np.asarray(pc.equal(column, zero).fill_null(False))  # noqa: FBT003 - Arrow's
         return mask if mask.any() else None
     if pa.types.is_struct(kind):
-        found: Mask | None = None
+        ambiguous: Mask | None = None
         for place in range(kind.num_fields):
-            found = either(found, _zeros(pc.struct_field(column, [place])))
-        return found
+            ambiguous = either(ambiguous, _zeros(pc.struct_field(column, [place])))
+        return ambiguous
     if pa.types.is_nested(kind) and holds_number(kind):
         return np.ones(len(column), np.bool_)
     return None

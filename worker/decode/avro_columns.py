@@ -68,17 +68,17 @@ def _null(cursor: BinaryCursor) -> RowValues:
 
 
 def _boolean(cursor: BinaryCursor) -> RowValues:
-    found = cursor.byte()
-    cursor.refuse(found > 1)
-    return FixedWidthValues(found == 1, pa.bool_())
+    byte = cursor.byte()
+    cursor.refuse(byte > 1)
+    return FixedWidthValues(byte == 1, pa.bool_())
 
 
 def _whole(kind: pa.DataType, low: int, high: int, cursor: BinaryCursor) -> RowValues:
-    found = cursor.signed()
-    outside = (found < low) | (found > high)
+    numbers = cursor.signed()
+    outside = (numbers < low) | (numbers > high)
     if outside.any():
         cursor.refuse(outside)
-    return FixedWidthValues(found.astype(np.int32), kind)
+    return FixedWidthValues(numbers.astype(np.int32), kind)
 
 
 _int = partial(_whole, pa.int32(), -(2**31), 2**31 - 1)
@@ -155,14 +155,14 @@ def _enum(source: AvroType, _: ConnectSchema) -> Scanner:
     symbols = pa.array(source.symbols, pa.string())
 
     def scan(cursor: BinaryCursor) -> RowValues:
-        found = cursor.signed()
-        outside = (found < 0) | (found >= len(symbols))
+        indexes = cursor.signed()
+        outside = (indexes < 0) | (indexes >= len(symbols))
         if outside.any():
             cursor.refuse(outside)
             if not len(symbols):
                 return NullValues(len(cursor))
-            found = np.where(outside, 0, found)
-        return Symbols(found, symbols)
+            indexes = np.where(outside, 0, indexes)
+        return Symbols(indexes, symbols)
 
     return scan
 
@@ -198,9 +198,9 @@ def _nullable(place: int, read: Scanner, cursor: BinaryCursor) -> RowValues:
 
 def _read_part(read: Scanner, cursor: BinaryCursor, rows: Any) -> RowValues:
     part = cursor.part(rows)
-    found = read(part)
+    values = read(part)
     cursor.join(part, rows)
-    return found
+    return values
 
 
 def _several(

@@ -154,9 +154,9 @@ class BinaryCursor:
 
     def byte(self) -> npt.NDArray[np.uint8]:
         """Read one byte."""
-        found: npt.NDArray[np.uint8] = self.data[self.at]
+        byte: npt.NDArray[np.uint8] = self.data[self.at]
         self.move(1)
-        return found
+        return byte
 
 
 def _compressed(windows: Uint64s) -> Uint64s:

@@ -43,11 +43,11 @@ def may_hold_digits(raw: Bytes) -> bool:
     That many cover 16 neighbours among every sixteenth byte.
     """
     sample = raw[::_STRIDE]
-    found: Any = (sample - np.uint8(ord("0"))) < 10
+    is_digit: Any = (sample - np.uint8(ord("0"))) < 10
     for power in range(_DOUBLINGS):
         shift = 1 << power
-        found = found[:-shift] & found[shift:]
-        if not found.any():
+        is_digit = is_digit[:-shift] & is_digit[shift:]
+        if not is_digit.any():
             return False
     return True
 
@@ -76,12 +76,12 @@ def escapes(raw: Bytes, *, but_quotes: bool) -> npt.NDArray[np.int64]:
 
     With ``but_quotes`` those before a quote are left out.
     """
-    found = [np.empty(0, np.int64)]
+    positions = [np.empty(0, np.int64)]
     for start in range(0, len(raw) - 1, _CACHED):
         part = raw[start : start + _CACHED + 1]
         is_such = part[:-1] == ord("\\")
         if but_quotes:
             is_such &= part[1:] != ord('"')
         if is_such.any():
-            found.append(np.flatnonzero(is_such) + start)
-    return np.concatenate(found)
+            positions.append(np.flatnonzero(is_such) + start)
+    return np.concatenate(positions)

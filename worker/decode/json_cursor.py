@@ -136,23 +136,23 @@ class JsonCursor:
 
     def byte(self) -> Bytes:
         """Return the next byte; does not move."""
-        found: Bytes = self.data[self.at]
-        return found
+        byte: Bytes = self.data[self.at]
+        return byte
 
     def starts_with(self, pattern: Pattern) -> Mask:
         """Return the rows whose next bytes are these."""
-        found: Any = True
+        matching: Any = True
         for start, mask, value in pattern.windows:
             windows = self.windows[self.at + start if start else self.at]
             if mask is not None:
                 windows &= mask
-            found = (windows == value) & found
-        same: Mask = found
+            matching = (windows == value) & matching
+        same: Mask = matching
         return same
 
-    def expect(self, byte: int, found: Bytes | None = None) -> None:
+    def expect(self, byte: int, current: Bytes | None = None) -> None:
         """Move over a byte; rows with another one are refused."""
-        is_such = (self.byte() if found is None else found) == byte
+        is_such = (self.byte() if current is None else current) == byte
         if not is_such.all():
             self.refuse(~is_such)
         self.at = self.at + is_such
@@ -191,8 +191,8 @@ class JsonCursor:
 def _quote(windows: Uint64s, at: Ints) -> Ints:
     """Return the next quote from each position."""
     while True:
-        found = windows[at] ^ _QUOTES
-        stops = (found - _ONES) & ~found & _TOPS
+        difference = windows[at] ^ _QUOTES
+        stops = (difference - _ONES) & ~difference & _TOPS
         bits = np.bitwise_count((stops - _U(1)) & ~stops)  # before the first stop
         at = at + (bits >> 3)
         more = bits == 64
@@ -207,10 +207,10 @@ def _quote(windows: Uint64s, at: Ints) -> Ints:
 
 def _eight(windows: Uint64s, at: Ints) -> tuple[Uint64s, Ints]:
     """Return the number in up to eight digits at each position, and their count."""
-    found = windows[at] ^ _ZEROS  # a digit's byte is its value
-    stops = (((found & _LOWS) + _NO_DIGIT) | found) & _TOPS
+    digits = windows[at] ^ _ZEROS  # a digit's byte is its value
+    stops = (((digits & _LOWS) + _NO_DIGIT) | digits) & _TOPS
     bits = np.bitwise_count((stops - _U(1)) & ~stops) & np.uint8(0xF8)  # of bytes before it
-    value = found << (np.uint8(64) - bits).astype(np.uint64)
+    value = digits << (np.uint8(64) - bits).astype(np.uint64)
     value = (value * _U(10) + (value >> _U(8))) & _U(0x00FF00FF00FF00FF)
     value = (value * _U(100) + (value >> _U(16))) & _U(0x0000FFFF0000FFFF)
     value = (value * _U(10_000) + (value >> _U(32))) & _U(0xFFFFFFFF)

@@ -129,10 +129,10 @@ class JsonDecoder:
             places = np.flatnonzero(~suspect)
             texts = texts.take(pa.array(places))
         try:
-            found = self._pieces(texts)
+            pieces_read = self._pieces(texts)
         except _TooManyNames:
-            found = []
-        pieces = [self._checked(piece, texts) for piece in found]
+            pieces_read = []
+        pieces = [self._checked(piece, texts) for piece in pieces_read]
         table = self._together([piece for piece in pieces if piece[1].num_rows])
         rows = places[_concatenated([rows for rows, _ in pieces])]
         refused = np.ones(len(values), np.bool_)
@@ -168,15 +168,15 @@ class JsonDecoder:
             return []
         if self._behavior == "infer":
             self._probe(texts)
-        found, row = self._attempt(texts, self._schema)
-        if found is None and not self._is_multiline and matches(texts, r"\n") is not None:
+        table, row = self._attempt(texts, self._schema)
+        if table is None and not self._is_multiline and matches(texts, r"\n") is not None:
             self._is_multiline = True
-            found, row = self._attempt(texts, self._schema)
-        if found is None and self._learn(texts):
-            found, row = self._attempt(texts, self._schema)
-        if found is not None:
+            table, row = self._attempt(texts, self._schema)
+        if table is None and self._learn(texts):
+            table, row = self._attempt(texts, self._schema)
+        if table is not None:
             self._failures_max = None
-            return [(np.arange(len(texts)), found)]
+            return [(np.arange(len(texts)), table)]
         total = len(texts)
         budget = self._failures_max or total // 16 + _FAILURES_MIN
         pieces, is_exhausted = self._split(texts, self._schema, row, budget)
@@ -198,9 +198,9 @@ class JsonDecoder:
         while start < total and budget > 0:
             size = min(step, total - start)
             if bad != start:
-                found, row = self._attempt(texts.slice(start, size), schema)
-                if found is not None:
-                    pieces.append((np.arange(start, start + size), found))
+                table, row = self._attempt(texts.slice(start, size), schema)
+                if table is not None:
+                    pieces.append((np.arange(start, start + size), table))
                     start, step = start + size, step * 2
                     continue
                 if row is not None and 0 < row < size:
@@ -236,10 +236,10 @@ class JsonDecoder:
             places = np.linspace(0, len(texts) - 1, rows).astype(np.int64)
             part = _joined(texts.take(pa.array(places)))
             try:
-                found = _read(part, None, "infer", is_multiline=self._is_multiline).schema
+                inferred = _read(part, None, "infer", is_multiline=self._is_multiline).schema
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 return
-            new = max(0, leaf_count(found.types) - known)
+            new = max(0, leaf_count(inferred.types) - known)
             more = (new - seen) / (rows - before) if before else 0
             if new + more * (ahead - rows) > min(_NAMES_MAX, _CELLS_MAX / ahead):
                 raise _TooManyNames
@@ -276,8 +276,8 @@ class JsonDecoder:
             if not len(window):
                 break
             try:
-                found = _read(_joined(window), None, "infer", is_multiline=True).schema
-                candidates.append(learned_schema(self._guess, self._schema, found))
+                inferred = _read(_joined(window), None, "infer", is_multiline=True).schema
+                candidates.append(learned_schema(self._guess, self._schema, inferred))
                 break
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
                 row = _row_of(failure)
@@ -286,16 +286,16 @@ class JsonDecoder:
                 start += max(good, 1)
             if good:
                 try:
-                    found = _read(_joined(window), None, "infer", is_multiline=True).schema
+                    inferred = _read(_joined(window), None, "infer", is_multiline=True).schema
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     continue
-                candidates.append(learned_schema(self._guess, self._schema, found))
+                candidates.append(learned_schema(self._guess, self._schema, inferred))
         return candidates
 
     def _failures(self, sample: pa.Array, schema: pa.Schema) -> int:
         """Return how many rows of the sample do not parse; all of them when there are many."""
-        found, row = self._attempt(sample, schema)
-        if found is not None:
+        table, row = self._attempt(sample, schema)
+        if table is not None:
             return 0
         pieces, is_exhausted = self._split(sample, schema, row, len(sample) // 8 + 8)
         parsed = sum(len(rows) for rows, _ in pieces)
@@ -396,13 +396,13 @@ def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
         return None
     rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES))
     part = texts.take(pa.array(rows))
-    found = matches(part, _ENDLESS) if has_digits else None
+    suspects = matches(part, _ENDLESS) if has_digits else None
     if longest > _DEEP_BYTES:
         opened = pc.add(pc.count_substring(part, "{"), pc.count_substring(part, "["))
         deep = pc.greater(opened, 900).to_numpy(zero_copy_only=False)
-        found = either(found, deep if deep.any() else None)
-    if found is None:
+        suspects = either(suspects, deep if deep.any() else None)
+    if suspects is None:
         return None
     mask = np.zeros(len(texts), np.bool_)
-    mask[rows[found]] = True
+    mask[rows[suspects]] = True
     return mask

@@ -155,7 +155,7 @@ class LearnedScanner:
             return None, _NOTHING
         scan, ahead = self._scan
         tables: list[pa.Table] = []
-        found: list[Rows] = []
+        row_numbers: list[Rows] = []
         step = rows_at_once(texts)
         for start in range(0, len(texts), step):
             cursor, end = JsonCursor.over(texts.slice(start, step), ahead, seen)
@@ -170,10 +170,10 @@ class LearnedScanner:
                 fields = fields.picked(good)
             arrays = [gathered.array(cursor.data) for _, gathered in fields.fields]
             tables.append(pa.Table.from_arrays(arrays, names=list(self.types)))
-            found.append(good + start)
+            row_numbers.append(good + start)
         if not tables:
             return None, _NOTHING
-        return pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
+        return pa.concat_tables(tables).combine_chunks(), np.concatenate(row_numbers)
 
     def _learn(self, texts: pa.Array) -> bool:
         """Learn from some documents; return whether there is a new scan."""
@@ -221,16 +221,18 @@ def _names(value: Any) -> tuple[str | None, str | None]:
 
 def _gaps(names: tuple[str | None, str | None], text: str, known: Gaps) -> Gaps:
     """Return the text between fields and between a name and its value, found by the names."""
-    found = [name for name in names if name is not None]  # one with an escape is not in the text
+    plain_names = [
+        name for name in names if name is not None
+    ]  # one with an escape is not in the text
     commas = [gap for gap in (", ", ",") if f'{gap}"{names[1]}"' in text and names[1] is not None]
-    colons = [gap for name in found for gap in (": ", ":") if f'"{name}"{gap}' in text]
+    colons = [gap for name in plain_names for gap in (": ", ":") if f'"{name}"{gap}' in text]
     comma = commas[0].encode() if commas else known[0]
     return comma, colons[0].encode() if colons else known[1]
 
 
 def _escaped(cursor: JsonCursor, end: Rows, *, but_quotes: bool) -> npt.NDArray[np.bool_]:
     """Return rows with a backslash, without those before a quote if ``but_quotes``."""
-    found = np.zeros(len(cursor), np.bool_)
+    mask = np.zeros(len(cursor), np.bool_)
     places = escapes(cursor.data[: cursor.parked + 1], but_quotes=but_quotes)
-    found[np.searchsorted(end, places, "right")] = True
-    return found
+    mask[np.searchsorted(end, places, "right")] = True
+    return mask

@@ -98,22 +98,22 @@ class MapDecoder:
         ambiguous = join(ambiguous, self._may_hold_null(texts))
         unexpected = np.empty(0, np.int64)
         if table.schema.names != self._asked.names or any(
-            _has_more(found.type, asked.type)
-            for found, asked in zip(table.schema, self._asked, strict=False)
+            _has_more(field.type, asked.type)
+            for field, asked in zip(table.schema, self._asked, strict=False)
         ):
             if self._report:
                 unexpected = rows[extra_rows(table, self._asked)]
             else:
                 inexact = pc.match_substring_regex(texts, INEXACT.encode())
                 ambiguous = join(ambiguous, some(inexact.to_numpy(zero_copy_only=False)))
-        found = pa.Table.from_arrays(columns, names=list(self._fields))
+        maps = pa.Table.from_arrays(columns, names=list(self._fields))
         if ambiguous is not None:
-            rows, found = rows[~ambiguous], found.filter(pa.array(~ambiguous)).combine_chunks()
+            rows, maps = rows[~ambiguous], maps.filter(pa.array(~ambiguous)).combine_chunks()
             unexpected = unexpected[np.isin(unexpected, rows)]
         refused = np.ones(len(values), np.bool_)
         refused[rows] = False
         is_all = len(rows) == len(values)
-        return DecodedBlock(found, None if is_all else rows, np.flatnonzero(refused), unexpected)
+        return DecodedBlock(maps, None if is_all else rows, np.flatnonzero(refused), unexpected)
 
     # -------------------------------------------------------------- keys
 
@@ -141,15 +141,15 @@ class MapDecoder:
         ]
         return any(grown)
 
-    def _grow(self, found: pa.DataType, kind: pa.DataType, path: Path) -> bool:
+    def _grow(self, inferred: pa.DataType, kind: pa.DataType, path: Path) -> bool:
         if not holds_map(kind) or path in self._hopeless:
             return False
         if pa.types.is_list(kind):
-            is_list = pa.types.is_list(found)
-            return is_list and self._grow(found.value_type, kind.value_type, (*path, _ITEM))
-        if not pa.types.is_struct(found):
+            is_list = pa.types.is_list(inferred)
+            return is_list and self._grow(inferred.value_type, kind.value_type, (*path, _ITEM))
+        if not pa.types.is_struct(inferred):
             return False
-        types = {f.name: f.type for f in found}
+        types = {f.name: f.type for f in inferred}
         if pa.types.is_struct(kind):
             within = [f for f in kind if f.name in types]
             grown = [self._grow(types[f.name], f.type, (*path, f.name)) for f in within]
@@ -168,8 +168,8 @@ class MapDecoder:
         """Return rows that may hold a null in a map."""
         if not may_hold(raw_bytes(texts), b"null"):
             return None
-        found = pc.match_substring(texts, b"null").to_numpy(zero_copy_only=False)
-        rows = np.flatnonzero(found)
+        mask = pc.match_substring(texts, b"null").to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(mask)
         if not len(rows):
             return None
         part = texts.take(pa.array(rows))
@@ -238,11 +238,11 @@ class MapDecoder:
         return pa.MapArray.from_arrays(offsets, names, items, type=kind, mask=mask), ambiguous
 
 
-def _is_parsed(found: pa.DataType, kind: pa.DataType) -> bool:
+def _is_parsed(inferred: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether a value was parsed as a type with maps asks for it."""
     if pa.types.is_list(kind):
-        return bool(pa.types.is_list(found))
-    return bool(pa.types.is_struct(found))
+        return bool(pa.types.is_list(inferred))
+    return bool(pa.types.is_struct(inferred))
 
 
 def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
@@ -250,11 +250,11 @@ def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
     return some(before[offsets[1:]] > before[offsets[:-1]])
 
 
-def _has_more(found: pa.DataType, asked: pa.DataType) -> bool:
+def _has_more(inferred: pa.DataType, asked: pa.DataType) -> bool:
     """Return whether there are fields that are not asked for."""
-    if pa.types.is_struct(found) and pa.types.is_struct(asked):
+    if pa.types.is_struct(inferred) and pa.types.is_struct(asked):
         known = {f.name: f.type for f in asked}
-        return any(f.name not in known or _has_more(f.type, known[f.name]) for f in found)
-    if pa.types.is_list(found) and pa.types.is_list(asked):
-        return _has_more(found.value_type, asked.value_type)
+        return any(f.name not in known or _has_more(f.type, known[f.name]) for f in inferred)
+    if pa.types.is_list(inferred) and pa.types.is_list(asked):
+        return _has_more(inferred.value_type, asked.value_type)
     return False

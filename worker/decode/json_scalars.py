@@ -85,17 +85,17 @@ def _signed(cursor: JsonCursor, first: Bytes) -> tuple[Mask | None, Any, Ints]:
 def _long(cursor: JsonCursor, first: Bytes) -> RowValues:
     negative, value, count = _signed(cursor, first)
     cursor.refuse((count > 19) | (value > _INT64_MAX))
-    found = value.view(np.int64)
+    numbers = value.view(np.int64)
     if negative is not None:
-        found = np.where(negative, -found, found)
-    return FixedWidthValues(found, pa.int64())
+        numbers = np.where(negative, -numbers, numbers)
+    return FixedWidthValues(numbers, pa.int64())
 
 
 def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
     begin = cursor.at
     negative, whole, count = _signed(cursor, first)
     is_long = count > _EXACT_DIGITS
-    found = whole.astype(np.float64)
+    numbers = whole.astype(np.float64)
     after = cursor.byte()
     rows = np.flatnonzero(after == _DOT)
     if len(rows):
@@ -108,17 +108,17 @@ def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
         digits = np.where(exact, digits, 0)
         # both are whole numbers below 2^53, so their quotient is the nearest double
         mantissa = whole[rows] * _WHOLE_POWERS[digits] + fraction
-        found[rows] = mantissa.astype(np.float64) / _POWERS[digits]
+        numbers[rows] = mantissa.astype(np.float64) / _POWERS[digits]
         is_long[rows] = ~exact
         after = cursor.byte()
     is_long |= _exponent(cursor, after)
     if negative is not None:
-        found = np.where(negative, -found, found)
+        numbers = np.where(negative, -numbers, numbers)
     if is_long.any():
         rows = np.flatnonzero(is_long & ~cursor.bad)
         texts = SpanValues(begin[rows], cursor.at[rows], pa.string()).array(cursor.data)
-        found[rows] = texts.cast(pa.float64()).to_numpy()
-    return FixedWidthValues(found, pa.float64())
+        numbers[rows] = texts.cast(pa.float64()).to_numpy()
+    return FixedWidthValues(numbers, pa.float64())
 
 
 def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:

@@ -127,9 +127,9 @@ def _nullable(read: Value, cursor: JsonCursor) -> Optional:
     cursor.at = cursor.at + 4 * literal
     rows = np.flatnonzero(~is_null)
     part = cursor.part(rows)
-    found = read(part, first[rows])
+    values = read(part, first[rows])
     cursor.join(part, rows)
-    return Optional(~is_null, found)
+    return Optional(~is_null, values)
 
 
 # ------------------------------------------------------------------ objects and arrays
@@ -171,20 +171,20 @@ def _fields(
 ) -> Fields:
     fresh: Mask = first == ord("{")
     cursor.refuse(~fresh)
-    found: dict[str, RowValues] = {}
+    by_name: dict[str, RowValues] = {}
     is_over: bool | None = None
     for step in steps:
         if not step.is_usual and is_over is None:
             is_over = bool((cursor.byte() == ord("}")).all())
         if is_over:
             none = step.read(cursor.part(np.empty(0, np.int64))).values
-            found[step.name] = Optional(np.zeros(len(cursor), np.bool_), none)
+            by_name[step.name] = Optional(np.zeros(len(cursor), np.bool_), none)
             continue
-        found[step.name], fresh = _field(step, cursor, fresh)
+        by_name[step.name], fresh = _field(step, cursor, fresh)
     if fresh.any():
         cursor.at = cursor.at + fresh
     cursor.expect(ord("}"))
-    return Fields(len(cursor), tuple((name, found[name]) for name in names))
+    return Fields(len(cursor), tuple((name, by_name[name]) for name in names))
 
 
 def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, Mask]:
@@ -216,9 +216,9 @@ def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, 
 def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> RowValues:
     """Read a document that is the whole of a text."""
     cursor.expect(_QUOTE, first)
-    found = read(cursor, cursor.byte())
+    values = read(cursor, cursor.byte())
     cursor.expect(_QUOTE)
-    return found
+    return values
 
 
 def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> RowValues:

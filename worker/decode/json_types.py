@@ -111,40 +111,40 @@ def learned_schema(guess: pa.Schema, known: pa.Schema, inferred: pa.Schema) -> p
         known: current schema.
         inferred: schema that pyarrow finds in a sample.
     """
-    found: Mapping[str, pa.DataType] = {f.name: f.type for f in inferred}
+    types: Mapping[str, pa.DataType] = {f.name: f.type for f in inferred}
     return pa.schema(
         [
-            (g.name, _learned(g.type, k.type, found.get(g.name, pa.null())))
+            (g.name, _learned(g.type, k.type, types.get(g.name, pa.null())))
             for g, k in zip(guess, known, strict=True)
         ]
     )
 
 
-def _learned(guess: pa.DataType, known: pa.DataType, found: pa.DataType) -> pa.DataType:
+def _learned(guess: pa.DataType, known: pa.DataType, inferred: pa.DataType) -> pa.DataType:
     kinds = pa.types
-    if kinds.is_null(found) or kinds.is_null(guess):
+    if kinds.is_null(inferred) or kinds.is_null(guess):
         return known
     if kinds.is_struct(guess):
-        return _learned_struct(guess, known, found) if kinds.is_struct(found) else known
+        return _learned_struct(guess, known, inferred) if kinds.is_struct(inferred) else known
     if kinds.is_list(guess):
-        if not kinds.is_list(found):
+        if not kinds.is_list(inferred):
             return known
-        return pa.list_(_learned(guess.value_type, known.value_type, found.value_type))
+        return pa.list_(_learned(guess.value_type, known.value_type, inferred.value_type))
     if kinds.is_decimal(guess):
         return guess
-    if kinds.is_boolean(found):
+    if kinds.is_boolean(inferred):
         return pa.bool_()
-    if kinds.is_integer(found):
+    if kinds.is_integer(inferred):
         return pa.float64() if kinds.is_floating(guess) else pa.int64()
-    if kinds.is_floating(found):
+    if kinds.is_floating(inferred):
         return pa.float64()
-    if kinds.is_string(found) or kinds.is_timestamp(found):
+    if kinds.is_string(inferred) or kinds.is_timestamp(inferred):
         return pa.string()
     return known
 
 
-def _learned_struct(guess: pa.DataType, known: pa.DataType, found: pa.DataType) -> pa.DataType:
-    types = {f.name: f.type for f in found}
+def _learned_struct(guess: pa.DataType, known: pa.DataType, inferred: pa.DataType) -> pa.DataType:
+    types = {f.name: f.type for f in inferred}
     return pa.struct(
         [
             (g.name, _learned(g.type, k.type, types.get(g.name, pa.null())))

@@ -76,11 +76,11 @@ def _scan_message(
     schemas: Mapping[str, ConnectSchema],
     cursor: BinaryCursor,
 ) -> RowValues:
-    found: dict[str, RowValues] = {}
+    by_name: dict[str, RowValues] = {}
     members: dict[str, dict[str, RowValues]] = {}
     for name, union, scan in steps:
         if union is None:
-            found[name] = scan(cursor)
+            by_name[name] = scan(cursor)
         else:
             members.setdefault(union, {})[name] = scan(cursor)
     unfinished = cursor.at != cursor.end
@@ -88,8 +88,8 @@ def _scan_message(
         cursor.refuse(unfinished)
     for union, chosen in members.items():
         ordered = [(n, chosen[n]) for n, _ in schemas[union].fields]
-        found[union] = _union(ordered, cursor)
-    return Fields(len(cursor), tuple((name, found[name]) for name in names))
+        by_name[union] = _union(ordered, cursor)
+    return Fields(len(cursor), tuple((name, by_name[name]) for name in names))
 
 
 def _union(members: list[tuple[str, RowValues]], cursor: BinaryCursor) -> RowValues:
@@ -146,8 +146,8 @@ def _tag(number: int, wire: int) -> tuple[np.uint64, np.uint64, int]:
 
 def _has(tag: tuple[np.uint64, np.uint64, int], cursor: BinaryCursor) -> Mask:
     mask, value, size = tag
-    found: Mask = ((cursor.windows[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
-    return found & ~cursor.bad
+    has_tag: Mask = ((cursor.windows[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
+    return has_tag & ~cursor.bad
 
 
 def _only_absent(cursor: BinaryCursor) -> RowValues:
@@ -172,33 +172,33 @@ def _single(
         cursor.refuse(~present)
     if present.all() and len(cursor):
         cursor.move(tag[2])
-        found = read(cursor)
-        return Optional(present, found) if default is None else found
+        values = read(cursor)
+        return Optional(present, values) if default is None else values
     rows = np.flatnonzero(present)
     part = cursor.part(rows)
     part.move(tag[2])
-    found = read(part)
+    values = read(part)
     cursor.join(part, rows)
     if default is None:
-        return Optional(present, found)
-    return _filled(found, rows, default, cursor)
+        return Optional(present, values)
+    return _filled(values, rows, default, cursor)
 
 
-def _filled(found: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) -> RowValues:
+def _filled(read: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) -> RowValues:
     """Return the values of some rows, and the field's default in the others."""
     count = len(cursor)
-    if isinstance(found, FixedWidthValues):
-        values: npt.NDArray[Any] = np.full(count, default, found.values.dtype)
-        values[rows] = found.values
-        return FixedWidthValues(values, found.kind)
-    if isinstance(found, Symbols):
+    if isinstance(read, FixedWidthValues):
+        values: npt.NDArray[Any] = np.full(count, default, read.values.dtype)
+        values[rows] = read.values
+        return FixedWidthValues(values, read.kind)
+    if isinstance(read, Symbols):
         indexes = np.full(count, default, np.int64)
-        indexes[rows] = found.indexes
-        return Symbols(indexes, found.symbols)
-    assert isinstance(found, SpanValues)
+        indexes[rows] = read.indexes
+        return Symbols(indexes, read.symbols)
+    assert isinstance(read, SpanValues)
     start, end = cursor.at.copy(), cursor.at.copy()  # empty, and still in ascending order
-    start[rows], end[rows] = found.start, found.end
-    return SpanValues(start, end, found.kind)
+    start[rows], end[rows] = read.start, read.end
+    return SpanValues(start, end, read.kind)
 
 
 def _repeated(
@@ -221,11 +221,11 @@ def _repeated(
     return ListValues.ordered(len(cursor), rounds, _entry(read(none), is_map=is_map))
 
 
-def _entry(found: RowValues, *, is_map: bool) -> tuple[RowValues, RowValues | None]:
+def _entry(entries: RowValues, *, is_map: bool) -> tuple[RowValues, RowValues | None]:
     if not is_map:
-        return found, None
-    assert isinstance(found, Fields)
-    (_, key), (_, value) = found.fields
+        return entries, None
+    assert isinstance(entries, Fields)
+    (_, key), (_, value) = entries.fields
     return value, key
 
 
@@ -298,12 +298,12 @@ def _message_of_map(field: Any, schema: ConnectSchema, reader: ProtobufReader) -
 
 
 def _single_required(scan: Scanner, cursor: BinaryCursor) -> RowValues:
-    found = scan(cursor)
-    if isinstance(found, Optional):
-        cursor.refuse(~found.present)
+    values = scan(cursor)
+    if isinstance(values, Optional):
+        cursor.refuse(~values.present)
     else:
         cursor.refuse(np.ones(len(cursor), np.bool_))
-    return found
+    return values
 
 
 def _inside(read: Scanner, cursor: BinaryCursor) -> RowValues:
@@ -312,12 +312,12 @@ def _inside(read: Scanner, cursor: BinaryCursor) -> RowValues:
     start, end = cursor.bytes(size)
     inner = BinaryCursor.part(cursor, np.arange(len(cursor)), end)
     inner.at = start
-    found = read(inner)
+    values = read(inner)
     bad = inner.bad | (inner.at != inner.end)
     cursor.at = end
     if bad.any():
         cursor.refuse(bad)
-    return found
+    return values
 
 
 def _timestamp(descriptor: Any, reader: ProtobufReader) -> Scanner:
@@ -348,9 +348,9 @@ def _enum(enum: Any, schema: ConnectSchema) -> Scanner:
     names = pa.array([enum.values_by_number[int(n)].name for n in numbers], pa.string())
 
     def scan(cursor: BinaryCursor) -> RowValues:
-        found = cursor.unsigned().view(np.int64).astype(np.int32).astype(np.int64)
-        places = np.minimum(np.searchsorted(numbers, found), len(numbers) - 1)
-        unknown = numbers[places] != found
+        values = cursor.unsigned().view(np.int64).astype(np.int32).astype(np.int64)
+        places = np.minimum(np.searchsorted(numbers, values), len(numbers) - 1)
+        unknown = numbers[places] != values
         if unknown.any():
             cursor.refuse(unknown)
         return Symbols(places.astype(np.int64), names)
@@ -383,12 +383,12 @@ _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
 
 def _small(read: Scanner, low: int, high: int, cursor: BinaryCursor) -> RowValues:
     """Read a number to which the schema gives fewer bits."""
-    found = read(cursor)
-    assert isinstance(found, FixedWidthValues)
-    outside = (found.values < low) | (found.values > high)
+    values = read(cursor)
+    assert isinstance(values, FixedWidthValues)
+    outside = (values.values < low) | (values.values > high)
     if outside.any():
         cursor.refuse(outside)
-    return found
+    return values
 
 
 def _signed(kind: Any, cursor: BinaryCursor) -> RowValues:

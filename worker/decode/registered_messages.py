@@ -235,15 +235,15 @@ def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bo
 def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
     """Return rows that were scanned to their end, and their positions."""
     tables: list[pa.Table] = []
-    found: list[Rows] = []
+    row_numbers: list[Rows] = []
     step = rows_at_once(values)
     for first in range(0, len(values), step):
         array, good = _scanned_part(scan, BinaryCursor.over(values.slice(first, step), start))
         if len(good) and pa.types.is_struct(array.type):
             tables.append(_table(array))
-            found.append(good + first)
+            row_numbers.append(good + first)
     if tables:
-        yield pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
+        yield pa.concat_tables(tables).combine_chunks(), np.concatenate(row_numbers)
 
 
 def _scanned_part(scan: Scanner, cursor: BinaryCursor) -> tuple[pa.Array, Rows]:

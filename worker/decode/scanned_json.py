@@ -148,9 +148,9 @@ class ScannedJson:
         if len(rest) == len(values):
             decoded = self._other.decode(values)
         else:
-            found = self._other.decode(values.take(pa.array(rest)))
-            rows = rest if found.rows is None else rest[found.rows]
-            decoded = DecodedBlock(found.table, rows, rest[found.refused], rest[found.unexpected])
+            block = self._other.decode(values.take(pa.array(rest)))
+            rows = rest if block.rows is None else rest[block.rows]
+            decoded = DecodedBlock(block.table, rows, rest[block.refused], rest[block.unexpected])
         if self._paused and isinstance(self._other, JsonDecoder):
             self.types = {field.name: field.type for field in self._other.schema}
         return decoded

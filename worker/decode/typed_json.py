@@ -94,10 +94,10 @@ class TypedJson:
         """
         if not self._types:
             return
-        for found in self._decoder.decode(documents):
-            rows = np.arange(len(documents)) if found.rows is None else found.rows
+        for block in self._decoder.decode(documents):
+            rows = np.arange(len(documents)) if block.rows is None else block.rows
             if len(rows):
-                yield from self._as_declared(found.table, rows)
+                yield from self._as_declared(block.table, rows)
 
     def _as_declared(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
         """Return the decoded rows that follow the schema."""
@@ -142,15 +142,15 @@ def _held(
     return values, join(ambiguous, more)
 
 
-def _is_same(found: pa.DataType, expected: pa.DataType) -> bool:
+def _is_same(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether the learned types are those of the schema, with structs as such."""
     if pa.types.is_struct(expected):
-        return bool(pa.types.is_struct(found))
+        return bool(pa.types.is_struct(actual))
     if pa.types.is_list(expected):
-        return bool(pa.types.is_list(found))
+        return bool(pa.types.is_list(actual))
     if pa.types.is_map(expected):
-        return bool(pa.types.is_map(found))
-    return bool(found == expected)
+        return bool(pa.types.is_map(actual))
+    return bool(actual == expected)
 
 
 def _held_struct(

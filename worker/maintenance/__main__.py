@@ -56,8 +56,8 @@ def main() -> int:
 def _run_of(serving: Serving, command: Mapping[str, Any]) -> MaintenanceRun | None:
     name = command["connector"]
 
-    def report(found: Mapping[str, Any]) -> None:
-        serving.child.channel.send({"event": "maintenance", "connector": name, **found})
+    def report(progress: Mapping[str, Any]) -> None:
+        serving.child.channel.send({"event": "maintenance", "connector": name, **progress})
 
     try:
         config = resolve(parse(command["config"]), serving.providers, node=serving.node.properties)

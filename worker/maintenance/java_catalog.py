@@ -112,22 +112,22 @@ class JavaCatalog:
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
         for key, value in self.system_properties.items():
             jvm.java.lang.System.setProperty(key, value)
-        given = jvm.java.util.HashMap()
+        properties = jvm.java.util.HashMap()
         for key, value in self.properties.items():
-            given.put(key, value)
+            properties.put(key, value)
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
         catalog = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
-            self.implementation, self.name, given, hadoop
+            self.implementation, self.name, properties, hadoop
         )
         *namespace, table = identifier
         levels = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(namespace))  # noqa: SLF001 - the same
         for place, level in enumerate(namespace):
             levels[place] = level
         catalogs = jvm.org.apache.iceberg.catalog
-        found: JavaObject = catalog.loadTable(
+        java_table: JavaObject = catalog.loadTable(
             catalogs.TableIdentifier.of(catalogs.Namespace.of(levels), table)
         )
-        return found
+        return java_table
 
 
 def store_jars(location: str) -> tuple[str, ...]:
@@ -156,8 +156,8 @@ def _aws_login(properties: Mapping[str, str]) -> dict[str, str]:
     """
     for prefix in ("glue.", "client."):
         if properties.get(f"{prefix}access-key-id"):
-            found = {_AWS_LOGIN[key]: properties.get(prefix + key) for key in _AWS_LOGIN}
-            return {key: value for key, value in found.items() if value}
+            login = {_AWS_LOGIN[key]: properties.get(prefix + key) for key in _AWS_LOGIN}
+            return {key: value for key, value in login.items() if value}
     return {}
 
 
@@ -169,15 +169,15 @@ def _jdbc(properties: Mapping[str, str]) -> dict[str, str]:
         return {"uri": f"jdbc:sqlite:{file}", "clients": "1"}
     if uri.startswith("jdbc:"):
         return {"uri": uri}
-    found = urlsplit(uri)
-    query = urlencode([q for q in parse_qsl(found.query) if q[0] not in _SQLALCHEMY_QUERY])
-    port = f":{found.port}" if found.port else ""
+    url = urlsplit(uri)
+    query = urlencode([q for q in parse_qsl(url.query) if q[0] not in _SQLALCHEMY_QUERY])
+    port = f":{url.port}" if url.port else ""
     out = {
-        "uri": f"jdbc:postgresql://{found.hostname or ''}{port}{found.path}"
+        "uri": f"jdbc:postgresql://{url.hostname or ''}{port}{url.path}"
         + (f"?{query}" if query else "")
     }
-    if found.username:
-        out["jdbc.user"] = unquote(found.username)
-    if found.password:
-        out["jdbc.password"] = unquote(found.password)
+    if url.username:
+        out["jdbc.user"] = unquote(url.username)
+    if url.password:
+        out["jdbc.password"] = unquote(url.password)
     return out

@@ -113,7 +113,7 @@ class MaintenanceRun:
                     self._failed(job.table, job.work[0], error.code, str(error), 0)
             else:
                 with ThreadPoolExecutor(self._tables_at_once) as threads:
-                    list(threads.map(lambda found: self._maintain(catalog, found[0]), jobs))
+                    list(threads.map(lambda accepted: self._maintain(catalog, accepted[0]), jobs))
                 self._session = None
                 session.close()
 
@@ -132,7 +132,7 @@ class MaintenanceRun:
 
     def _accepted(self) -> list[tuple[TableJob, tuple[str, ...]]]:
         """Return the jobs whose tables may be maintained, and the jars that these need."""
-        found = []
+        accepted = []
         config = self._config
         try:
             self._catalog()
@@ -145,12 +145,12 @@ class MaintenanceRun:
             for job in self._jobs:
                 try:
                     table = gateway.load(config.table(job.table).identifier)
-                    found.append((job, store_jars(table.location())))
+                    accepted.append((job, store_jars(table.location())))
                 except IcefloeError as error:
                     self._failed(job.table, job.work[0], error.code, str(error), 0)
         finally:
             gateway.close()
-        return found
+        return accepted
 
     def _opened(self, groups: Sequence[str]) -> Session:
         jars = [jar for group in (ICEBERG_JARS, *groups) for jar in resolve(group)]
@@ -240,10 +240,10 @@ class MaintenanceRun:
 def _explained(error: Py4JJavaError) -> tuple[str, str]:
     """Return the code and the first line of an exception of the JVM, with its causes."""
     texts: list[str] = []
-    found: Any = error.java_exception
-    while found is not None and len(texts) < CAUSES_MAX:
-        texts.append(str(found.toString()).partition("\n")[0])
-        found = found.getCause()
+    cause: Any = error.java_exception
+    while cause is not None and len(texts) < CAUSES_MAX:
+        texts.append(str(cause.toString()).partition("\n")[0])
+        cause = cause.getCause()
     text = "; ".join(texts) or str(error)
     is_conflict = any(name in text for name in _CONFLICTS)
     return (CONFLICT if is_conflict else FAILED), text

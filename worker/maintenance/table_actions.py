@@ -211,17 +211,17 @@ class TableActions:
                 reader.close()
         return UnneededDeletes(snapshot.snapshotId(), unneeded) if unneeded else None
 
-    def remove_deletes(self, found: UnneededDeletes | None) -> None:
+    def remove_deletes(self, unneeded: UnneededDeletes | None) -> None:
         """Remove delete files from the table, unless what they were found in has left the branch.
 
         Raises:
             Py4JJavaError: ``ValidationException``; nothing was changed.
         """
-        if found is None:
+        if unneeded is None:
             return
         ensure_callback_server_started(self._gateway)
-        rewrite = self._table.newRewrite().validateWith(_ReadSnapshot(found.snapshot_id))
-        for file in found.files:
+        rewrite = self._table.newRewrite().validateWith(_ReadSnapshot(unneeded.snapshot_id))
+        for file in unneeded.files:
             rewrite.deleteFile(file)
         rewrite.set(SUMMARY_PROPERTY, "delete-files").toBranch(self._branch).commit()
         self._table.refresh()
@@ -300,11 +300,11 @@ class TableActions:
         files = size = added = 0
         snapshot = self._snapshot()
         while snapshot is not None and snapshot.snapshotId() != snapshot_id:
-            found = dict(snapshot.summary())
-            if found.get(SUMMARY_PROPERTY) == work:
-                files += _total(found, "deleted-data-files")
-                size += _total(found, "removed-files-size")
-                added += _total(found, "added-data-files")
+            summary = dict(snapshot.summary())
+            if summary.get(SUMMARY_PROPERTY) == work:
+                files += _total(summary, "deleted-data-files")
+                size += _total(summary, "removed-files-size")
+                added += _total(summary, "added-data-files")
             parent = snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
         return WorkResult(files, size, added)
@@ -321,9 +321,9 @@ class TableActions:
         return {} if snapshot is None else dict(snapshot.summary())
 
 
-def _each(found: Any) -> Iterator[Any]:
+def _each(iterable: Any) -> Iterator[Any]:
     """Yield the elements of a Java ``Iterable``."""
-    iterator = found.iterator()
+    iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 

@@ -113,13 +113,13 @@ class ColumnForm:
             values, good = inflated(values)
             places = places[good]
         is_typed = self._values.is_typed
-        for found in self._values.decode(values, block, places):
+        for columns in self._values.decode(values, block, places):
             if self._chain is not None:
-                yield from self._chain.run(block, found, is_typed=is_typed)
+                yield from self._chain.run(block, columns, is_typed=is_typed)
             elif is_typed:
-                yield replace(found, table=_with_names(found.table, self._names))
+                yield replace(columns, table=_with_names(columns.table, self._names))
             else:
-                yield found
+                yield columns
 
     def _skipped(self, block: Block) -> Mask:
         """Return records that have no column form, independent of their value."""

@@ -154,16 +154,16 @@ class KeyReader:
         self, values: pa.Array, block: Block, places: Positions
     ) -> tuple[pa.Table | None, Positions]:
         """Return the fields of keys of the most frequent schema, and the rows that have it."""
-        found: list[tuple[pa.Table, Positions]] = []
+        parts: list[tuple[pa.Table, Positions]] = []
         if self._decoder is not None:
             table, rows, _ = together(list(self._decoder.decode(values)), len(values))
-            found = [(table, rows)]
+            parts = [(table, rows)]
         elif self._registered is not None:
-            found = [(p.table, p.rows) for p in self._registered.decode(values, block, places)]
+            parts = [(p.table, p.rows) for p in self._registered.decode(values, block, places)]
         elif self._envelopes is not None:
-            found = [(table, rows) for _, table, rows in self._envelopes.decode(values)]
-        found = [(t, r) for t, r in found if len(r) and t.num_columns]
-        return max(found, key=lambda one: len(one[1])) if found else (None, places[:0])
+            parts = [(table, rows) for _, table, rows in self._envelopes.decode(values)]
+        parts = [(t, r) for t, r in parts if len(r) and t.num_columns]
+        return max(parts, key=lambda one: len(one[1])) if parts else (None, places[:0])
 
 
 def uncompressed(converter: Converter) -> Converter:

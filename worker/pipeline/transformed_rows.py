@@ -73,7 +73,7 @@ class ColumnChain:
             yield decoded
             return
         try:
-            found = self._run(block, decoded, is_typed=is_typed)
+            columns = self._run(block, decoded, is_typed=is_typed)
         except TooManyRows:
             if count == 1:
                 yield replace(decoded, table=decoded.table.slice(0, 0), places=decoded.places[:0])
@@ -83,7 +83,7 @@ class ColumnChain:
             rest = replace(_part(decoded, half, count), unexpected=decoded.unexpected[:0])
             yield from self.run(block, rest, is_typed=is_typed)
             return
-        yield found
+        yield columns
 
     def _run(self, block: Block, decoded: Columns, *, is_typed: bool) -> Columns:
         count = decoded.table.num_rows

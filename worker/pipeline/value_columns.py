@@ -76,19 +76,19 @@ class PlainJsonValues:
         """See ``ValueColumns``."""
         for decoded in self._decoder.decode(values):
             rows = places if decoded.rows is None else places[decoded.rows]
-            found = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
-            yield self._without_shadowed(block, found)
+            columns = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
+            yield self._without_shadowed(block, columns)
 
-    def _without_shadowed(self, block: Block, found: Columns) -> Columns:
-        seen = found.seen
+    def _without_shadowed(self, block: Block, columns: Columns) -> Columns:
+        seen = columns.seen
         if not self._shadowed or (seen is not None and seen.names.isdisjoint(self._shadowed)):
-            return found
-        values = block.values.take(pa.array(found.places))
+            return columns
+        values = block.values.take(pa.array(columns.places))
         keep = ~holding(values, [quoted(name) for name in self._shadowed])
-        table = found.table.filter(pa.array(keep)).combine_chunks()
-        left = np.isin(found.unexpected, found.places[keep])
+        table = columns.table.filter(pa.array(keep)).combine_chunks()
+        left = np.isin(columns.unexpected, columns.places[keep])
         return replace(
-            found, table=table, places=found.places[keep], unexpected=found.unexpected[left]
+            columns, table=table, places=columns.places[keep], unexpected=columns.unexpected[left]
         )
 
 

@@ -20,10 +20,10 @@ JvmValue: TypeAlias = tuple[str, dict[str, str], float]
 def publish_jvm(spark: SparkSession) -> None:
     """Put the present values into the metrics of this process; nothing when the JVM has ended."""
     try:
-        found = list(jvm_values(spark))
+        values = list(jvm_values(spark))
     except (Py4JError, OSError):
         return
-    for name, labels, value in found:
+    for name, labels, value in values:
         process_metrics.gauge(name, **labels).set(value)
 
 

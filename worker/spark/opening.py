@@ -41,8 +41,8 @@ class Opening:
     @classmethod
     def of(cls, configure: Mapping[str, Any]) -> Opening | None:
         """Start with a node's first message; return None if it has placeholders to resolve."""
-        found = session_properties(configure.get("properties", {}))
-        return None if found is None else cls(*found)
+        session = session_properties(configure.get("properties", {}))
+        return None if session is None else cls(*session)
 
     def _run(self) -> Session:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -168,8 +168,8 @@ def with_retries(master: str) -> str:
 
     By default a local master makes one attempt, so one lost Python worker fails the whole batch.
     """
-    found = _LOCAL.fullmatch(master.strip())
-    return f"local[{found[1] or 1},{TASK_FAILURES_MAX}]" if found else master
+    match = _LOCAL.fullmatch(master.strip())
+    return f"local[{match[1] or 1},{TASK_FAILURES_MAX}]" if match else master
 
 
 def settings(

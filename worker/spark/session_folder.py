@@ -63,8 +63,8 @@ class SessionFolder:
     def remove(self) -> None:
         """Remove the folder and its content, if it is still the folder that was made."""
         with contextlib.suppress(OSError), _own_folder(self.path) as folder:
-            found = os.stat(_LOCK, dir_fd=folder, follow_symlinks=False)
-            if os.path.samestat(found, os.fstat(self.lock)):
+            status = os.stat(_LOCK, dir_fd=folder, follow_symlinks=False)
+            if os.path.samestat(status, os.fstat(self.lock)):
                 _empty(folder)
                 self.path.rmdir()
         os.close(self.lock)
@@ -82,8 +82,8 @@ def _descriptor(opened: int) -> Iterator[int]:
 def _own_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
     """Open a folder; OSError if it is a link, or if other users own it or have access to it."""
     with _descriptor(os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent)) as folder:
-        found = os.fstat(folder)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise PermissionError(f"other users have access to {name}")
         yield folder
 
@@ -110,8 +110,8 @@ def _remove_unused(parent: int, name: str) -> None:
 
 def _empty(folder: int) -> None:
     with os.scandir(folder) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_folder in found:
+        children = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in children:
         if is_folder:
             shutil.rmtree(name, ignore_errors=True, dir_fd=folder)
         elif name != _LOCK:

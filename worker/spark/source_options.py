@@ -202,8 +202,8 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
     # a trace of a Python worker quotes answers of stores and catalogs
     cause = _classes(text) if is_query or are_hidden() else _cause(text)
     for error_class, code, advice in _REFUSALS:
-        if (found := _kafka_text(text, error_class)) is not None:
-            message = f"reading from Kafka: {found}; {advice}"
+        if (kafka_text := _kafka_text(text, error_class)) is not None:
+            message = f"reading from Kafka: {kafka_text}; {advice}"
             return (ConfigError if code == REFUSED else RetriableError)(message, code=code)
     if any(sign in text for sign in _UNAVAILABLE):
         return RetriableError(f"reading from Kafka: {cause}", code=UNAVAILABLE)
@@ -220,10 +220,10 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
 
 def _kafka_text(text: str, error_class: str) -> str | None:
     """Return the message of an error of Kafka's client; None without one. It has no records."""
-    found = re.search(rf"\b{error_class}: ([^\n]{{1,300}})", text)
-    if found is None:
+    match = re.search(rf"\b{error_class}: ([^\n]{{1,300}})", text)
+    if match is None:
         return None
-    line = found[1].strip()
+    line = match[1].strip()
     reason = re.search(r"(?:CertificateException|CertPathBuilderException): ([^\n]{1,200})", text)
     return f"{line}: {reason[1].strip()}" if reason is not None else line
 
@@ -243,8 +243,8 @@ def _cause(text: str) -> str:
 
 def _classes(text: str) -> str:
     """Return the classes and error conditions in a trace, without their messages."""
-    found = dict.fromkeys(a or b for a, b in _CLASS_OR_CONDITION.findall(text))
-    return ", ".join(list(found)[-_CLASSES_MAX:]) or "no error class in the trace"
+    classes = dict.fromkeys(a or b for a, b in _CLASS_OR_CONDITION.findall(text))
+    return ", ".join(list(classes)[-_CLASSES_MAX:]) or "no error class in the trace"
 
 
 def _is_error_text(line: str) -> bool:

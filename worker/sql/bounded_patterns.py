@@ -88,9 +88,9 @@ class BoundedPatterns:
 
     def _replaced(self, expression: Any) -> Any:
         children = [_item(expression.children(), i) for i in range(expression.children().size())]
-        found = [self._replaced(child) for child in children]
-        if any(new is not old for new, old in zip(found, children, strict=True)):
-            expression = expression.withNewChildren(self._sequence(found))
+        replaced = [self._replaced(child) for child in children]
+        if any(new is not old for new, old in zip(replaced, children, strict=True)):
+            expression = expression.withNewChildren(self._sequence(replaced))
         kind = _simple_name(expression)
         if kind == "UnresolvedFunction":
             return self._call(expression)
@@ -173,7 +173,7 @@ class BoundedPatterns:
         joined, is_negated = _MULTIPLE[kind]
         expressions = self._catalyst.expressions
         patterns = expression.patterns()
-        found = None
+        condition = None
         for place in range(patterns.size()):
             pattern = _item(patterns, place)
             if pattern is None:
@@ -181,8 +181,8 @@ class BoundedPatterns:
             literal = self._literal(str(pattern.toString()))
             each = self._like(expression.child(), literal, "\\", is_folding=False)
             each = expressions.Not(each) if is_negated else each
-            found = each if found is None else getattr(expressions, joined)(found, each)
-        return found
+            condition = each if condition is None else getattr(expressions, joined)(condition, each)
+        return condition
 
     # -------------------------------------------------------------- parts
 

@@ -62,8 +62,8 @@ class ViewColumns:
 
     def used(self, rows: DataFrame, texts: Iterable[str]) -> set[str]:
         """Return the columns that expressions refer to."""
-        found = analyzed(rows.select(*map(self._expressions.column, texts))).references()
-        return {str(a.name()) for a in self._all if found.contains(a)}
+        references = analyzed(rows.select(*map(self._expressions.column, texts))).references()
+        return {str(a.name()) for a in self._all if references.contains(a)}
 
 
 def split_columns(

@@ -96,10 +96,10 @@ class _Sizes:
 
     def of(self, expression: Any) -> Size:
         kind = simple_name(expression)
-        found = self._of(kind, expression)
-        if found.most > TIMES_MAX or found.bytes > BYTES_MAX:
+        size = self._of(kind, expression)
+        if size.most > TIMES_MAX or size.bytes > BYTES_MAX:
             refuse(f"{kind} may make a value much larger than its record")
-        return Size(bytes=_FIXED_BYTES) if _is_fixed(expression) else found
+        return Size(bytes=_FIXED_BYTES) if _is_fixed(expression) else size
 
     def _of(self, kind: str, expression: Any) -> Size:
         if kind in ("AttributeReference", "NamedLambdaVariable"):

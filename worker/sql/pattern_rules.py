@@ -84,12 +84,12 @@ def check_pattern(pattern: str) -> Part:
     """
     if len(pattern) > CHARACTERS_MAX:
         _refuse(f"it has {len(pattern)} characters; the maximum is {CHARACTERS_MAX}")
-    found = _PatternParser(_QUOTED.sub(_escaped, pattern)).whole()
-    if found.visits > VISITS_MAX:
+    part = _PatternParser(_QUOTED.sub(_escaped, pattern)).whole()
+    if part.visits > VISITS_MAX:
         _refuse(
-            f"the matcher may try {found.visits} parts at one position; the maximum is {VISITS_MAX}"
+            f"the matcher may try {part.visits} parts at one position; the maximum is {VISITS_MAX}"
         )
-    return found
+    return part
 
 
 def once_per_line(pattern: str) -> str:
@@ -131,13 +131,13 @@ class _PatternParser:
         self._is_referring = False
 
     def whole(self) -> Part:
-        found = self._choice(0)
+        part = self._choice(0)
         if self._at < len(self._text):
             _refuse(f"the bracket at character {self._at + 1} closes no group")
         if self._is_referring or "(?" in re.sub(r"\(\?(?::|<[a-zA-Z])", "", self._text):
             # flags change the meaning of a dot; look-around and atomic groups may match the start
-            return _with_start(found, begins_with_any=False)
-        return found
+            return _with_start(part, begins_with_any=False)
+        return part
 
     def _choice(self, depth: int) -> Part:
         if depth > NESTING_MAX:
@@ -158,19 +158,19 @@ class _PatternParser:
         )
 
     def _sequence(self, depth: int) -> Part:
-        found = Part()
+        sequence = Part()
         is_first = True
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             each = self._quantified(depth)
-            found = Part(
-                found.visits + each.visits,
-                found.length_min + each.length_min,
-                _sum(found.length_max, each.length_max),
-                each.begins_with_any if is_first else found.begins_with_any,
-                found.is_repeating or each.is_repeating,
+            sequence = Part(
+                sequence.visits + each.visits,
+                sequence.length_min + each.length_min,
+                _sum(sequence.length_max, each.length_max),
+                each.begins_with_any if is_first else sequence.begins_with_any,
+                sequence.is_repeating or each.is_repeating,
             )
             is_first = False
-        return found
+        return sequence
 
     def _quantified(self, depth: int) -> Part:
         kind, part = self._atom(depth)

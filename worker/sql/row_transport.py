@@ -187,12 +187,12 @@ def from_pieces(batches: Iterator[pa.RecordBatch], split: ColumnSplit) -> Iterat
         yield piece.whole()
 
 
-def _carried(found: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def _carried(buffer: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Return the content of a carrier, copied to an aligned address as Arrow requires."""
-    room = np.empty(found.size + _ALIGNED, np.uint8)
+    room = np.empty(buffer.size + _ALIGNED, np.uint8)
     start = -room.ctypes.data % _ALIGNED
-    room[start : start + found.size] = np.frombuffer(found, np.uint8)
-    return pa.ipc.read_record_batch(pa.py_buffer(room)[start : start + found.size], schema)
+    room[start : start + buffer.size] = np.frombuffer(buffer, np.uint8)
+    return pa.ipc.read_record_batch(pa.py_buffer(room)[start : start + buffer.size], schema)
 
 
 class _Piece:

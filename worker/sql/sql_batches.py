@@ -158,7 +158,7 @@ class SparkQuery:
             holds = F.coalesce(F.col("__where.holds"), F.lit(False))  # noqa: FBT003 - Spark's
             chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
         joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
-        found = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
+        columns = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
         made = _made(selected, split)
         if made:
             items = [self._expressions.column(each.text).alias(each.name) for each in made]
@@ -168,8 +168,8 @@ class SparkQuery:
                     *(F.expr(fence_text(s.kind)).cast(s.kind).alias(s.name) for s in made)
                 )
                 row = row.when(self._of_view(PLACE) == FENCE, fence)
-            found.append(row.alias(MADE))
-        return joined.select(*found)
+            columns.append(row.alias(MADE))
+        return joined.select(*columns)
 
     # -------------------------------------------------------------- before the first batch
 
@@ -209,16 +209,16 @@ class SparkQuery:
         keys = [
             self._expressions.column(side).alias(_key(number, i)) for i, side in enumerate(texts)
         ]
-        found = right.select("*", *keys, F.lit(True).alias(_hit(number)))  # noqa: FBT003 - Spark's
+        keyed = right.select("*", *keys, F.lit(True).alias(_hit(number)))  # noqa: FBT003 - Spark's
         for i in range(len(keys)):  # null is equal to no value
-            found = found.where(F.col(_key(number, i)).isNotNull())
+            keyed = keyed.where(F.col(_key(number, i)).isNotNull())
         self._expressions.check_plan(right.select(*keys))
         for of_records, of_table in sides:
             self._sized(left, of_records)
             self._sized(right, of_table)
         condition = None
         try:
-            rows = found.toArrow()
+            rows = keyed.toArrow()
         except PySparkException as error:
             condition = error.getCondition() or "an error in Spark"
         if condition is not None:  # not in the handler: a trace would show Spark's text
@@ -294,10 +294,10 @@ class SparkQuery:
         """Return the type of an expression; None if these rows do not have a name in it."""
         column = self._expressions.column(text)
         try:
-            found: T.DataType = rows.select(column).schema[0].dataType
+            kind: T.DataType = rows.select(column).schema[0].dataType
         except AnalysisException:
             return None
-        return found
+        return kind
 
     def _sized(self, rows: DataFrame, text: str) -> Size:
         """Return the bound of an expression's size; refuse one that is too large."""
@@ -308,19 +308,19 @@ class SparkQuery:
     def _join_all(self, view: DataFrame) -> DataFrame:
         """Return the view, joined with all static tables prepared so far."""
         query = self._plan.query
-        found = view.alias(query.alias)
+        joined = view.alias(query.alias)
         for number, (join, static) in enumerate(zip(query.joins, self._joined, strict=False)):
             keys = [
                 self._expressions.column(text).alias(f"k{i}") for i, text in enumerate(static.sides)
             ]
             tried = F.when(self._is_row(), self._tried(keys))  # dropped records match no row
-            found = found.withColumn(_on(number), tried)
+            joined = joined.withColumn(_on(number), tried)
             condition = " AND ".join(
                 f"{_on(number)}.k{i} = {_key(number, i)}" for i in range(len(keys))
             )
             right = F.broadcast(static.rows.alias(join.alias))
-            found = found.join(right, F.expr(condition), "left")
-        return found
+            joined = joined.join(right, F.expr(condition), "left")
+        return joined
 
     def _of_view(self, name: str) -> Column:
         return F.col(f"{_quoted(self._plan.query.alias)}.{name}")

@@ -304,9 +304,11 @@ def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
     state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
     registry, made = state.functionRegistry(), set()
     for name in FUNCTIONS - _SYNTAX - BOUNDED_FUNCTIONS:
-        found = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
-        if found.isDefined():
-            made.add(str(found.get().getClassName()).rsplit(".", 1)[-1])
+        function = registry.lookupFunction(
+            jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+        )
+        if function.isDefined():
+            made.add(str(function.get().getClassName()).rsplit(".", 1)[-1])
     return frozenset(made)
 
 

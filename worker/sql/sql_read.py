@@ -115,10 +115,10 @@ def read(
 
 def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:
     """Return the columns of ``records`` for queries, with their types in SQL and Arrow."""
-    found = {KAFKA: (_KAFKA_DDL, _KAFKA)}
+    columns = {KAFKA: (_KAFKA_DDL, _KAFKA)}
     for field in plan.columns.fields:
-        found[field.name] = spark_type(field.field_type), spark_arrow(field.field_type)
-    return found
+        columns[field.name] = spark_type(field.field_type), spark_arrow(field.field_type)
+    return columns
 
 
 def view_ddl(plan: SqlPlan, seen: Iterable[str] | None = None) -> str:
@@ -199,7 +199,7 @@ class _Reading:
         """Yield the rows of a block of records."""
         state = np.full(block.count, DROPPED, np.int8)
         slow = np.ones(block.count, np.bool_) if self._config.transforms else ~block.tombstones
-        found: list[_RecordRows] = []
+        record_rows: list[_RecordRows] = []
         for decoded in self._form.decode(block):
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
@@ -220,15 +220,15 @@ class _Reading:
             topics = decoded.topics
             topics = _topics(block, places) if topics is None else topics.filter(keep)
             columns = [one_chunk(c) for c in part.converted.filter(keep).columns]
-            found.append(_RecordRows(places, topics, columns))
+            record_rows.append(_RecordRows(places, topics, columns))
             state[places] = ROW
         errors: dict[int, bytes] = {}
         for start in range(0, int(slow.sum()), _RECORDS_AT_ONCE):
             places = np.flatnonzero(slow)[start : start + _RECORDS_AT_ONCE]
-            found.append(self._one_by_one(block, places, errors))
-            state[found[-1].places] = ROW
+            record_rows.append(self._one_by_one(block, places, errors))
+            state[record_rows[-1].places] = ROW
         state[list(errors)] = REFUSED
-        yield from self._assembled(block, state, errors, found)
+        yield from self._assembled(block, state, errors, record_rows)
         self._seq += block.count
 
     def outage(self, error: RetriableError | ConfigError) -> Iterator[pa.RecordBatch]:
@@ -268,19 +268,19 @@ class _Reading:
         block: Block,
         state: npt.NDArray[np.int8],
         errors: dict[int, bytes],
-        found: list[_RecordRows],
+        record_rows: list[_RecordRows],
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in the order of their records, with an empty row for a record without rows."""
         bare = np.flatnonzero(state != ROW)
         if len(bare):
             nothing = [pa.nulls(len(bare), kind) for kind in self._types]
-            found.append(_RecordRows(bare, _topics(block, bare), nothing))
-        places = np.concatenate([rows.places for rows in found])
+            record_rows.append(_RecordRows(bare, _topics(block, bare), nothing))
+        places = np.concatenate([rows.places for rows in record_rows])
         columns = [
-            pa.concat_arrays([_as(rows.columns[i], kind) for rows in found])
+            pa.concat_arrays([_as(rows.columns[i], kind) for rows in record_rows])
             for i, kind in enumerate(self._types)
         ]
-        topics = pa.concat_arrays([rows.topics for rows in found])
+        topics = pa.concat_arrays([rows.topics for rows in record_rows])
         if (np.diff(places) < 0).any():
             order = np.argsort(places, kind="stable")
             places, taken = places[order], pa.array(order)

@@ -86,14 +86,14 @@ def _write(
     clock: Clock | None = None,
 ) -> Iterator[pa.RecordBatch]:
     task = _QueriedTask(spec, alias, clock or SystemClock())
-    found = _whole_records(joined(from_pieces(batches, split), task.limits))
-    return task.run(QueriedBlock(table, alias, split) for table in found)
+    blocks = _whole_records(joined(from_pieces(batches, split), task.limits))
+    return task.run(QueriedBlock(table, alias, split) for table in blocks)
 
 
-def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _whole_records(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Split rows between records only."""
     waiting: pa.Table | None = None
-    for block in found:
+    for block in blocks:
         table = block if waiting is None else pa.concat_tables([waiting, block])
         seqs = table.column("seq").to_numpy()
         cut = int(np.searchsorted(seqs, seqs[-1]))
@@ -164,8 +164,8 @@ class QueriedBlock(Block):
 
     def rows_of(self, records: Mask) -> Mask:
         """Return the mask of the rows of some records."""
-        found: Mask = records[self.of_record]
-        return found
+        mask: Mask = records[self.of_record]
+        return mask
 
     def records(self, places: Rows) -> Iterator[KafkaRecord]:
         """Yield the records with these first rows."""
@@ -179,8 +179,8 @@ class QueriedBlock(Block):
             )
 
     def _made(self, rows: range) -> tuple[pa.Scalar, ...]:
-        found = [column.slice(rows.start, len(rows)) for column in self.items.values()]
-        whole = pa.StructArray.from_arrays(found, fields=list(self.kind))
+        columns = [column.slice(rows.start, len(rows)) for column in self.items.values()]
+        whole = pa.StructArray.from_arrays(columns, fields=list(self.kind))
         return tuple(whole[i] for i, row in enumerate(rows) if self.state[row] == ROW)
 
     def outage(self) -> RecordError | RetriableError | ConfigError | None:
@@ -191,9 +191,9 @@ class QueriedBlock(Block):
     def _error(self, rows: range) -> RecordError | None:
         for row in rows:
             if self.state[row] == REFUSED:
-                found = reported(self._errors[row].as_py())
-                assert isinstance(found, RecordError)
-                return found
+                error = reported(self._errors[row].as_py())
+                assert isinstance(error, RecordError)
+                return error
             if self.state[row] == FAILED:
                 return RecordError(
                     "an expression of the query failed for the record",
@@ -295,12 +295,12 @@ class _QueriedTask(PipelineTask):
 
     def _decoded(self, block: QueriedBlock, rows: Rows) -> Columns:
         taken = None if len(rows) == block.count else pa.array(rows)
-        found = {
+        by_name = {
             name: _wide(column if taken is None else column.take(taken))
             for name, column in block.items.items()
         }
         columns = [
-            found[name] if name in found else nulls(len(rows), kind)
+            by_name[name] if name in by_name else nulls(len(rows), kind)
             for name, kind in self._fields.items()
         ]
         table = pa.Table.from_arrays(columns, names=list(self._fields))

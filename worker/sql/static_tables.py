@@ -62,15 +62,15 @@ class StaticTables:
             try:
                 self._check_policy(place)
                 read = self._parquet if is_location(place) else self._iceberg
-                found = read(name, place)
+                table = read(name, place)
             except ConfigError as error:
                 error.code = "sql_table"
                 error.message = f"static table {name}: {error.message}"
                 raise
-            if found is not None:
-                self._check_size(name, found.nbytes)
-                self.tables[name] = spark_table(found)
-                log.info("static table read", table=name, place=place, rows=found.num_rows)
+            if table is not None:
+                self._check_size(name, table.nbytes)
+                self.tables[name] = spark_table(table)
+                log.info("static table read", table=name, place=place, rows=table.num_rows)
                 changed = True
         self._refreshed_ms = now_ms
         return changed
@@ -95,18 +95,18 @@ class StaticTables:
                 for file in (task.file, *task.delete_files)
             )
             self._check_size(name, sum(task.file.file_size_in_bytes for task in scan.plan_files()))
-            found = scan.to_arrow()
+            rows = scan.to_arrow()
         self._versions[name] = version
-        return found
+        return rows
 
     def _parquet(self, name: str, place: str) -> pa.Table | None:
         files = parquet_files(storage_properties(self.catalog.config.properties), place)
         if self._versions.get(name) == files.files:
             return None
         self._check_size(name, sum(size for _, size, _ in files.files))
-        found: pa.Table = files.read()
+        table: pa.Table = files.read()
         self._versions[name] = files.files
-        return found
+        return table
 
     def _check_policy(self, place: str) -> None:
         if (why := self.policy.refusal(place)) is not None:

@@ -68,13 +68,13 @@ class ControlSubscription:
         with self._changed:
             if not self._waiting and self._error is None:
                 self._changed.wait(timeout_ms / 1000)
-            found = list(self._waiting)
+            records = list(self._waiting)
             self._waiting.clear()
             error = self._error
         if error is not None:
             # an exception of its own: each task adds its coordinates and its stack
             raise type(error)(error.message, code=error.code, **error.coordinates) from error
-        return [record for record in found if self._is_of_task(record)]
+        return [record for record in records if self._is_of_task(record)]
 
     def put(self, records: Collection[KafkaRecord]) -> None:
         """Take events from the feed."""

@@ -111,9 +111,9 @@ class SourceLog:
         """
         topic_ids = dict(self.setup.assignment.topic_ids)
         unread = [tp for tp, at in starts.items() if not at]
-        found = floor.lost_from(unread, topic_ids)
-        self.setup.losses.add(LostRange(*tp, at, None) for tp, at in found.items())
-        return found
+        lost_from = floor.lost_from(unread, topic_ids)
+        self.setup.losses.add(LostRange(*tp, at, None) for tp, at in lost_from.items())
+        return lost_from
 
     def _report_recovered(self, recovered: Offsets) -> None:
         """Log and report partitions that continue without a committed offset."""

@@ -163,14 +163,14 @@ def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
         rows.suspect(is_delete)
         return new, present
     chosen = pa.array(is_delete)
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for name in {**new, **old}:
         one, other = _pair(old.get(name), new.get(name))
         if one.type != other.type:
             rows.suspect(is_delete & valid(one))
             one = pa.nulls(rows.count, other.type)
-        found[name] = pc.if_else(chosen, one, other)
-    return found, present
+        columns[name] = pc.if_else(chosen, one, other)
+    return columns, present
 
 
 def _pair(one: pa.Array | None, other: pa.Array | None) -> tuple[pa.Array, pa.Array]:
@@ -203,9 +203,9 @@ def _named(
         texts = _either(rows, column, pa.nulls(rows.count, _TEXT)).fill_null("null")
         encoded = texts.dictionary_encode()
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        found = encoded.dictionary.to_pylist()
-        both, codes = numbered(codes * len(found) + own, max(len(pairs) * len(found), 1))
-        pairs = [(*pairs[i // len(found)], found[i % len(found)]) for i in both.tolist()]
+        values = encoded.dictionary.to_pylist()
+        both, codes = numbered(codes * len(values) + own, max(len(pairs) * len(values), 1))
+        pairs = [(*pairs[i // len(values)], values[i % len(values)]) for i in both.tolist()]
     made = [names(*pair) for pair in pairs] if rows.count else []
     keys = made[0].keys() if made else ()
     places = pa.array(codes)

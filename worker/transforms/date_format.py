@@ -189,12 +189,12 @@ def _digits(texts: StringColumn, at: int, count: int) -> tuple[Whole, Mask]:
 
 def _written_digits(number: npt.NDArray[np.uint16], count: int) -> list[Any]:
     """Return the digits of small numbers as bytes; numpy divides small unsigned types fastest."""
-    found: list[Any] = []
+    digits: list[Any] = []
     for _ in range(count):
         tens = number // np.uint16(10)
-        found.append((number - tens * np.uint16(10)).astype(np.uint8) + np.uint8(48))
+        digits.append((number - tens * np.uint16(10)).astype(np.uint8) + np.uint8(48))
         number = tens
-    return found[::-1]
+    return digits[::-1]
 
 
 def _zone(texts: StringColumn, at: int, shape: str) -> tuple[Any, Whole, Mask]:
@@ -221,17 +221,17 @@ def _zone(texts: StringColumn, at: int, shape: str) -> tuple[Any, Whole, Mask]:
 def _by_distinct(column: pa.Array, read: Callable[[str], int]) -> tuple[Whole, Mask]:
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= _DISTINCT_MAX else []
-    found, bad = np.zeros(len(texts) + 1, np.int64), np.ones(len(texts) + 1, np.bool_)
+    numbers, bad = np.zeros(len(texts) + 1, np.int64), np.ones(len(texts) + 1, np.bool_)
     for place, text in enumerate(texts):
         try:
             number = read(text)
         except ValueError:
             continue
         if -(2**63) <= number < 2**63:
-            found[place], bad[place] = number, False
+            numbers[place], bad[place] = number, False
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
     codes = np.minimum(codes, len(texts))
-    return found[codes], bad[codes] & valid(column)
+    return numbers[codes], bad[codes] & valid(column)
 
 
 def _written_by_distinct(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, Mask]:
@@ -251,8 +251,8 @@ def _days_from_civil(year: Whole, month: Whole, day: Whole) -> Whole:
     era = year // 400
     of_era = year - era * 400
     of_year = (153 * (month + np.where(month > 2, -3, 9)) + 2) // 5 + day - 1
-    found: Whole = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-    return found
+    days: Whole = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    return days
 
 
 def _civil_from_days(days: Whole) -> tuple[Whole, Whole, Whole]:
@@ -269,5 +269,5 @@ def _civil_from_days(days: Whole) -> tuple[Whole, Whole, Whole]:
 def _month_days(year: Whole, month: Whole) -> Whole:
     is_leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     lengths = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-    found: Whole = lengths[month - 1] + (is_leap & (month == 2))
-    return found
+    days: Whole = lengths[month - 1] + (is_leap & (month == 2))
+    return days

@@ -66,15 +66,15 @@ class _Flatten:
         if rows.is_mixed and any(pa.types.is_nested(c.type) for c in rows.columns.values()):
             rows.suspect_all()
         rows.suspect(rows.origins.with_empty_names())  # no delimiter follows an empty name
-        found: dict[str, list[tuple[tuple[str, ...], pa.Array]]] = {}
+        by_name: dict[str, list[tuple[tuple[str, ...], pa.Array]]] = {}
         for path, column in _leaves((), rows.columns):
             if pa.types.is_map(column.type):
                 rows.suspect_all()  # refused in a schema, flattened without one
             name = path[0] if len(path) == 1 else self._delimiter.join(path)
             if "" in path:
                 rows.suspect_all()
-            found.setdefault(name, []).append((path, column))
-        rows.columns = {name: self._one(rows, some) for name, some in found.items()}
+            by_name.setdefault(name, []).append((path, column))
+        rows.columns = {name: self._one(rows, some) for name, some in by_name.items()}
 
     def _one(self, rows: Rows, some: list[tuple[tuple[str, ...], pa.Array]]) -> pa.Array:
         """Return a flat field from all fields that get its name."""
@@ -110,8 +110,8 @@ class _Flatten:
             for part in path:
                 rest = rows.origins.with_name(part, rest)
             there.append(rest)
-        found: Mask = np.sum(there, axis=0) > 1
-        return found
+        mask: Mask = np.sum(there, axis=0) > 1
+        return mask
 
 
 def _leaves(

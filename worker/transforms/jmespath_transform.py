@@ -55,13 +55,13 @@ _INT64_MAX: Final = 2**63 - 1
 
 def jmespath_fields(options: Mapping[str, Any]) -> ColumnStep | None:
     """Return the step of ``Jmespath``; None where an expression has no column form."""
-    found = {path_of(t): _parsed(e) for t, e in options["fields."].items()}
+    expressions = {path_of(t): _parsed(e) for t, e in options["fields."].items()}
     where = _parsed(options["where"]) if options["where"] else None
-    if not all(_has_form(node) for node in found.values()):
+    if not all(_has_form(node) for node in expressions.values()):
         return None
     if where is not None and not _is_test(where):
         return None
-    return _Expressions(found, where, keeps=bool(options["keep"]))
+    return _Expressions(expressions, where, keeps=bool(options["keep"]))
 
 
 def _parsed(expression: str) -> Node:
@@ -136,8 +136,8 @@ def _wanted(node: Node, leaf: pa.DataType, fields: Fields) -> None:
     elif kind == "function_expression":
         _wanted(inner[0], pa.string() if node["value"] == "substr" else pa.int64(), fields)
     elif not _is_origin(node):
-        found = _asked(node, leaf)
-        for f in found:
+        asked_fields = _asked(node, leaf)
+        for f in asked_fields:
             fields[f.name] = merged_types(fields.get(f.name), f.type)
 
 
@@ -172,8 +172,8 @@ class _Scope:
 
     def get(self, name: str) -> pa.Array:
         if self.columns is not None:
-            found = self.columns.get(name)
-            return pa.nulls(self.rows.count) if found is None else found
+            column = self.columns.get(name)
+            return pa.nulls(self.rows.count) if column is None else column
         return child(self.inner, name)
 
 
@@ -285,8 +285,8 @@ def _compared(name: str, column: pa.Array, literal: Any, rows: Rows) -> Mask:
         if not is_other or type(literal) is bool:
             rows.suspect(valid(column))
         return nothing
-    found = as_mask(_COMPARISONS[name](column, pa.scalar(literal, kind)))
-    return found | ~valid(column) if name == "ne" else found
+    mask = as_mask(_COMPARISONS[name](column, pa.scalar(literal, kind)))
+    return mask | ~valid(column) if name == "ne" else mask
 
 
 # ------------------------------------------------------------------ the step

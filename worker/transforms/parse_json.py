@@ -76,11 +76,11 @@ class ParseJson:
             rows.suspect(held)
             return
         else:
-            found = self._parsed(column, held)
-            if found is None:
+            parsed = self._parsed(column, held)
+            if parsed is None:
                 rows.suspect(held)
                 return
-            made, ambiguous = found
+            made, ambiguous = parsed
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
             ambiguous |= valid(own) & ~held  # it stays where there is no text

@@ -44,8 +44,8 @@ class TopicSteps:
             both, codes = numbered(codes * len(different) + inner, len(names) * len(different) + 1)
             names = [names[i // len(different)] for i in both.tolist()]
             stamps = [int(different[i % len(different)]) * self._grain_ms for i in both.tolist()]
-        found = [self._changed(name, stamp) for name, stamp in zip(names, stamps, strict=True)]
-        topics = pa.array(found, pa.string()).take(pa.array(codes))
+        changed = [self._changed(name, stamp) for name, stamp in zip(names, stamps, strict=True)]
+        topics = pa.array(changed, pa.string()).take(pa.array(codes))
         if topics.null_count:
             rows.suspect(~valid(topics))
             topics = topics.fill_null("")

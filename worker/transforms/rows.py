@@ -76,11 +76,11 @@ class OriginColumns:
     def column(self, name: str) -> pa.Array:
         """Return ``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
         if name == "timestamp":
-            found = self._block.timestamps_ms
+            column = self._block.timestamps_ms
         else:
-            found = one_chunk(self._block.table.column(name))
-        found = self._picked(found)
-        return found if name == "topic" else found.cast(pa.int64())
+            column = one_chunk(self._block.table.column(name))
+        column = self._picked(column)
+        return column if name == "topic" else column.cast(pa.int64())
 
     @property
     def has_key(self) -> Mask:
@@ -118,22 +118,22 @@ class OriginColumns:
     def _holding(self, text: str, rows: Mask) -> Mask:
         if not self._is_text:
             return rows
-        found = np.zeros(len(rows), np.bool_)
+        mask = np.zeros(len(rows), np.bool_)
         places = np.flatnonzero(rows)
         if len(places):
             values = self._block.values.take(pa.array(self.places[places]))
-            found[places] = holding(values, [text])
-        return found
+            mask[places] = holding(values, [text])
+        return mask
 
     def with_empty_names(self) -> Mask:
         """Return rows whose text has a field with an empty name."""
-        found = np.zeros(len(self.places), np.bool_)
+        mask = np.zeros(len(self.places), np.bool_)
         if self._is_text and (self._seen is None or "" in self._seen.names):
             values = self._picked(self._block.values)
             places = np.flatnonzero(as_mask(pc.match_substring(values, b'""')))
             some = values.take(pa.array(places))
-            found[places] = as_mask(pc.match_substring_regex(some, rb'[{,]\s*""\s*:'))
-        return found
+            mask[places] = as_mask(pc.match_substring_regex(some, rb'[{,]\s*""\s*:'))
+        return mask
 
     def _picked(self, column: pa.Array) -> pa.Array:
         return column if self._chosen is None else column.take(self._chosen)
@@ -183,8 +183,8 @@ class Rows:
 
     def column(self, name: str) -> pa.Array:
         """A field; nulls when no step before left one."""
-        found = self.columns.get(name)
-        return pa.nulls(self.count) if found is None else found
+        column = self.columns.get(name)
+        return pa.nulls(self.count) if column is None else column
 
     def suspect(self, rows: Mask | None) -> None:
         """Mark rows as ambiguous, unless they were dropped before."""
@@ -266,13 +266,13 @@ def quoted(name: str) -> str:
 
 def valid(column: pa.Array) -> Mask:
     """Return rows that are not null."""
-    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
-def as_mask(found: pa.Array) -> Mask:
+def as_mask(column: pa.Array) -> Mask:
     """Return Booleans of Arrow as a mask, null as false."""
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    mask: Mask = pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
     return mask
 
 

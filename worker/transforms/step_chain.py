@@ -86,7 +86,7 @@ COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
 
 def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
     """Return a connector's transformations as steps; None when one of them has no step."""
-    found: list[ColumnStep] = []
+    steps: list[ColumnStep] = []
     for each in config.transforms:
         link = link_of(each)
         step = _step(link, each.options)
@@ -99,8 +99,8 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
             step = MessageKeyStep(step, link)
         if link.applies is not None and not isinstance(step, Filter):
             step = Conditional(step, link.applies)
-        found.append(step)
-    return tuple(found)
+        steps.append(step)
+    return tuple(steps)
 
 
 def keep_schemas(steps: tuple[ColumnStep, ...]) -> bool:
@@ -164,17 +164,17 @@ def planned(
 
 def _read_before(steps: tuple[ColumnStep, ...]) -> dict[str, ScannedJson]:
     """Return fields whose texts the first steps parse, and what decodes them."""
-    found: dict[str, ScannedJson] = {}
+    decoders: dict[str, ScannedJson] = {}
     touched: set[str] = set()
     for step in steps:
         if isinstance(step, ParseJson):
             name = step.names[0]
             if name not in touched and (decoder := step.read_before()) is not None:
-                found[name] = decoder
+                decoders[name] = decoder
             touched.update(step.names)
         elif not isinstance(step, NoColumnStep | Filter | TopicSteps | MessageKeyStep):
             break
-    return found
+    return decoders
 
 
 def applied(steps: tuple[ColumnStep, ...], rows: Rows, fields: Fields) -> pa.Table:

@@ -67,12 +67,12 @@ class _Converter:
                 rows.columns[self._field] = pa.nulls(rows.count)
             return
         null = ~valid(column)
-        found = self._millis_of(column)
-        if found is None:
+        converted = self._millis_of(column)
+        if converted is None:
             rows.suspect(~null)
             rows.columns[self._field] = pa.nulls(rows.count)
             return
-        millis, ambiguous = found
+        millis, ambiguous = converted
         made, more = self._made(millis, null | ambiguous, is_typed=rows.is_typed)
         rows.suspect((ambiguous | more) & ~null)
         rows.columns[self._field] = made
@@ -127,5 +127,5 @@ def _is_form(kind: pa.DataType) -> bool:
 def _toward_zero(numbers: Whole, divisor: int) -> Whole:
     if divisor == 1:
         return numbers
-    found: Whole = np.where(numbers < 0, -(-numbers // divisor), numbers // divisor)
-    return found
+    quotients: Whole = np.where(numbers < 0, -(-numbers // divisor), numbers // divisor)
+    return quotients

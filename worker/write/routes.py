@@ -139,12 +139,14 @@ def _distinct(columns: list[pa.Array]) -> tuple[Codes, list[tuple[Any, ...]]]:
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        found = encoded.dictionary.to_pylist()
+        dictionary = encoded.dictionary.to_pylist()
         if codes is None:
-            codes, values = own, [(value,) for value in found]
+            codes, values = own, [(value,) for value in dictionary]
             continue
-        both, codes = np.unique(codes * len(found) + own, return_inverse=True)
-        values = [(*values[i // len(found)], found[i % len(found)]) for i in both.tolist()]
+        both, codes = np.unique(codes * len(dictionary) + own, return_inverse=True)
+        values = [
+            (*values[i // len(dictionary)], dictionary[i % len(dictionary)]) for i in both.tolist()
+        ]
     assert codes is not None
     return codes, values
 
