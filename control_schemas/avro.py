@@ -222,9 +222,9 @@ class SchemaParser:
                 raise BadSchema(
                     f"the record {candidate[:200]} contains itself; recursive schemas are refused"
                 )
-            found = self._names.get(candidate)
-            if found is not None:
-                return found
+            known = self._names.get(candidate)
+            if known is not None:
+                return known
         raise BadSchema(f"the type {name[:200]!r} is not defined")
 
     def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
@@ -263,7 +263,7 @@ class SchemaParser:
             fields[field["name"]] = self._field(field, space, depth)
         self._open.discard(name)
         types = [field.type for field in fields.values()]
-        found = AvroType(
+        record = AvroType(
             "record",
             name,
             tuple(fields.values()),
@@ -271,8 +271,8 @@ class SchemaParser:
             aliases=aliases,
             **_size(types),
         )
-        self._names[name] = self._checked(found)
-        return found
+        self._names[name] = self._checked(record)
+        return record
 
     def _field(self, source: Mapping[str, Any], namespace: str, depth: int) -> AvroField:
         aliases = source.get("aliases")
@@ -294,9 +294,9 @@ class SchemaParser:
             raise BadSchema(f"the enum {name[:200]} has no symbols")
         if len(set(symbols)) != len(symbols):
             raise BadSchema(f"the enum {name[:200]} has a duplicate symbol")
-        found = AvroType("enum", name, symbols=tuple(symbols), properties=source, aliases=aliases)
-        self._names[name] = found
-        return found
+        enum = AvroType("enum", name, symbols=tuple(symbols), properties=source, aliases=aliases)
+        self._names[name] = enum
+        return enum
 
     def _fixed(self, source: Mapping[str, Any], named: Named) -> AvroType:
         name, _, aliases = named
@@ -304,7 +304,7 @@ class SchemaParser:
         size_max = self._bounds.fixed_bytes_max
         if type(size) is not int or not 0 <= size <= size_max:
             raise BadSchema(f"the size of the fixed {name[:200]} must be from 0 to {size_max}")
-        found = AvroType(
+        fixed = AvroType(
             "fixed",
             name,
             size=size,
@@ -312,8 +312,8 @@ class SchemaParser:
             aliases=aliases,
             **_logical(source, "fixed", size),
         )
-        self._names[name] = found
-        return found
+        self._names[name] = fixed
+        return fixed
 
     def _union(self, source: list[Any], namespace: str, depth: int) -> AvroType:
         branches = tuple(self.parse(branch, namespace, depth + 1) for branch in source)
@@ -324,16 +324,16 @@ class SchemaParser:
             raise BadSchema("a union contains a union, or a type twice")
         return self._checked(AvroType("union", branches=branches, **_size(branches)))
 
-    def _checked(self, found: AvroType) -> AvroType:
+    def _checked(self, schema: AvroType) -> AvroType:
         bounds = self._bounds
-        if found.depth > bounds.depth_max:
+        if schema.depth > bounds.depth_max:
             raise BadSchema(f"the schema is nested more than {bounds.depth_max} levels deep")
-        if found.weight > bounds.weight_max:
+        if schema.weight > bounds.weight_max:
             raise BadSchema(
                 f"the schema has more than {bounds.weight_max} types after expansion of its named "
                 "types"
             )
-        return found
+        return schema
 
 
 def _size(parts: Sequence[AvroType]) -> dict[str, Any]:

@@ -31,12 +31,12 @@ def _depth(text: str) -> int:
     depth = deepest = 0
     is_string = False
     escaped = -1  # position of a character that a backslash escapes
-    for found in _MARK.finditer(text):
-        mark = found.group()
-        if found.start() == escaped:
+    for match in _MARK.finditer(text):
+        mark = match.group()
+        if match.start() == escaped:
             continue
         if mark == "\\":
-            escaped = found.end()
+            escaped = match.end()
         elif mark == '"':
             is_string = not is_string
         elif is_string:

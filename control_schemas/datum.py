@@ -86,20 +86,20 @@ class CheckedSource:
         if size < 0 or end > len(self._data):
             raise EOFError
         self.position = end
-        found = self._data[start:end]
+        data = self._data[start:end]
         if size == 1:
-            if self._run == _LAST_BYTE and found > _LAST_BYTE_MAX:
+            if self._run == _LAST_BYTE and data > _LAST_BYTE_MAX:
                 raise MalformedEvent("datum: a number has more than 64 bits")
-            if found >= _CONTINUED:
+            if data >= _CONTINUED:
                 self._run += 1
-                return found
+                return data
             if self._run == _LAST_BYTE and self._data[start - _LAST_BYTE : start] == b"\xff" * 9:
                 self.smallest += 1
         self._run = 0
         self._reads_left -= 1
         if self._reads_left < 0:
             raise MalformedEvent("datum holds more values than any event")
-        return found
+        return data
 
     def end_content(self) -> None:
         """Record that the last byte was content, not part of a number."""

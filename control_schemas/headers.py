@@ -143,12 +143,12 @@ def _waiting(value: Any) -> tuple[tuple[UUID, tuple[int, ...]], ...]:
     if value is None:
         return ()
     try:
-        found = [(UUID(key), tuple(tasks)) for key, tasks in value.items()]
+        rounds = [(UUID(key), tuple(tasks)) for key, tasks in value.items()]
     except (AttributeError, TypeError, ValueError):
         raise MalformedEvent(f"header {WAITING}: not an object of commit ids with tasks") from None
-    if not all(_is_number(task) for _, tasks in found for task in tasks):
+    if not all(_is_number(task) for _, tasks in rounds for task in tasks):
         raise MalformedEvent(f"header {WAITING}: a task is not a number")
-    return tuple(found)
+    return tuple(rounds)
 
 
 def _partition(item: Any) -> tuple[str, int]:

@@ -289,6 +289,6 @@ def field_ids(node: AvroType) -> list[int | None]:
         MalformedEvent: an id is not an integer.
     """
     ids = [(field.properties or {}).get("field-id") for field in node.fields]
-    if any(found is not None and type(found) is not int for found in ids):
+    if any(field_id is not None and type(field_id) is not int for field_id in ids):
         raise MalformedEvent("schema: a field-id is not an integer")
     return ids

@@ -191,14 +191,14 @@ class CoordinatorHost:
         self._child.channel.send(reported)
 
     def _of_iceberg(self, config: Mapping[str, str]) -> ConnectorConfig:
-        found = self._resolved(config)
-        if found.is_delta:
+        connector = self._resolved(config)
+        if connector.is_delta:
             raise ConfigError(
                 "this operation needs Iceberg's snapshots; Delta tables have none: see "
                 "docs/how-to/delta-tables.md",
                 code="delta_unsupported",
             )
-        return found
+        return connector
 
     def _resolved(self, config: Mapping[str, str]) -> ConnectorConfig:
         return resolve(parse(config), self._providers, node=self._node.properties)

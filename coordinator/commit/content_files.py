@@ -93,8 +93,8 @@ class FileConverter:
         by_id: dict[int, PartitionField] = {f.field_id: f for f in file.partition}
         values = []
         for field_id, convert in slots:
-            found = by_id.get(field_id)
-            values.append(None if found is None or found.value is None else convert(found.value))
+            field = by_id.get(field_id)
+            values.append(None if field is None or field.value is None else convert(field.value))
         return Record(*values)
 
 

@@ -202,8 +202,8 @@ class DeltaCommitter:
             refuse_foreign_table(commit, state.floor, self._config)
             selection = select(commit, state.floor, table.location, {})
             if not selection.steps:
-                found = None if added is None else self._version_of(table, commit_uuid)
-                return self._committed(commit, found, added, started_ms)
+                committed_version = None if added is None else self._version_of(table, commit_uuid)
+                return self._committed(commit, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
                 raise failure
             if attempt:
@@ -313,10 +313,10 @@ class DeltaCommitter:
     def _version_of(self, table: DeltaVersion, commit_uuid: str) -> int:
         """The version of a commit that is in the log; the newest one if its entry is gone."""
         try:
-            found = table.committed_version(COMMIT_UUID, commit_uuid)
+            version = table.committed_version(COMMIT_UUID, commit_uuid)
         except RetriableError:
-            found = None
-        return table.version if found is None else found
+            version = None
+        return table.version if version is None else version
 
     def _committed(
         self, commit: TableCommit, version: int | None, added: Selection | None, started_ms: int

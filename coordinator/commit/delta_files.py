@@ -101,12 +101,12 @@ def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str |
             code="schema_replaced",
             file=file.file_path,
         )
-    found = {}
+    values = {}
     for field_id, part in expected.items():
         kind = table.schema.find_type(part.source_id)
         value = given[field_id]
-        found[part.name] = None if value is None else partition_text(kind, value)
-    return found
+        values[part.name] = None if value is None else partition_text(kind, value)
+    return values
 
 
 def partition_text(kind: IcebergType, value: Any) -> str:
@@ -140,9 +140,9 @@ def _stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Leaf]) 
         high = _bound(leaf.kind, (file.upper_bounds or {}).get(field_id))
         if low is not None and high is not None:
             lows[leaf.path], highs[leaf.path] = low, high
-    for name, found in (("minValues", lows), ("maxValues", highs), ("nullCount", nulls)):
-        if found:
-            stats[name] = _nested(found)
+    for name, by_path in (("minValues", lows), ("maxValues", highs), ("nullCount", nulls)):
+        if by_path:
+            stats[name] = _nested(by_path)
     return json.dumps(stats, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -178,9 +178,9 @@ def _moment(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def _nested(found: Mapping[Path, Any]) -> dict[str, Any]:
+def _nested(by_path: Mapping[Path, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for path, value in found.items():
+    for path, value in by_path.items():
         at = out
         for part in path[:-1]:
             at = at.setdefault(part, {})

@@ -38,8 +38,8 @@ _TIMED_NAME: Final = re.compile(
 
 def created_ms(path: str) -> int | None:
     """When a file was created, milliseconds since 1970; None where its name does not say."""
-    found = _TIMED_NAME.fullmatch(path.rsplit("/", 1)[-1])
-    return UUID(found[1]).int >> 80 if found else None
+    match = _TIMED_NAME.fullmatch(path.rsplit("/", 1)[-1])
+    return UUID(match[1]).int >> 80 if match else None
 
 
 @dataclass(slots=True)
@@ -92,14 +92,18 @@ class HeldFiles:
     def _replaced(self, table: Table, head: Snapshot, from_ms: int | None) -> Iterator[str]:
         """Yield files that compactions of the branch replaced since then, or ever."""
         by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
-        found: Snapshot | None = by_id.pop(head.snapshot_id, None)
-        while found is not None:
-            is_replace = found.summary is not None and found.summary.operation == Operation.REPLACE
-            if is_replace and (from_ms is None or found.timestamp_ms >= from_ms):
-                for manifest in found.manifests(table.io):
-                    if manifest.added_snapshot_id == found.snapshot_id and _has_deleted(manifest):
+        snapshot: Snapshot | None = by_id.pop(head.snapshot_id, None)
+        while snapshot is not None:
+            is_replace = (
+                snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
+            )
+            if is_replace and (from_ms is None or snapshot.timestamp_ms >= from_ms):
+                for manifest in snapshot.manifests(table.io):
+                    if manifest.added_snapshot_id == snapshot.snapshot_id and _has_deleted(
+                        manifest
+                    ):
                         yield from self._files(table, manifest, is_deleted=True)
-            found = by_id.pop(found.parent_snapshot_id or -1, None)
+            snapshot = by_id.pop(snapshot.parent_snapshot_id or -1, None)
 
     def committed(self, paths: Iterable[str], snapshot_id: int, now_ms: int) -> None:
         """Remember what was just committed."""
@@ -129,14 +133,14 @@ class HeldFiles:
         key = manifest.manifest_path + (_DELETED if is_deleted else "")
         if key not in self._read:
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=not is_deleted)
-            found = frozenset(
+            paths = frozenset(
                 entry.data_file.file_path
                 for entry in entries
                 if (entry.status == ManifestEntryStatus.DELETED) == is_deleted
             )
             if len(self._read) >= READ_MAX:
                 self._read.clear()
-            self._read[key] = found
+            self._read[key] = paths
         return self._read[key]
 
 

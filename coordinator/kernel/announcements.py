@@ -148,8 +148,8 @@ class Announcements:
         for answer in self.open.values():
             out[answer.partition] = min(out[answer.partition], answer.first_offset)
         if self.open:
-            found = sorted(set(self._answers.values()), key=lambda a: a.last_offset, reverse=True)
-            for answer in found:
+            answers = sorted(set(self._answers.values()), key=lambda a: a.last_offset, reverse=True)
+            for answer in answers:
                 if answer.first_offset < out[answer.partition] <= answer.last_offset:
                     out[answer.partition] = answer.first_offset
         return out
@@ -158,9 +158,9 @@ class Announcements:
         """Per table what lies below these control offsets."""
         out = {}
         for identifier, envelopes in self.by_table.items():
-            found = tuple(e for e in envelopes if e.offset < closed_at.get(e.partition, 0))
-            if found:
-                out[identifier] = found
+            below = tuple(e for e in envelopes if e.offset < closed_at.get(e.partition, 0))
+            if below:
+                out[identifier] = below
         return out
 
     def whole(self, identifier: Identifier) -> tuple[Envelope, ...]:
@@ -186,11 +186,11 @@ class Announcements:
             for e in envelopes
             if (answer := self._answers.get((e.partition, e.offset))) is not None
         }
-        found: dict[UUID, set[int]] = {}
+        tasks: dict[UUID, set[int]] = {}
         for answer in sorted(answers, key=lambda a: a.first_offset):
             if not answer.has_landed and answer.layout == self._newest_layout:
-                found.setdefault(answer.commit_id, set()).add(answer.task)
-        return {i: tuple(sorted(found[i])) for i in list(found)[:WAITING_ROUNDS_MAX]}
+                tasks.setdefault(answer.commit_id, set()).add(answer.task)
+        return {i: tuple(sorted(tasks[i])) for i in list(tasks)[:WAITING_ROUNDS_MAX]}
 
     def skip(self, identifier: Identifier, present_uuid: UUID | None) -> tuple[Envelope, ...]:
         """Forget what is announced for a table, at the operator's request.

@@ -144,7 +144,7 @@ class Kernel:
 
     def _on_log_end(self, given: InitialLogEnds | CurrentLogEnds) -> list[Effect]:
         if isinstance(given, InitialLogEnds):
-            self._positions.found(given.ends)
+            self._positions.set_initial_ends(given.ends)
         else:
             self.announcements.see_ends(given.ends, self._positions.next_offsets)
         return []
@@ -254,7 +254,7 @@ class Kernel:
     def _close(self, current: Round, *, is_partial: bool) -> list[Effect]:
         current.closed_at = self.announcements.close_at(self._positions.next_offsets)
         current.is_partial = is_partial
-        if not is_partial and self._layout is not None and self._positions.is_past_found_ends:
+        if not is_partial and self._layout is not None and self._positions.is_past_initial_ends:
             completions = current.answers.completions
             current.valid_through_us = self._claims.next_us(completions, self._expected)
             current.expected = self._expected

@@ -41,17 +41,17 @@ class ControlPositions:
 
     def __init__(self) -> None:
         self.next_offsets: dict[int, int] = {}
-        self._found_ends: Mapping[int, int] = {}
+        self._initial_ends: Mapping[int, int] = {}
 
-    def found(self, ends: Mapping[int, int]) -> None:
+    def set_initial_ends(self, ends: Mapping[int, int]) -> None:
         """Remember where the control log ended when the kernel started."""
-        self._found_ends = ends
+        self._initial_ends = ends
 
     @property
-    def is_past_found_ends(self) -> bool:
+    def is_past_initial_ends(self) -> bool:
         """Whether everything is read that was in the log when the kernel started."""
         known = self.next_offsets
-        return all(known.get(partition, 0) >= end for partition, end in self._found_ends.items())
+        return all(known.get(partition, 0) >= end for partition, end in self._initial_ends.items())
 
     def read(self, partition: int, offset: int) -> None:
         """An event was read.

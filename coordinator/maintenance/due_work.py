@@ -79,14 +79,14 @@ class DueWork:
                 manifests=manifests,
                 target_bytes=config.target_file_size_bytes,
             )
-            found = due(known, config)
-            if not found and table in self._reported:
+            due_counts = due(known, config)
+            if not due_counts and table in self._reported:
                 return
-            if found:
+            if due_counts:
                 self._reported.discard(table)
             else:
                 self._reported.add(table)
-        self._report(table, found)
+        self._report(table, due_counts)
 
 
 def limits(config: ConnectorConfig) -> dict[str, Any] | None:
@@ -95,8 +95,8 @@ def limits(config: ConnectorConfig) -> dict[str, Any] | None:
     Returns:
         JSON: the fields of ``MaintenanceConfig``, and the configured ``tables``.
     """
-    found = config.maintenance
-    if found is None:
+    settings = config.maintenance
+    if settings is None:
         return None
     tables = map(config.qualified, config.tables)
-    return {**asdict(found), "tables": [t for t in tables if config.table(t).is_maintained]}
+    return {**asdict(settings), "tables": [t for t in tables if config.table(t).is_maintained]}

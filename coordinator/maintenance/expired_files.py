@@ -160,7 +160,7 @@ def _dropped(
     io: FileIO,
 ) -> tuple[tuple[str, ...], bool]:
     """Files that snapshots dropped, of those snapshots that all remaining ones descend from."""
-    found: set[str] = set()
+    paths: set[str] = set()
     is_complete = True
     for manifest in manifests:
         by = manifest.added_snapshot_id
@@ -169,8 +169,8 @@ def _dropped(
         if not all(history.descends(id_, by) for id_ in remaining):
             is_complete = False  # another branch or tag may read them
             continue
-        found.update(_deleted_entries(manifest, by, io))
-    return tuple(sorted(found)), is_complete
+        paths.update(_deleted_entries(manifest, by, io))
+    return tuple(sorted(paths)), is_complete
 
 
 def _deleted_entries(manifest: ManifestFile, snapshot_id: int, io: FileIO) -> Iterator[str]:
@@ -180,6 +180,6 @@ def _deleted_entries(manifest: ManifestFile, snapshot_id: int, io: FileIO) -> It
 
 
 def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> set[str]:
-    found = {s.statistics_path for s in metadata.statistics if s.snapshot_id in snapshots}
+    paths = {s.statistics_path for s in metadata.statistics if s.snapshot_id in snapshots}
     more = metadata.partition_statistics
-    return found | {s.statistics_path for s in more if s.snapshot_id in snapshots}
+    return paths | {s.statistics_path for s in more if s.snapshot_id in snapshots}

@@ -99,12 +99,14 @@ class FileCounters:
 
 def due(counters: FileCounters, config: MaintenanceConfig) -> dict[str, int]:
     """Return the work that is due, the most urgent first, and the number of files that cause it."""
-    found: tuple[tuple[str, int, int | None], ...] = (
+    thresholds: tuple[tuple[str, int, int | None], ...] = (
         ("delete-files", counters.delete_files, config.min_delete_files),
         ("small-files", counters.small_files_max, config.min_input_files),
         ("manifests", counters.manifests, config.min_manifests),
     )
-    return {work: count for work, count, least in found if least is not None and count >= least}
+    return {
+        work: count for work, count, least in thresholds if least is not None and count >= least
+    }
 
 
 def _small(files: Iterable[ContentFile], small_bytes: float) -> Iterator[str]:
@@ -114,20 +116,20 @@ def _small(files: Iterable[ContentFile], small_bytes: float) -> Iterator[str]:
 
 
 def _is_compaction(snapshot: Snapshot) -> bool:
-    found = snapshot.summary
-    is_replace = found is not None and found.operation == Operation.REPLACE
+    properties = snapshot.summary
+    is_replace = properties is not None and properties.operation == Operation.REPLACE
     return is_replace and _number(summary(snapshot), "deleted-data-files") > 0
 
 
 def _added(snapshot: Snapshot, small_bytes: float) -> int:
     """Small files that a snapshot added to one partition, on average."""
-    found = summary(snapshot)
-    files = _number(found, "added-data-files")
+    properties = summary(snapshot)
+    files = _number(properties, "added-data-files")
     if not files or _is_compaction(snapshot):
         return 0
-    if _number(found, "added-files-size") >= small_bytes * files:
+    if _number(properties, "added-files-size") >= small_bytes * files:
         return 0
-    return -(-files // max(1, _number(found, "changed-partition-count")))
+    return -(-files // max(1, _number(properties, "changed-partition-count")))
 
 
 def _target(properties: Mapping[str, str]) -> int:

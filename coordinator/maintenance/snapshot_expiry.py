@@ -135,13 +135,13 @@ def _number(text: str | None, configured: int | None, default: int) -> int:
 
 def _refs(metadata: TableMetadata, branch: str) -> dict[str, SnapshotRef | None]:
     """Every reference; a branch that the commit creates has none yet."""
-    found: dict[str, SnapshotRef | None] = dict(metadata.refs)
-    if MAIN_BRANCH not in found and metadata.current_snapshot_id is not None:
-        found[MAIN_BRANCH] = SnapshotRef.model_validate(
+    refs: dict[str, SnapshotRef | None] = dict(metadata.refs)
+    if MAIN_BRANCH not in refs and metadata.current_snapshot_id is not None:
+        refs[MAIN_BRANCH] = SnapshotRef.model_validate(
             {"snapshot-id": metadata.current_snapshot_id, "type": SnapshotRefType.BRANCH}
         )
-    found.setdefault(branch, None)
-    return found
+    refs.setdefault(branch, None)
+    return refs
 
 
 def _of_branch(
@@ -157,29 +157,29 @@ def _of_branch(
     own_age_ms = ref.max_snapshot_age_ms if ref is not None else None
     least = policy.min_kept if own_kept is None else own_kept
     limit_ms = now_ms - (policy.max_age_ms if own_age_ms is None else own_age_ms)
-    found: set[int] = set()
+    kept: set[int] = set()
     for snapshot in chain:
-        if len(found) + is_growing >= least and snapshot.timestamp_ms < limit_ms:
+        if len(kept) + is_growing >= least and snapshot.timestamp_ms < limit_ms:
             break
-        found.add(snapshot.snapshot_id)
-    return found
+        kept.add(snapshot.snapshot_id)
+    return kept
 
 
 def _since(chain: list[Snapshot], in_use: Collection[int]) -> set[int]:
     """The snapshots from the oldest one in use on; none if none of them is in use."""
     ids = [snapshot.snapshot_id for snapshot in chain]
-    places = [place for place, found in enumerate(ids) if found in in_use]
+    places = [place for place, snapshot_id in enumerate(ids) if snapshot_id in in_use]
     return set(ids[: max(places, default=-1) + 1])
 
 
 def _with_floors(chain: list[Snapshot]) -> set[int]:
     """The newest snapshot of each sink's control offsets."""
-    found: dict[str, int] = {}
+    newest: dict[str, int] = {}
     for snapshot in chain:
         for key in _summary(snapshot):
             if key.startswith(_OFFSETS_PREFIX):
-                found.setdefault(key, snapshot.snapshot_id)
-    return set(found.values())
+                newest.setdefault(key, snapshot.snapshot_id)
+    return set(newest.values())
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

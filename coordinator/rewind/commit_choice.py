@@ -32,14 +32,14 @@ def chosen_commit(
         CommitRefused: ``no_such_commit``: none fits, or it is below ``lowest``. A commit that is
             older than the one that fits is never chosen instead: it would remove more rows.
     """
-    found = [
+    candidates = [
         c
         for c in commits
         if (request.timestamp_ms is None or c.committed_ms <= request.timestamp_ms)
         and (request.snapshot_id is None or c.snapshot_id == request.snapshot_id)
         and (control_offset_max is None or _at(c) <= control_offset_max)
     ]
-    last = max(found, key=lambda c: (_at(c), c.committed_ms), default=None)
+    last = max(candidates, key=lambda c: (_at(c), c.committed_ms), default=None)
     if last is not None and covers(last.offsets, lowest):
         return last
     reason = (

@@ -133,10 +133,10 @@ def _release(catalog: CatalogGateway, rewind: RecordedRewind, name: str) -> None
     def change(table: Table) -> _Change | None:
         tags = f"{rewind.branch}-"  # of the target, and of all attempts
         refs = table.metadata.refs
-        found = [ref for ref in refs if ref == rewind.branch or ref.startswith(tags)]
-        if not found:
+        kept = [ref for ref in refs if ref == rewind.branch or ref.startswith(tags)]
+        if not kept:
             return None
-        updates = (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in found)
+        updates = (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in kept)
         return (), tuple(updates)
 
     _change(catalog, name, change)
