@@ -219,7 +219,7 @@ def test_each_node_shows_metrics_of_all_nodes(nodes: ClusterNodes, topics: Topic
             reported = [{"event": "metrics", "samples": samples}]
             (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(reported))
         # a node that is frozen below must not leave the group
-        nodes[name].properties["session.timeout.ms"] = "600000"
+        nodes[name].properties["session.timeout.ms"] = "240000"
     start(nodes, *NAMES)
     put(nodes, "a", "one", topics.create("figures", partitions=3), tasks=3)
     places = nodes.wait_until_placed("a", "one", *NAMES, tasks=3)

@@ -155,7 +155,7 @@ def test_added_control_partitions_are_read(
         harness.answer(harness.start_commit(), 3)
         wait_until(lambda: harness.rows() == [1, 2, 3])
         client = AdminClient({**harness.kafka, "log_level": 0})
-        client.create_partitions([NewPartitions(control.topic, 3)])[control.topic].result(30)
+        client.create_partitions([NewPartitions(control.topic, 3)])[control.topic].result(120)
         wait_until(lambda: admin.topics()[control.topic] == 3)
         wait_until(lambda: harness.reported.get("restart") == {"code": "control_partitions_added"})
         wait_until(lambda: harness.events[harness.events.index("restart") :].count("opened"))
@@ -190,7 +190,7 @@ def test_a_compacted_control_topic_is_refused(
     resource = ConfigResource(ResourceType.TOPIC, control.topic, incremental_configs=[entry])
     client = AdminClient({**harness.kafka, "log_level": 0})
     for future in client.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(120)
     wait_until(lambda: admin.topic_config(control.topic)["cleanup.policy"] == "compact")
     assert _stopped(harness).code == "control_log_compacted"
 

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def rare(harness: CoordinatorHarness) -> CoordinatorHarness:
-    """A round an hour: only the first one comes by itself."""
+    """A round an hour: only the first one comes by itself, and it waits for its answer."""
+    harness.set_long_timeout()
     harness.config = dataclasses.replace(harness.config, commit_interval_ms=3_600_000)
     return harness
 
@@ -127,4 +128,4 @@ def _retain(harness: CoordinatorHarness, retention_ms: int) -> None:
     resource = ConfigResource(ResourceType.TOPIC, harness.control, incremental_configs=[entry])
     client = AdminClient({**harness.kafka, "log_level": 0})
     for future in client.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(120)

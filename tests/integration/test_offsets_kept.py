@@ -26,7 +26,7 @@ def test_an_idle_partition_keeps_its_offset(spark_session: Session, tmp_path: Pa
         client = AdminClient({**kafka, "log_level": 0})
         new = [NewTopic("source", 2, 1), NewTopic("control", 1, 1)]
         for created in client.create_topics(new).values():
-            created.result(30)
+            created.result(120)
         harness = TaskHarness(spark_session, kafka, "source", "control", partitions=2)
         harness.produce(3, partition=0)
         harness.produce(3, partition=1)

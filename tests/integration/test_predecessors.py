@@ -105,12 +105,12 @@ def test_offset_commits_of_a_former_member_are_refused(
     producer = Producer({**kafka_properties, "transactional.id": group, "log_level": 0})
     producer.init_transactions(120)
     producer.begin_transaction()
-    producer.send_offsets_to_transaction([at_first], membership, 30)
+    producer.send_offsets_to_transaction([at_first], membership, 120)
     producer.commit_transaction(120)
     member.close()
     producer.begin_transaction()
     with pytest.raises(KafkaException):
-        producer.send_offsets_to_transaction([later], membership, 30)
+        producer.send_offsets_to_transaction([later], membership, 120)
 
 
 def test_a_stop_ends_the_wait(admin: KafkaAdmin, member: Consumer, group: str) -> None:

@@ -130,7 +130,7 @@ class AttackedStack(RunningStack):
         known = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
         requests = {TopicPartition(topic, number): OffsetSpec.latest() for number in known}
         answers = self._admin.list_offsets(requests)
-        return {place.partition: answer.result(30).offset for place, answer in answers.items()}
+        return {place.partition: answer.result(120).offset for place, answer in answers.items()}
 
     def assert_canaries_nowhere(self, *more: str, names: tuple[str, ...] = ()) -> None:
         """No secret in answers, log lines, the status topic, metrics or process arguments.

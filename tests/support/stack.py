@@ -51,7 +51,7 @@ class Topics:
         name = unique_name(prefix)
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=1, config=settings)
-        self._admin.create_topics([new])[name].result(30)
+        self._admin.create_topics([new])[name].result(120)
         while not self._has_leaders(name, partitions):  # the test's timeout bounds it
             time.sleep(0.01)
         return name
