@@ -181,11 +181,11 @@ def _json(event: Any) -> str:
 
 def _text(event: Mapping[str, Any]) -> str:
     """``<timestamp> <LEVEL> <process> [<component>] <event> key=value ...``."""
-    known = {name: str(event.get(name) or "-") for name in _FIRST}
-    text = _json(known["event"])[1:-1].replace('\\"', '"')
+    fields = {name: str(event.get(name) or "-") for name in _FIRST}
+    text = _json(fields["event"])[1:-1].replace('\\"', '"')
     head = (
-        f"{known['timestamp']} {known['level'].upper():7} {known['process']} "
-        f"[{known['component']}] {text}"
+        f"{fields['timestamp']} {fields['level'].upper():7} {fields['process']} "
+        f"[{fields['component']}] {text}"
     )
     rest = (f"{key}={_value(value)}" for key, value in event.items() if key not in _FIRST)
     return " ".join((head, *rest))

@@ -42,12 +42,14 @@ def stop(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table")
 def _show(connector: str, view: dict[str, Any], output: Output) -> None:
     def as_table() -> None:
         echo(f"{connector}  {view['state']}")
-        for one in view["due"]:
-            echo(f"{one['table']}  {one['work']}  due: {one['files']} files")
-        for one in view["results"]:
+        for due in view["due"]:
+            echo(f"{due['table']}  {due['work']}  due: {due['files']} files")
+        for work in view["results"]:
             ended = (
-                "" if one["state"] == "RUNNING" else f"  {instant_text(one['time_ms'] * 1_000_000)}"
+                ""
+                if work["state"] == "RUNNING"
+                else f"  {instant_text(work['time_ms'] * 1_000_000)}"
             )
-            echo(f"{one['table']}  {one['work']}  {one['state']}{ended}  {result_text(one)}")
+            echo(f"{work['table']}  {work['work']}  {work['state']}{ended}  {result_text(work)}")
 
     emit(output, view, names=[connector], as_table=as_table)

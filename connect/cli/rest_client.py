@@ -228,9 +228,9 @@ def _profile(name: str) -> Mapping[str, str]:
     profiles = content if isinstance(content, dict) else {}
     profile = profiles.get(name)
     if not isinstance(profile, dict) or not isinstance(profile.get("server"), str):
-        known = ", ".join(map(str, profiles)) or "none"
+        names = ", ".join(map(str, profiles)) or "none"
         raise ConfigError(
-            f"{file} has no profile {name!r} with a server; it has: {known}", code="profile"
+            f"{file} has no profile {name!r} with a server; it has: {names}", code="profile"
         )
     unknown = sorted(set(map(str, profile)) - _PROFILE_KEYS)
     if unknown:

@@ -80,8 +80,8 @@ def _run(
 
     def ask(*, is_applied: bool) -> Mapping[str, Any]:
         path = ("icefloe", "v1", "connectors", connector, "rewind")
-        asked = {**body, "apply": is_applied}
-        answer: Mapping[str, Any] = client.ask("POST", *path, json=asked)
+        request = {**body, "apply": is_applied}
+        answer: Mapping[str, Any] = client.ask("POST", *path, json=request)
         return answer
 
     def show(answer: Mapping[str, Any]) -> None:

@@ -91,8 +91,8 @@ def table(
         for cells in safe:
             typer.echo("\t".join(cells))
         return
-    made = Table(*columns, box=None, pad_edge=False)
+    rendered = Table(*columns, box=None, pad_edge=False)
     for cells in safe:
         style = next((styles[cell] for cell in cells if cell in styles), None) if styles else None
-        made.add_row(*map(Text, cells), style=style)
-    console.print(made)
+        rendered.add_row(*map(Text, cells), style=style)
+    console.print(rendered)

@@ -28,6 +28,6 @@ def password() -> None:
 @user_app.command()
 def token() -> None:
     """Make a token; print it once on standard error, and its entry on standard output."""
-    made, entry = new_token()
-    echo(f"token, shown only now: {made}", err=True)
+    new, entry = new_token()
+    echo(f"token, shown only now: {new}", err=True)
     echo(f"token: {entry}")

@@ -54,8 +54,8 @@ def is_unknown_client_property(name: str) -> bool:
     role = next((role for role in _ROLES if name.startswith(role)), "")
     if not role and not name.startswith(_SECURITY):
         return False
-    known = ALLOWED | REFUSED.keys() | LIBRDKAFKA_ONLY | LIBRDKAFKA_SECURITY
-    return name.removeprefix(role) not in known
+    known_names = ALLOWED | REFUSED.keys() | LIBRDKAFKA_ONLY | LIBRDKAFKA_SECURITY
+    return name.removeprefix(role) not in known_names
 
 
 def allowed_overrides(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:

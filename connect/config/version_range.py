@@ -9,10 +9,10 @@ from connect.errors import ConfigError
 _RESTRICTION = re.compile(r"([\[(])([^\])]*)([\])])")
 
 
-def complaint(class_name: str, wanted: str, installed: str) -> str | None:
+def complaint(class_name: str, requested: str, installed: str) -> str | None:
     """Return the error of ``mismatch``, or of an invalid version range."""
     try:
-        return mismatch(class_name, wanted, installed)
+        return mismatch(class_name, requested, installed)
     except ConfigError as error:
         return error.message
 

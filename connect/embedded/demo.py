@@ -211,14 +211,14 @@ class Demo:
             catalog = open_catalog("demo", self._stack.catalog_properties)
             catalog.exists(("bank", "payments"))  # creates the catalog's own tables
             admin.ensure_topic(self._topic, PARTITIONS, {})
-            wanted = payments.ranges(self._records, self._first_ends(admin))
+            ranges = payments.ranges(self._records, self._first_ends(admin))
             self._stack.start_node()
         with ThreadPoolExecutor(1, "payments") as pool:
             producing = pool.submit(
                 payments.produce,
                 {"bootstrap.servers": self._stack.bootstrap_servers},
                 self._topic,
-                wanted,
+                ranges,
                 clock=self._clock,
             )
             with self._console.status(f"producing {self._records:,} payments while Spark starts"):
@@ -227,7 +227,7 @@ class Demo:
                     raise Interrupted
                 before = committed_records(catalog, list(TABLES.values()))
                 self._create_connector()
-            expected = [part.end for part in wanted]
+            expected = [part.end for part in ranges]
             running_ms = self._follow(admin, catalog, producing, expected, before)
             done_ms = self._clock.monotonic_ms()
             producing.result()

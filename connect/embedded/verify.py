@@ -82,7 +82,7 @@ def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence
         records: number of records of each partition; sequence numbers start at 0.
     """
     starts = np.concatenate(([0], np.cumsum(np.asarray(records, dtype=np.int64))))
-    seen = np.zeros(int(starts[-1]), dtype=np.int32)
+    counts = np.zeros(int(starts[-1]), dtype=np.int32)
     codes = _codes(records)
     measurements, misrouted, unknown = [], 0, 0
     for kind, name in tables.items():
@@ -97,13 +97,13 @@ def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence
                 is_known &= sequence < limits
                 unknown += int((~is_known).sum())
                 position = starts[partition[is_known]] + sequence[is_known]
-                seen += np.bincount(position, minlength=len(seen)).astype(np.int32)
+                counts += np.bincount(position, minlength=len(counts)).astype(np.int32)
                 misrouted += int((codes[position] != code).sum())
         measurements.append(_measurements(name, table, rows, int((codes == code).sum())))
     return Verdict(
         tuple(measurements),
-        missing=int((seen == 0).sum()),
-        twice=int(np.maximum(seen - 1, 0).sum()),
+        missing=int((counts == 0).sum()),
+        twice=int(np.maximum(counts - 1, 0).sum()),
         misrouted=misrouted,
         unknown=unknown,
     )

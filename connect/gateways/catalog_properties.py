@@ -320,9 +320,9 @@ def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
     if named in _KIND_BY_CLASS:
         return _KIND_BY_CLASS[named]
     kind = "sql" if named.lower() == "jdbc" else named.lower()
-    for known in (*_KIND_BY_CLASS.values(), _DELTA):
-        if kind == known:
-            return known
+    for known_kind in (*_KIND_BY_CLASS.values(), _DELTA):
+        if kind == known_kind:
+            return known_kind
     if not named and properties.get("uri", "").startswith("http"):
         return "rest"
     raise ConfigError(

@@ -116,6 +116,6 @@ def guarded_transport(
     limits: httpx.Limits,
 ) -> httpx.HTTPTransport:
     """A transport of ``httpx`` whose connections are checked."""
-    made = httpx.HTTPTransport(verify=verify, proxy=proxy, limits=limits, trust_env=False)
-    made._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
-    return made
+    transport = httpx.HTTPTransport(verify=verify, proxy=proxy, limits=limits, trust_env=False)
+    transport._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
+    return transport

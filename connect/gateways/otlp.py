@@ -193,13 +193,15 @@ class SpanExport:
             parent = set_span_in_context(NonRecordingSpan(remote), parent)
         with self._lock:
             self._ids.trace_id, self._ids.span_id = trace_id, span.span_id
-            made = self._tracer.start_span(span.name, parent, start_time=span.start_ms * _NS_PER_MS)
+            exported = self._tracer.start_span(
+                span.name, parent, start_time=span.start_ms * _NS_PER_MS
+            )
             attributes: dict[str, Any] = dict(span.attributes)
             if span.error_code is not None:
-                made.set_status(Status(StatusCode.ERROR, span.error_code))
+                exported.set_status(Status(StatusCode.ERROR, span.error_code))
                 attributes["error.type"] = span.error_code
-            made.set_attributes(attributes)
-            made.end(max(span.start_ms, span.end_ms) * _NS_PER_MS)
+            exported.set_attributes(attributes)
+            exported.end(max(span.start_ms, span.end_ms) * _NS_PER_MS)
 
     def close(self) -> None:
         """Send what waits; may take as long as a request to a collector that does not answer."""

@@ -33,9 +33,9 @@ def schema() -> dict[str, Any]:
     open_prefixes = [p for p in PREFIXES if p.name != "iceberg.table."]
     declared = "|".join(re.escape(key.name) for key in keys if _is_ours(key.name))
     families = "|".join(re.escape(p.name) for p in open_prefixes if _is_ours(p.name))
-    known = rf"(?:{declared})$|(?:{families}).|iceberg\.table\..+\.(?:{table_ends})$"
-    unknown = rf"^(?!{known})icefloe\."
-    ignored = rf"^(?!{known})iceberg\."
+    known_names = rf"(?:{declared})$|(?:{families}).|iceberg\.table\..+\.(?:{table_ends})$"
+    unknown = rf"^(?!{known_names})icefloe\."
+    ignored = rf"^(?!{known_names})iceberg\."
     config = {
         "type": "object",
         "properties": {key.name: _property(key) for key in keys},

@@ -299,13 +299,13 @@ def _module_xml(group: JarGroup) -> str:
         organisation, module, revision, *classifier = coordinate.split(":")
         base = f"{organisation}:{module}:{revision}"
         classifiers.setdefault(base, []).extend(classifier or [""])
-    for base, wanted in classifiers.items():
+    for base, of_artifact in classifiers.items():
         organisation, module, revision = (quoteattr(part) for part in base.split(":"))
         artifacts = "".join(
             f'<artifact name={module} type="jar" ext="jar"'
             + (f" m:classifier={quoteattr(classifier)}/>" if classifier else "/>")
-            for classifier in wanted
-            if wanted != [""]
+            for classifier in of_artifact
+            if of_artifact != [""]
         )
         lines.append(
             f"<dependency org={organisation} name={module} rev={revision} "

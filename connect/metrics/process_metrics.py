@@ -150,12 +150,12 @@ class Registry:
 
     def forget(self, **labels: object) -> None:
         """Drop every value that has all these labels, e.g. of a connector that is gone."""
-        wanted = {label: _text(label, value) for label, value in labels.items()}
+        forgotten = {label: _text(label, value) for label, value in labels.items()}
         with self._lock:
             for key in list(self._values):
                 metric = _BY_NAME[key[0]]
                 has = dict(zip(metric.sample_labels, key[1], strict=True))
-                if wanted.items() <= has.items():
+                if forgotten.items() <= has.items():
                     del self._values[key]
                     self._series.get(key[0], set()).discard(key[1][: len(metric.labels)])
             self._version += 1
@@ -311,10 +311,10 @@ class Exposition(Collector):
 
     def sums(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
         """Sums of these metrics, by connector and metric; none where there is no value."""
-        wanted = frozenset(names)
+        wanted_names = frozenset(names)
         sums: dict[str, dict[str, float]] = {}
         for name, labels, number in self.samples():
-            if name in wanted:
+            if name in wanted_names:
                 of_connector = sums.setdefault(labels["connector"], {})
                 of_connector[name] = of_connector.get(name, 0.0) + number
         return sums
@@ -354,8 +354,8 @@ def _family(metric: Metric, samples: Iterable[Sample]) -> Family:
 def _histogram(family: HistogramMetricFamily, samples: Iterable[Sample]) -> HistogramMetricFamily:
     by_labels: dict[tuple[str, ...], dict[str, float]] = {}
     for _, labels, number in samples:
-        *known, bucket = (value for value in labels.values())
-        by_labels.setdefault(tuple(known), {})[bucket] = number
+        *label_values, bucket = (value for value in labels.values())
+        by_labels.setdefault(tuple(label_values), {})[bucket] = number
     for labelled, counts in by_labels.items():
         buckets, total = [], 0.0
         for bound in _BUCKETS:

@@ -68,5 +68,7 @@ def are_completed(config: NodeConfig, connectors: Iterable[GivenConnector]) -> b
         ConfigError: ``state_file``: the state cannot be read.
     """
     stored = read_state(config.state_dir / CONFIG_FILE)
-    states = [(stored.get(given.name), given) for given in connectors]
-    return all(state.is_completed and state.config == given.config for state, given in states)
+    states = [(stored.get(connector.name), connector) for connector in connectors]
+    return all(
+        state.is_completed and state.config == connector.config for state, connector in states
+    )

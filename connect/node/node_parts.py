@@ -215,12 +215,12 @@ class NodeParts:
         view = NodeView(
             self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples
         )
-        made = (
+        reporters = (
             StatsdReporter.of(config, exposition),
             Notifier.of(config, resolved, view, clock),
             self._otel,
         )
-        return [reporter for reporter in made if reporter is not None]
+        return [reporter for reporter in reporters if reporter is not None]
 
     def start_reporters(self) -> None:
         """Start what sends metrics and notifications to other systems."""

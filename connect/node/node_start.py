@@ -167,10 +167,10 @@ def listen(config: NodeConfig) -> socket.socket:
     host, port, _ = config.listener
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.create_server((host, port), family=family, backlog=512)
+        server_socket = socket.create_server((host, port), family=family, backlog=512)
         # accepted connections inherit it; without it each answer waits 40 ms for the client's
         # ACK, as head and body are two writes
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as e:
         why = os.strerror(e.errno) if e.errno else str(e)
         raise ConfigError(
@@ -178,7 +178,7 @@ def listen(config: NodeConfig) -> socket.socket:
             "or end the process that uses it",
             code="listener",
         ) from e
-    return made
+    return server_socket
 
 
 def configure_logs(config: NodeConfig) -> None:

@@ -80,9 +80,9 @@ class StandaloneJob:
     def _apply(self) -> None:
         """Store the connectors of the command line and stop all others."""
         api, store = self._node.parts.api, self._node.parts.store
-        given = {connector.name for connector in self._connectors}
+        names = {connector.name for connector in self._connectors}
         for name in store.names():
-            if name not in given:
+            if name not in names:
                 api.set_target_state(name, "STOPPED")
         validator = self._node.validator
         for connector in self._connectors:

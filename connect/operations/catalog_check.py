@@ -212,10 +212,10 @@ class CatalogCheck:
             finding.races += 1
             finding.landed += sum(map(bool, landed))
             for contender, there in zip(contenders, landed, strict=True):
-                wanted = len(contender.changes)
-                if 0 < len(there) < wanted:
+                table_count = len(contender.changes)
+                if 0 < len(there) < table_count:
                     finding.violations.append(
-                        f"{contender.name} landed in {len(there)} of {wanted} tables"
+                        f"{contender.name} landed in {len(there)} of {table_count} tables"
                     )
             _note_answers(finding, contenders, answers, landed)
         return finding

@@ -92,15 +92,15 @@ def opened_cluster(
     """Open Kafka clients for a connector, but not its catalog; as ``opened``."""
     providers = Providers(node, environ)
     config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
-    known = providers.resolve_all(node)
-    kafka = client_properties(known, config.kafka_overrides)
+    node_properties = providers.resolve_all(node)
+    kafka = client_properties(node_properties, config.kafka_overrides)
     with ExitStack() as closing:
         admin = KafkaAdmin(kafka)
         closing.callback(admin.close)
         reader = LogReader(kafka)
         closing.callback(reader.close)
         producer = client_properties(
-            known, config.producer_overrides, config.kafka_overrides, prefix="producer."
+            node_properties, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
         yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
 

@@ -67,12 +67,12 @@ def orphan_age(
     committed = admin.committed(config.control_group_id, partitions)
     starts = {tp: min(max(committed[tp] or 0, low), end) for tp, (low, end) in marks.items()}
     ends = {tp: end for tp, (_, end) in marks.items()}
-    made = [
+    created_ms = [
         at
         for record in read_to_end(reader, starts, ends, clock)
         if (at := _announced_ms(record, config.connect_group_id)) is not None
     ]
-    return age_of(min(made, default=None), now_ms=clock.now_ms())
+    return age_of(min(created_ms, default=None), now_ms=clock.now_ms())
 
 
 def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAgeReport:

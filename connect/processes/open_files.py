@@ -27,13 +27,13 @@ def raise_open_files_limit() -> int:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_unlimited = hard == resource.RLIM_INFINITY
-    wanted = OPEN_FILES if is_unlimited else min(OPEN_FILES, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    raised = OPEN_FILES if is_unlimited else min(OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= raised:
         return soft
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     except (OSError, ValueError) as e:
         _log.warning("limit of open files not raised", limit=soft, error=str(e))
         return soft
-    _log.info("limit of open files raised", limit=wanted, before=soft)
-    return wanted
+    _log.info("limit of open files raised", limit=raised, before=soft)
+    return raised

@@ -42,7 +42,7 @@ def take_over(properties: Mapping[str, str], transactional_ids: Iterable[str]) -
     if not ids:
         return
     with ThreadPoolExecutor(min(THREADS_MAX, len(ids)), thread_name_prefix="fence") as pool:
-        for _ in pool.map(lambda one: _take_over(properties, one), ids):
+        for _ in pool.map(lambda transactional_id: _take_over(properties, transactional_id), ids):
             pass
 
 

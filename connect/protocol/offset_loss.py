@@ -118,7 +118,7 @@ class OffsetLoss:
         missing: Mapping[TopicPartition, tuple[int, int]],
         ends: Mapping[TopicPartition, int],
     ) -> None:
-        known = ", ".join(
+        last_known = ", ".join(
             f"{tp.topic}-{tp.partition} {at} (its log holds {missing[tp][0]}..{missing[tp][1] - 1})"
             for tp, at in sorted(ends.items())[:PLACES_SHOWN_MAX]
         )
@@ -130,7 +130,8 @@ class OffsetLoss:
         first = min(ends)
         raise DataLost(
             f"group {self.config.connect_group_id} has no source offsets for {len(ends)} "
-            f"partitions read before: they expired, or were deleted. Last known: {known}. {doubt}"
+            f"partitions read before: they expired, or were deleted. "
+            f"Last known: {last_known}. {doubt}"
             "Stop the connector and set these source offsets with "
             "PATCH /connectors/<name>/offsets; an offset of null starts a partition from "
             "auto.offset.reset",
@@ -233,9 +234,9 @@ def read_before(
             was replaced since the floor was written.
         topic_ids: present ids of the source topics.
     """
-    known = floor.of(missing, topic_ids)
-    others = floor.offsets.keys() - known.keys()
-    return known | {tp: at for tp, at in announced.items() if tp in missing and tp not in others}
+    noted = floor.of(missing, topic_ids)
+    others = floor.offsets.keys() - noted.keys()
+    return noted | {tp: at for tp, at in announced.items() if tp in missing and tp not in others}
 
 
 @dataclass(slots=True)

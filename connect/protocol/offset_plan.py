@@ -127,8 +127,8 @@ def plan_moves(
                 "shifted; name the partitions that have one"
             )
     logs = admin.watermarks(chosen)
-    wanted = _wanted(target, logs, committed, admin, now_ms)
-    return [_move(tp, committed.get(tp), wanted[tp], logs[tp]) for tp in chosen]
+    targets = _wanted(target, logs, committed, admin, now_ms)
+    return [_move(tp, committed.get(tp), targets[tp], logs[tp]) for tp in chosen]
 
 
 def _wanted(
@@ -154,14 +154,14 @@ def _wanted(
 
 
 def _move(
-    tp: TopicPartition, before: int | None, wanted: int, log: tuple[int, int]
+    tp: TopicPartition, before: int | None, target: int, log: tuple[int, int]
 ) -> PartitionMove:
     first, end = log
-    if wanted < first:
+    if target < first:
         return PartitionMove(tp, before, first, log, "start")
-    if wanted > end:
+    if target > end:
         return PartitionMove(tp, before, end, log, "end")
-    return PartitionMove(tp, before, wanted, log)
+    return PartitionMove(tp, before, target, log)
 
 
 def _number(kind: TargetKind, value: str | None) -> int:

@@ -131,9 +131,9 @@ class SourceFloor:
                 ``committed``.
             events: the control topic, as it was before ``committed`` was read.
         """
-        known = {tp for tp in {*self.offsets, *self.starts} if tp.topic in topic_ids}
-        offsets = {**self.of(known, topic_ids), **committed}
-        floor = _floor(self, offsets, topic_ids, self.starts_of(known, topic_ids))
+        noted = {tp for tp in {*self.offsets, *self.starts} if tp.topic in topic_ids}
+        offsets = {**self.of(noted, topic_ids), **committed}
+        floor = _floor(self, offsets, topic_ids, self.starts_of(noted, topic_ids))
         if events is None:
             return floor
         is_same = events.topic_id == self.control_topic_id
@@ -144,8 +144,8 @@ class SourceFloor:
     def without(self, partitions: Collection[TopicPartition]) -> SourceFloor:
         """Return a floor without these partitions."""
         offsets, starts = (
-            {tp: at for tp, at in known.items() if tp not in partitions}
-            for known in (self.offsets, self.starts)
+            {tp: at for tp, at in by_partition.items() if tp not in partitions}
+            for by_partition in (self.offsets, self.starts)
         )
         return _floor(self, offsets, self.topic_ids, starts)
 
@@ -154,8 +154,8 @@ class SourceFloor:
         return replace(self, recreated={**self.recreated, **topics})
 
     def _is_same(self, topic: str, topic_ids: Mapping[str, str]) -> bool:
-        known, now = self.topic_ids.get(topic), topic_ids.get(topic)
-        return known is None or now is None or known == now
+        known_id, present_id = self.topic_ids.get(topic), topic_ids.get(topic)
+        return known_id is None or present_id is None or known_id == present_id
 
 
 def _floor(

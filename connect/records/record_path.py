@@ -173,9 +173,9 @@ class ReferencePath:
         return row
 
     def _row_converter(self, schema: Schema, name_mapping: str | None) -> RowConverter:
-        known = self._rows.get((id(schema), name_mapping))
-        if known is not None and known[0] is schema:
-            return known[1]
+        cached = self._rows.get((id(schema), name_mapping))
+        if cached is not None and cached[0] is schema:
+            return cached[1]
         options = ConversionOptions(
             timestamp_unit=self._config.timestamp_unit,
             case_insensitive=self._config.schema_case_insensitive,

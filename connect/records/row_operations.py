@@ -88,12 +88,12 @@ def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[
     Raises:
         ConfigError: ``key_columns``; a name is not a column, or the column cannot be a key.
     """
-    known = {field.name: field for field in schema.fields}
+    columns_by_name = {field.name: field for field in schema.fields}
     by_id = {field.field_id: field.name for field in schema.fields}
     if not names:
         names = tuple(by_id.get(i, f"#{i}") for i in sorted(schema.identifier_field_ids))
     for name in names:
-        column = known.get(name)
+        column = columns_by_name.get(name)
         reason = None
         if column is None:
             reason = "is no top-level column of the table"

@@ -58,21 +58,21 @@ class StorageTopic:
                 ``kafka_service``: the brokers have no compaction.
             RetriableError: the broker cannot be reached.
         """
-        given = f"topic {self.name!r} given as {self.setting}"
+        topic_text = f"topic {self.name!r} given as {self.setting}"
         is_new = self._create(admin)
         policy = admin.topic_config(self.name).get("cleanup.policy", "delete")
         if is_new and policy != "compact":
             raise _no_compaction(f"it creates topics with cleanup.policy={policy}", self.name)
         if policy != "compact":
             raise ConfigError(
-                f"{given} must have cleanup.policy=compact, it has cleanup.policy={policy}: its "
-                "records would be lost with time",
+                f"{topic_text} must have cleanup.policy=compact, it has cleanup.policy={policy}: "
+                "its records would be lost with time",
                 code="storage_topic",
             )
         count = admin.topics().get(self.name, self.partitions)
         if self.is_ordered and count != 1:
             raise ConfigError(
-                f"{given} must have a single partition, it has {count}: the order of changes "
+                f"{topic_text} must have a single partition, it has {count}: the order of changes "
                 "would be lost",
                 code="storage_topic",
             )

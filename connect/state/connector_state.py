@@ -268,10 +268,10 @@ class ConfigState:
     def _offsets(self, name: str, value: Mapping[str, Any] | None) -> bool:
         partial = self._at(name)
         try:
-            wanted = None if value is None else _offsets(value["offsets"])
+            offsets = None if value is None else _offsets(value["offsets"])
         except (KeyError, TypeError, ValueError):
             return False
-        partial.state = replace(partial.state, pending_offsets=wanted)
+        partial.state = replace(partial.state, pending_offsets=offsets)
         return True
 
     def _source(self, name: str, value: Mapping[str, Any] | None) -> bool:
@@ -286,7 +286,10 @@ class ConfigState:
                     _offsets(value.get("starts", ())),
                     _offsets(value.get("control", ())),
                     str(value.get("control-topic-id", "")),
-                    {str(t): _recreated(one) for t, one in value.get("recreated", {}).items()},
+                    {
+                        str(t): _recreated(recreated)
+                        for t, recreated in value.get("recreated", {}).items()
+                    },
                 )
             )
         except (AttributeError, KeyError, TypeError, ValueError):

@@ -146,13 +146,13 @@ def _pair(line: str) -> tuple[str, str]:
 
 def _replace(file: Path, entries: Mapping[str, bytes]) -> None:
     lines = [json.dumps(_FORMAT), *(json.dumps([k, v.decode()]) for k, v in entries.items())]
-    made = file.with_suffix(".new")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
+    new_file = file.with_suffix(".new")
+    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as written:
         written.write("\n".join(lines) + "\n")
         written.flush()
         os.fsync(written.fileno())
-    made.replace(file)
+    new_file.replace(file)
     folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)  # the new name is on the disk as well

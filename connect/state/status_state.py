@@ -166,11 +166,11 @@ class StatusState:
             return
         if key.startswith(STATUS_TOPIC):
             topic, _, connector = key.removeprefix(STATUS_TOPIC).partition(":connector-")
-            known = self._topics.setdefault(connector, set())
+            topics = self._topics.setdefault(connector, set())
             if value is None:
-                known.discard(topic)
+                topics.discard(topic)
             else:
-                known.add(topic)
+                topics.add(topic)
             return
         if key.startswith(STATUS_CONNECTOR):
             _set_status(self._connectors, key.removeprefix(STATUS_CONNECTOR), value)
@@ -216,12 +216,12 @@ class StatusState:
             del self._running[connector]
 
 
-def _set_status(known: dict[Key, Status], key: Key, value: Mapping[str, Any] | None) -> None:
+def _set_status(statuses: dict[Key, Status], key: Key, value: Mapping[str, Any] | None) -> None:
     """Set or remove one status; a value that cannot be parsed changes nothing."""
     if value is None:
-        known.pop(key, None)
+        statuses.pop(key, None)
     elif isinstance(value.get("state"), str):
-        known[key] = Status(
+        statuses[key] = Status(
             state=value["state"],
             trace=value.get("trace"),
             worker_id=str(value.get("worker_id", "")),

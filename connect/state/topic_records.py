@@ -137,8 +137,8 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
     if not floor.is_stored:
         return (SOURCE + connector, None)
     offsets, starts = (
-        [[tp.topic, tp.partition, offset] for tp, offset in sorted(known.items())]
-        for known in (floor.offsets, floor.starts)
+        [[tp.topic, tp.partition, offset] for tp, offset in sorted(of_partitions.items())]
+        for of_partitions in (floor.offsets, floor.starts)
     )
     value: dict[str, Any] = {"offsets": offsets, "topic-ids": dict(floor.topic_ids)}
     if starts:
@@ -149,12 +149,12 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
     if floor.recreated:
         value["recreated"] = {
             topic: {
-                "topic-id": one.topic_id,
-                "former-ids": list(one.former_ids),
-                "lost-from": [list(item) for item in sorted(one.lost_from.items())],
-                "pending": one.is_pending,
+                "topic-id": recreated.topic_id,
+                "former-ids": list(recreated.former_ids),
+                "lost-from": [list(item) for item in sorted(recreated.lost_from.items())],
+                "pending": recreated.is_pending,
             }
-            for topic, one in sorted(floor.recreated.items())
+            for topic, recreated in sorted(floor.recreated.items())
         }
     return (SOURCE + connector, value)
 
@@ -218,8 +218,8 @@ def number_of(value: Any) -> int | None:
 
 def topic_record(connector: str, topic: str, *, task: int, now_ms: int) -> Record:
     """Return the record of an active topic; ``now_ms`` is when it was found to be active."""
-    seen = {"name": topic, "connector": connector, "task": task, "discoverTimestamp": now_ms}
-    return (f"{STATUS_TOPIC}{topic}:connector-{connector}", {"topic": seen})
+    discovered = {"name": topic, "connector": connector, "task": task, "discoverTimestamp": now_ms}
+    return (f"{STATUS_TOPIC}{topic}:connector-{connector}", {"topic": discovered})
 
 
 def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:

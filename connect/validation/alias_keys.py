@@ -124,7 +124,7 @@ def _check_sql(raw: Raw, aliases: Aliases) -> None:
     """Check the position of a ``Sql`` transformation in the chain."""
     names = [name for name in aliases.recommended if name.endswith(".type")]
     types = {name: raw.get(name) or "" for name in names}
-    queries = [name for name, given in types.items() if is_sql(given)]
+    queries = [name for name, class_name in types.items() if is_sql(class_name)]
     why = misplaced(
         list(types.values()),
         has_predicate=any(f"{name.removesuffix('type')}predicate" in raw for name in queries),
@@ -137,10 +137,10 @@ def _check_sql(raw: Raw, aliases: Aliases) -> None:
 
 def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:
     """Check the options together, and the alias of the predicate."""
-    given = {n.removeprefix(prefix): v for n, v in raw.items() if n.startswith(prefix)}
-    own = {name: value for name, value in given.items() if value is not None}
+    options = {n.removeprefix(prefix): v for n, v in raw.items() if n.startswith(prefix)}
+    own = {name: value for name, value in options.items() if value is not None}
     why = None
-    if plugin.check_options is not None and own == given:  # another check reports null values
+    if plugin.check_options is not None and own == options:  # another check reports null values
         why = plugin.check_options(own)
     if why is not None:
         checked.add(f"{prefix}type", why)
@@ -155,10 +155,10 @@ def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> 
 
 def _is_other_version(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> bool:
     """Return whether another version is requested. As in Kafka, the error is at both keys."""
-    wanted = raw.get(f"{prefix}plugin.version")
-    if wanted is None or plugin.version is None:
+    requested = raw.get(f"{prefix}plugin.version")
+    if requested is None or plugin.version is None:
         return False
-    why = version_range.complaint(plugin.class_name, wanted, plugin.version)
+    why = version_range.complaint(plugin.class_name, requested, plugin.version)
     if why is None:
         return False
     checked.add(f"{prefix}type", why)
@@ -169,15 +169,15 @@ def _is_other_version(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -
 def _class_of(
     raw: Raw, name: str, kind: Enriched, plugins: Plugins, checked: Checked
 ) -> Plugin | None:
-    given = raw.get(name)
-    if given is None:
+    class_name = raw.get(name)
+    if class_name is None:
         return None
-    plugin = plugins.find(given.strip(), kind)
+    plugin = plugins.find(class_name.strip(), kind)
     if plugin is not None:
         return plugin
-    other = plugins.find(given.strip())
+    other = plugins.find(class_name.strip())
     checked.values[name] = other and other.class_name
-    checked.add(name, plugins.complaint(name, given, kind))
+    checked.add(name, plugins.complaint(name, class_name, kind))
     return None
 
 

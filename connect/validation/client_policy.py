@@ -57,20 +57,20 @@ class ClientPolicy:
             node: node properties.
             resolve: resolves placeholders; None if the properties have none.
         """
-        known = {
+        resolved = {
             name: resolve(value) if resolve is not None else value
             for name, value in node.items()
             if is_of_policy(name)
         }
-        has_users = bool(known.get(USERS_FILE))
-        listed = known.get(SERVERS_ALLOWED)
-        given = "" if has_users else EVERY
-        allowed = list_of((given if listed is None else listed).lower().strip())
-        plain = {name: value for name, value in known.items() if _is_about_connections(name)}
-        own = tuple({**plain, **split(known, role)} if role else plain for role in _ROLES)
+        has_users = bool(resolved.get(USERS_FILE))
+        listed = resolved.get(SERVERS_ALLOWED)
+        default = "" if has_users else EVERY
+        allowed = list_of((default if listed is None else listed).lower().strip())
+        plain = {name: value for name, value in resolved.items() if _is_about_connections(name)}
+        own = tuple({**plain, **split(resolved, role)} if role else plain for role in _ROLES)
         return cls(
-            known.get(POLICY, "All"),
-            not has_users or POLICY in known or bool(listed),
+            resolved.get(POLICY, "All"),
+            not has_users or POLICY in resolved or bool(listed),
             frozenset(allowed).union(*map(servers, own)),
             own,
         )
@@ -125,8 +125,8 @@ class ClientPolicy:
 
 def is_of_policy(name: str) -> bool:
     """Return whether a node property is part of this policy."""
-    known = {POLICY, SERVERS_ALLOWED, USERS_FILE}
-    return name in known or _is_about_connections(_bare(name))
+    policy_names = {POLICY, SERVERS_ALLOWED, USERS_FILE}
+    return name in policy_names or _is_about_connections(_bare(name))
 
 
 def _bare(name: str) -> str:

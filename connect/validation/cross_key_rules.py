@@ -97,14 +97,14 @@ def unmatched_records_need_a_target(view: ConfigView) -> Iterator[tuple[str, str
 
 def table_settings_need_a_table(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`iceberg.table.<table>.*` refers to a table that the connector writes to."""
-    known = {*view.tables, *view.topic_tables.values()}
-    if not known or view.named_by_record or view.has_placeholder(_TABLES):
+    tables = {*view.tables, *view.topic_tables.values()}
+    if not tables or view.named_by_record or view.has_placeholder(_TABLES):
         return
     if view.dead_letter_table:
-        known.add(view.dead_letter_table)
+        tables.add(view.dead_letter_table)
     for name, table, _ in view.per_table():
-        if table not in known:
-            yield name, f"The connector does not write to table {table}.{nearest(table, known)}"
+        if table not in tables:
+            yield name, f"The connector does not write to table {table}.{nearest(table, tables)}"
 
 
 def route_field_needs_a_regex(view: ConfigView) -> Iterator[tuple[str, str]]:

@@ -290,13 +290,13 @@ def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
 
 def _check_catalog(raw: Raw, checked: Checked) -> None:
     """Check the catalog's type. Other properties are checked when the catalog is opened."""
-    given = {
+    catalog = {
         name.removeprefix("iceberg.catalog."): value or ""
         for name, value in raw.items()
         if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
     }
     is_delta = checked.values[FORMAT] == DELTA
-    if not given and not is_delta:
+    if not catalog and not is_delta:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
     if is_delta and not raw.get(DELTA_LOCATION):
         checked.add(DELTA_LOCATION, missing(DELTA_LOCATION))
@@ -308,7 +308,7 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
             catalog_kind({"type": named})
         except ConfigError as error:
             checked.add("iceberg.catalog.type", error.message)
-    if checked.values[_MULTI_TABLE] and not _may_be_rest(given):
+    if checked.values[_MULTI_TABLE] and not _may_be_rest(catalog):
         checked.add(
             _MULTI_TABLE,
             "Only a REST catalog can commit to several tables at once; set it to false",

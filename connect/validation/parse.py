@@ -94,8 +94,8 @@ def parse(
             checked.add(key, sentence)
     grant = granted_tables(raw, node or {})
     for key in ("iceberg.tables", DEAD_LETTER_TABLE) if grant else ():
-        given = checked.values.get(key) or ()
-        names = [given] if isinstance(given, str) else given
+        value = checked.values.get(key) or ()
+        names = [value] if isinstance(value, str) else value
         for table in _tables(names, checked.values["iceberg.tables.default-namespace"]):
             if not compile_java_regex(grant or "").fullmatch(table):
                 checked.add(key, f"{table} is not among the granted tables: {grant}")

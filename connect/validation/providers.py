@@ -201,22 +201,22 @@ def _allowed_file(parameters: Mapping[str, str], path: Path) -> Path:
 
 
 def _properties_files(parameters: Mapping[str, str]) -> _Lookup:
-    known: dict[Path, tuple[tuple[int, int, int], dict[str, str]]] = {}
+    cache: dict[Path, tuple[tuple[int, int, int], dict[str, str]]] = {}
 
     def lookup(path: str, key: str) -> str:
         file = _allowed_file(parameters, Path(path))
         status = file.stat()
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
-        kept = known.get(file)
+        kept = cache.get(file)
         if kept is None or kept[0] != version:
             text = file.read_text(encoding="utf-8")
             try:
                 properties = parse_properties(text)
             except ConfigError:
                 raise ValueError from None
-            if len(known) >= FILES_KEPT_MAX:
-                known.clear()
-            kept = known[file] = version, properties
+            if len(cache) >= FILES_KEPT_MAX:
+                cache.clear()
+            kept = cache[file] = version, properties
         return kept[1][key]
 
     return lookup

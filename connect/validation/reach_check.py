@@ -56,17 +56,19 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
                 yield name, error.message
 
 
-def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[tuple[str, str]]:
+def _catalog(
+    properties: Mapping[str, str], hosts: Reach, reach: Reach
+) -> Iterator[tuple[str, str]]:
     for key in _BUNDLES:
         try:
-            if bundle := given.get(key):
+            if bundle := properties.get(key):
                 reach.check_path(bundle)
         except ConfigError as error:
             yield _CATALOG + key, error.message
-    if has_placeholder(given.get("uri", "")):
+    if has_placeholder(properties.get("uri", "")):
         return  # of an unknown provider: checked when it is opened
     try:
-        config = client_config(given)
+        config = client_config(properties)
     except ConfigError as error:
         if error.code == "catalog_uri":
             yield f"{_CATALOG}uri", error.message
@@ -75,4 +77,4 @@ def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[t
         check_catalog(config, hosts, resolves=False)
     except ConfigError as error:
         name = str(error.coordinates.get("property", "uri"))
-        yield connector_key(name if name in given else "uri"), error.message
+        yield connector_key(name if name in properties else "uri"), error.message

@@ -105,11 +105,11 @@ class Validation:
             dataclasses.replace(info, errors=(*info.errors, *errors.get(info.name, ())))
             for info in self.configs
         ]
-        known = {info.name for info in configs}
+        names = {info.name for info in configs}
         configs += [
             ConfigInfo(name, None, sent.get(name), (), tuple(sentences))
             for name, sentences in errors.items()
-            if name not in known
+            if name not in names
         ]
         return dataclasses.replace(self, configs=tuple(configs))
 
@@ -267,14 +267,14 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
             answer.define(key, recommended=[p.class_name for p in plugins.of(kind)])
         elif key.name.endswith(".converter.plugin.version"):
             name = key.name.removesuffix(".plugin.version")
-            given = answer.raw.get(name, _default(plugin, name)) or ""
-            plugin_class = plugins.find(given.strip(), classes[name])
+            class_name = answer.raw.get(name, _default(plugin, name)) or ""
+            plugin_class = plugins.find(class_name.strip(), classes[name])
             displayed_versions = (
                 [plugin_class.version] if plugin_class and plugin_class.version else []
             )
             if plugin_class is not None:
                 _check_version(answer, key.name, plugin_class, is_named=name in answer.raw)
-            elif plugins.find(given.strip()) is None:
+            elif plugins.find(class_name.strip()) is None:
                 answer.hidden.add(key.name)
             answer.define(
                 key,
@@ -291,11 +291,11 @@ def _default(plugin: Plugin, name: str) -> str:
 
 def _check_version(answer: _Answer, name: str, plugin: Plugin, *, is_named: bool = True) -> None:
     """Check a requested version. If the class is not named, check the syntax only."""
-    wanted = answer.raw.get(name)
-    if wanted is None or plugin.version is None:
+    requested = answer.raw.get(name)
+    if requested is None or plugin.version is None:
         return
     try:
-        why = version_range.mismatch(plugin.class_name, wanted, plugin.version)
+        why = version_range.mismatch(plugin.class_name, requested, plugin.version)
     except ConfigError as error:
         if name == "connector.plugin.version":
             raise
@@ -305,20 +305,20 @@ def _check_version(answer: _Answer, name: str, plugin: Plugin, *, is_named: bool
 
 
 def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins) -> None:
-    given = answer.raw.get(name)
-    if given is None:
+    class_name = answer.raw.get(name)
+    if class_name is None:
         return
-    plugin_class = plugins.find(given.strip(), kind)
+    plugin_class = plugins.find(class_name.strip(), kind)
     if plugin_class is None:
-        answer.checked.add(name, plugins.complaint(name, given, kind))
-        plugin_class = plugins.find(given.strip())
+        answer.checked.add(name, plugins.complaint(name, class_name, kind))
+        plugin_class = plugins.find(class_name.strip())
     answer.checked.values[name] = plugin_class and plugin_class.class_name
 
 
 def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
     for name, kind in CONVERTERS:
-        given = answer.raw.get(f"{name}.converter")
-        plugin_class = plugins.find(given.strip(), kind) if given else None
+        class_name = answer.raw.get(f"{name}.converter")
+        plugin_class = plugins.find(class_name.strip(), kind) if class_name else None
         if plugin_class is None:
             continue
         prefix = f"{name}.converter."

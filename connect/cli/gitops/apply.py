@@ -187,14 +187,14 @@ def _state(client: NodeClient, name: str, target: str | None) -> str | None:
     failed = [part for part in (connector, *tasks) if part["state"] == "FAILED"]
     if failed:
         return f"FAILED: {cause(failed[0])}"
-    wanted = target or "RUNNING"
-    if connector["state"] != wanted:
+    target_state = target or "RUNNING"
+    if connector["state"] != target_state:
         # apply does not resume a connector that an operator has paused or stopped
         return None if connector["state"] in ("PAUSED", "STOPPED") else str(connector["state"])
     # the tasks of a bounded run may already be through
-    late = [t for t in tasks if t["state"] not in {wanted, "COMPLETED"}]
-    if late or (wanted == "RUNNING" and not tasks):
-        return f"{len(tasks) - len(late)} of {len(tasks)} tasks {wanted}"
+    late = [t for t in tasks if t["state"] not in {target_state, "COMPLETED"}]
+    if late or (target_state == "RUNNING" and not tasks):
+        return f"{len(tasks) - len(late)} of {len(tasks)} tasks {target_state}"
     return None
 
 

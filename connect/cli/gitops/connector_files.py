@@ -63,11 +63,11 @@ def read(paths: Iterable[Path]) -> tuple[DesiredConnector, ...]:
     for path in listed:
         for file in _files(path):
             for desired in _connectors(file):
-                known = connectors.setdefault(desired.name, desired)
-                if known is not desired:
+                first_declared = connectors.setdefault(desired.name, desired)
+                if first_declared is not desired:
                     raise ConnectorFileError(
-                        f"the connector {desired.name!r} is in {known.source} and in {file}: "
-                        "remove one of them"
+                        f"the connector {desired.name!r} is in {first_declared.source} and in "
+                        f"{file}: remove one of them"
                     )
     if not connectors:
         places = ", ".join(map(str, listed))
@@ -96,8 +96,8 @@ def read_one(
     chosen = [desired for desired in connectors if name in {None, desired.name}]
     if len(chosen) != 1:
         there = ", ".join(desired.name for desired in connectors) or "none"
-        wanted = "one connector" if name is None else f"one connector {name!r}"
-        raise ConnectorFileError(f"{file} must contain {wanted}; it contains {there}")
+        expected = "one connector" if name is None else f"one connector {name!r}"
+        raise ConnectorFileError(f"{file} must contain {expected}; it contains {there}")
     return chosen[0]
 
 

@@ -43,7 +43,7 @@ def get(
     with node(server) as client:
         listed = client.ask("GET", "connectors", expand="info")
     chosen = {name: listed[name]["info"]["config"] for name in chosen_names(listed, names)}
-    made = [
+    connectors = [
         {
             "name": name,
             "config": {
@@ -67,8 +67,8 @@ def get(
             ],
         )
 
-    is_one = names == list(chosen) and len(made) == 1
-    emit(output, made[0] if is_one else made, names=chosen, as_table=as_table)
+    is_one = names == list(chosen) and len(connectors) == 1
+    emit(output, connectors[0] if is_one else connectors, names=chosen, as_table=as_table)
 
 
 def lag(
@@ -86,16 +86,16 @@ def lag(
 
     def as_table() -> None:
         if partitions:
-            lag_partitions([(one["connector"], p) for one in lags for p in one["partitions"]])
+            lag_partitions([(entry["connector"], p) for entry in lags for p in entry["partitions"]])
             return
         rows = [
             (
-                one["connector"],
-                cell(one["not_in_files"]),
-                cell(one["in_files_not_committed"]),
-                instant(one["valid_through_ms"]),
+                entry["connector"],
+                cell(entry["not_in_files"]),
+                cell(entry["in_files_not_committed"]),
+                instant(entry["valid_through_ms"]),
             )
-            for one in lags
+            for entry in lags
         ]
         table(("connector", "not in files", "in files, not committed", "valid through"), rows)
 
@@ -142,16 +142,16 @@ def patch(
 
     Pass secrets as references or in a file: other users can read the arguments of a command.
     """
-    wanted = _wanted(pairs or (), file, removed or ())
+    patched_keys = _wanted(pairs or (), file, removed or ())
     with node(server) as client:
         before = client.ask("GET", "connectors", name, "config")
         changes = [
             KeyChange(key, before.get(key), value)
-            for key, value in sorted(wanted.items())
+            for key, value in sorted(patched_keys.items())
             if before.get(key) != value
         ]
         if changes and not dry_run:
-            client.ask("PATCH", "connectors", name, "config", json=wanted)
+            client.ask("PATCH", "connectors", name, "config", json=patched_keys)
 
     def as_table() -> None:
         lines(change_lines(changes))
@@ -173,7 +173,9 @@ def _wanted(
         ConfigError: there is no key, a key is duplicate, or an argument is not KEY=VALUE or may
             contain a secret.
     """
-    given: list[tuple[str, str | None]] = [] if file is None else list(read_keys(file).items())
+    pairs_listed: list[tuple[str, str | None]] = (
+        [] if file is None else list(read_keys(file).items())
+    )
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
@@ -186,14 +188,14 @@ def _wanted(
                 f"reference such as ${{file:/etc/icefloe/secrets.properties:{key}}}, or use -f",
                 code="usage",
             )
-        given.append((key, value))
-    given += [(key, None) for key in removed]
-    wanted = dict(given)
-    if len(wanted) != len(given):
+        pairs_listed.append((key, value))
+    pairs_listed += [(key, None) for key in removed]
+    patched_keys = dict(pairs_listed)
+    if len(patched_keys) != len(pairs_listed):
         raise ConfigError("a key is given twice; give each key once", code="usage")
-    if not wanted:
+    if not patched_keys:
         raise ConfigError("nothing to change: give KEY=VALUE, -f or --remove", code="usage")
-    return wanted
+    return patched_keys
 
 
 def delete(
@@ -305,8 +307,9 @@ def chosen_names(listed: Mapping[str, Any], names: list[str] | None) -> list[str
         names = names[1:]
     for name in names or ():
         if name not in listed:
-            known = ", ".join(sorted(listed)) or "none"
+            existing = ", ".join(sorted(listed)) or "none"
             raise RefusedError(
-                f"there is no connector {name!r}; existing connectors: {known}", status=_NOT_FOUND
+                f"there is no connector {name!r}; existing connectors: {existing}",
+                status=_NOT_FOUND,
             )
     return list(names or sorted(listed))

@@ -52,19 +52,19 @@ def cluster(
         tasks = Counter(owner for place in placed.values() for owner in place["tasks"])
         rows = [
             (
-                one["worker_id"],
-                "leader" if one["worker_id"] == status["leader"] else "",
-                "draining" if one["draining"] else " ".join(one["ready"]) or "starting",
-                one["version"],
-                str(coordinators[one["worker_id"]]),
-                str(tasks[one["worker_id"]]),
-                one["url"],
+                worker["worker_id"],
+                "leader" if worker["worker_id"] == status["leader"] else "",
+                "draining" if worker["draining"] else " ".join(worker["ready"]) or "starting",
+                worker["version"],
+                str(coordinators[worker["worker_id"]]),
+                str(tasks[worker["worker_id"]]),
+                worker["url"],
             )
-            for one in status["nodes"]
+            for worker in status["nodes"]
         ]
         table(("node", "role", "ready", "version", "coordinators", "tasks", "url"), rows)
 
-    names = placed if placements else [one["worker_id"] for one in status["nodes"]]
+    names = placed if placements else [worker["worker_id"] for worker in status["nodes"]]
     emit(output, data, names=names, as_table=as_table)
 
 
@@ -145,12 +145,12 @@ def logs(
     logs`. Its worker, coordinator and maintenance processes write to files in the state folder, or
     with icefloe.log.output=stdout to the standard output of the node.
     """
-    wanted = _LOG_NAMES if process is None else (process,)
-    files = [file for name in wanted for file in sorted(state_dir.rglob(f"{name}.log"))]
+    log_names = _LOG_NAMES if process is None else (process,)
+    files = [file for name in log_names for file in sorted(state_dir.rglob(f"{name}.log"))]
     if not files:
         raise ConfigError(
-            f"no {' or '.join(f'{name}.log' for name in wanted)} in {state_dir}: run the command "
-            "on the node's machine and set --state-dir to the node's icefloe.state.dir",
+            f"no {' or '.join(f'{name}.log' for name in log_names)} in {state_dir}: run the "
+            "command on the node's machine and set --state-dir to the node's icefloe.state.dir",
             code="logs_missing",
         )
     read: dict[Path, int] = {}

@@ -52,8 +52,8 @@ def alter(
 ) -> None:
     """Set source offsets of a stopped connector."""
     try:
-        wanted = json.loads(file.read_text("utf-8"))
-        after = _offsets(wanted)
+        body = json.loads(file.read_text("utf-8"))
+        after = _offsets(body)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as e:
         raise ConfigError(
             f"{file} does not hold offsets in the form of `offsets show -o json`: {e!r}",
@@ -62,7 +62,7 @@ def alter(
     with node(server) as client:
 
         def request() -> Any:
-            return client.ask("PATCH", "connectors", name, "offsets", json=wanted)
+            return client.ask("PATCH", "connectors", name, "offsets", json=body)
 
         _change(client, name, after, request, output=output, yes=yes)
 
@@ -93,14 +93,14 @@ def set_offsets(
     yes: Yes = False,
 ) -> None:
     """Move source offsets of a stopped connector to a time, an offset or an end of the log."""
-    given: dict[str, str | int | None] = {
+    options: dict[str, str | int | None] = {
         "timestamp": to_timestamp,
         "offset": to_offset,
         "duration": by_duration,
         "shift": shift_by,
     }
     chosen: list[tuple[str, str | None]] = [
-        (kind, str(value)) for kind, value in given.items() if value is not None
+        (kind, str(value)) for kind, value in options.items() if value is not None
     ]
     ends = {"earliest": to_earliest, "latest": to_latest}
     chosen += [(end, None) for end, is_set in ends.items() if is_set]
@@ -110,10 +110,10 @@ def set_offsets(
             "--to-earliest and --to-latest"
         )
     ((kind, value),) = chosen
-    wanted = {"to": kind, "value": value, "topic": topic, "partition": partition}
+    target = {"to": kind, "value": value, "topic": topic, "partition": partition}
     with node(server) as client:
         path = ("icefloe", "v1", "connectors", name, "offsets", "plan")
-        plan = client.ask("POST", *path, json=wanted)
+        plan = client.ask("POST", *path, json=target)
         _apply_plan(client, name, plan, output=output, yes=yes)
 
 

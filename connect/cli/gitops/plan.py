@@ -100,10 +100,10 @@ def make_plan(
     names = set()
     for item in desired:
         names.add(item.name)
-        wanted = {**item.config, OWNER: owner}
+        desired_config = {**item.config, OWNER: owner}
         there = actual.get(item.name)
         if there is None:
-            changes = tuple(KeyChange(k, None, v) for k, v in sorted(wanted.items()))
+            changes = tuple(KeyChange(k, None, v) for k, v in sorted(desired_config.items()))
             actions.append(Action("create", item.name, changes, item))
             continue
         other = there.get(OWNER, owner)
@@ -113,9 +113,9 @@ def make_plan(
                 f"not {owner!r}: remove it from the files, or use --owner {other}",
             )
         changes = tuple(
-            KeyChange(key, there.get(key), wanted.get(key))
-            for key in sorted({*there, *wanted})
-            if there.get(key) != wanted.get(key)
+            KeyChange(key, there.get(key), desired_config.get(key))
+            for key in sorted({*there, *desired_config})
+            if there.get(key) != desired_config.get(key)
         )
         actions.append(Action("update" if changes else "unchanged", item.name, changes, item))
     if prune:

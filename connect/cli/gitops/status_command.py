@@ -109,9 +109,9 @@ def _show(chosen: Mapping[str, Any], output: str) -> None:
 
 def _print(chosen: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     """Print the rows that were not there before."""
-    known = {*_state_rows(before), *_maintenance_rows(before)}
-    states = [row for row in _state_rows(chosen) if row not in known]
-    maintained = [row for row in _maintenance_rows(chosen) if row not in known]
+    printed = {*_state_rows(before), *_maintenance_rows(before)}
+    states = [row for row in _state_rows(chosen) if row not in printed]
+    maintained = [row for row in _maintenance_rows(chosen) if row not in printed]
     if states or not maintained:
         table(_STATES, states, COLORS)
     if maintained:
@@ -137,8 +137,8 @@ def _maintenance_rows(chosen: Mapping[str, Any]) -> Iterator[Row]:
         if view is None:
             continue
         yield name, "", "", view["state"] or "-", "", "", view.get("message", "")
-        due = {(one["table"], one["work"]): one["files"] for one in view["due"]}
-        results = {(one["table"], one["work"]): one for one in view["results"]}
+        due = {(item["table"], item["work"]): item["files"] for item in view["due"]}
+        results = {(result["table"], result["work"]): result for result in view["results"]}
         for key in sorted({*due, *results}):
             files, last = due.get(key), results.get(key)
             yield (

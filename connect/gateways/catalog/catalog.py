@@ -308,10 +308,10 @@ class CatalogGateway:
     def _open(self) -> Catalog:
         config = self.config
         if config.kind != "rest":
-            given = config.properties
+            properties = config.properties
             if config.kind == "sql":
-                given = {**given, "uri": database_uri(config, reach())}
-            return open_metastore(self.name, config.kind, given, self.locations)
+                properties = {**properties, "uri": database_uri(config, reach())}
+            return open_metastore(self.name, config.kind, properties, self.locations)
         limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
         return GuardedRest(self.name, *limits_s, config.properties)
 

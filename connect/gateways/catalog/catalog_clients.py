@@ -192,8 +192,8 @@ class GuardedRest(RestCatalog):
         except HTTPError as error:
             if response.status_code in _TOKEN_EXPIRED:
                 self._refresh_token()
-            known = {404: NoSuchTableError, 409: CommitFailedException}
-            rest_response._handle_non_200_response(error, known)  # noqa: SLF001 - reads the message
+            errors_by_status = {404: NoSuchTableError, 409: CommitFailedException}
+            rest_response._handle_non_200_response(error, errors_by_status)  # noqa: SLF001 - reads the message
 
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None

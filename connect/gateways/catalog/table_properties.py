@@ -90,11 +90,11 @@ def location_provider(location: str, properties: Mapping[str, str]) -> LocationP
         location: the table's.
         properties: the table's.
     """
-    given = {key: text for key, text in properties.items() if key != _PROVIDER_CLASS}
+    table_properties = {key: text for key, text in properties.items() if key != _PROVIDER_CLASS}
     for key in _BOOLEANS:
-        if key in given:
-            given[key] = str(is_true(given, key, default=False)).lower()
-    return load_location_provider(location, given)
+        if key in table_properties:
+            table_properties[key] = str(is_true(table_properties, key, default=False)).lower()
+    return load_location_provider(location, table_properties)
 
 
 def ignored(properties: Mapping[str, str]) -> dict[str, str]:

@@ -162,10 +162,10 @@ def added_fields(present: Schema, wanted: Schema) -> list[dict[str, Any]]:
     Raises:
         CommitRefused: ``delta_unsupported``: a column would change otherwise.
     """
-    known = {each.name: each for each in present.fields}
+    present_fields = {each.name: each for each in present.fields}
     fields = []
     for each in wanted.fields:
-        before = known.get(each.name)
+        before = present_fields.get(each.name)
         if before is None:
             fields.append(_delta_field(each))
         elif (kind := _added(before.field_type, each.field_type)) is not None:
@@ -335,9 +335,9 @@ def _added(before: IcebergType, after: IcebergType) -> Any:
 
 
 def _added_of_struct(before: StructType, after: StructType) -> Iterator[dict[str, Any]]:
-    known = {each.name: each for each in before.fields}
+    fields_before = {each.name: each for each in before.fields}
     for each in after.fields:
-        present = known.get(each.name)
+        present = fields_before.get(each.name)
         if present is None:
             yield _delta_field(each)
         elif (kind := _added(present.field_type, each.field_type)) is not None:

@@ -105,7 +105,9 @@ def _azure(properties: Mapping[str, Any], host: str) -> dict[str, str]:
         options["azure_allow_http"] = str(protocol == "http").lower()
     if token := sas_token(properties, host):
         return {**options, "azure_storage_sas_key": token.removeprefix("?")}
-    given = {option: str(properties[key]) for key, option in _AZURE.items() if properties.get(key)}
-    if "azure_storage_account_key" in given:
-        given = {"azure_storage_account_key": given["azure_storage_account_key"]}
-    return {**options, **given}
+    credentials = {
+        option: str(properties[key]) for key, option in _AZURE.items() if properties.get(key)
+    }
+    if "azure_storage_account_key" in credentials:
+        credentials = {"azure_storage_account_key": credentials["azure_storage_account_key"]}
+    return {**options, **credentials}

@@ -103,7 +103,7 @@ class GroupAdmin:
         """
         if not partitions:
             return {}
-        asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+        client_partitions = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
         needs = RequiredAcls(
             topic="Describe on Topic " + ", ".join(sorted({tp.topic for tp in partitions}))[:200],
             group=f"Describe on Group {group}",
@@ -112,12 +112,14 @@ class GroupAdmin:
         with mapped(doing, needs=needs, failures=self._failures):
             try:
                 # this isolation makes the request ask for stable offsets
-                answered = self._offsets(group, asked, "read_committed", self._timeout_s)
+                answered = self._offsets(
+                    group, client_partitions, "read_committed", self._timeout_s
+                )
             except KafkaException as e:
                 if e.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
                     raise
                 shorter_s = min(PENDING_TIMEOUT_S, self._timeout_s)
-                self._offsets(group, asked, "read_uncommitted", shorter_s)
+                self._offsets(group, client_partitions, "read_uncommitted", shorter_s)
                 raise RetriableError(
                     f"offsets of group {group} are part of an open transaction: the broker aborts "
                     "it after its producer's transaction.timeout.ms (60 s); try again then",
@@ -129,7 +131,7 @@ class GroupAdmin:
         }
 
     def _offsets(
-        self, group: str, asked: list[ClientPartition], isolation: str, timeout_s: float
+        self, group: str, client_partitions: list[ClientPartition], isolation: str, timeout_s: float
     ) -> list[ClientPartition]:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         settings = librdkafka_config(self._properties, "consumer", self._failures, **own)
@@ -145,7 +147,7 @@ class GroupAdmin:
         try:
             answered = when_coordinated(
                 lambda: unless_refused(
-                    lambda part_s: consumer.committed(asked, timeout=part_s),
+                    lambda part_s: consumer.committed(client_partitions, timeout=part_s),
                     timeout_s,
                     failures=self._failures,
                     serve=serve,

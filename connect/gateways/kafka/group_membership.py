@@ -102,9 +102,9 @@ class GroupMember:
         latest = dict(self._properties)
         self._failures = ConnectionFailures()  # the last client may still report its own
         with mapped("group member"):
-            made = Consumer(librdkafka_config(latest, "consumer", self._failures, **self._own))
+            consumer = Consumer(librdkafka_config(latest, "consumer", self._failures, **self._own))
         self._version = (latest, versions(latest))
-        return made
+        return consumer
 
     def _subscribe(self) -> None:
         with mapped("joining the group"):

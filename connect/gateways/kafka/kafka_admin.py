@@ -220,12 +220,12 @@ class KafkaAdmin(GroupAdmin):
     ) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
-        asked = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
+        specs = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
         out: dict[TopicPartition, int] = {}
         topics = ", ".join(sorted({tp.topic for tp in partitions}))[:200]
         with self._mapped("listing offsets", f"Describe on Topic {topics}"):
             futures = self._admin.list_offsets(
-                asked,
+                specs,
                 isolation_level=isolation,
                 request_timeout=self._timeout_s,
             )

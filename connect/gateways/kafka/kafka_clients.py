@@ -91,15 +91,15 @@ def librdkafka_config(
     **own: Any,
 ) -> dict[str, Any]:
     """Configuration for librdkafka with ``own`` settings on top; failures go to ``failures``."""
-    given = to_librdkafka(properties, role=role)
+    client = to_librdkafka(properties, role=role)
     limits: dict[str, Any] = {}
     if role != "producer":  # the client bounds a producer's by the transaction's
-        fetch_ms = str(given.get("fetch.wait.max.ms", ""))
+        fetch_ms = str(client.get("fetch.wait.max.ms", ""))
         longest_ms = int(fetch_ms) if fetch_ms.isdecimal() else 0
         limits["socket.timeout.ms"] = max(SOCKET_TIMEOUT_MS, longest_ms + 2_000)
     return {
         **limits,
-        **given,
+        **client,
         "error_cb": _ignore_error if failures is None else failures.note,
         "log_level": 0,
         **own,

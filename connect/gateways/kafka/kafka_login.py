@@ -106,10 +106,10 @@ def _mechanism(properties: Mapping[str, str]) -> str | None:
 
 def _entry(properties: Mapping[str, str]) -> JaasEntry | None:
     """Return the login as one JAAS entry with all options; None without a login."""
-    given = properties.get(JAAS)
-    if not given:
+    text = properties.get(JAAS)
+    if not text:
         return _entry_of_librdkafka(properties)
-    entry = parse_jaas(given)
+    entry = parse_jaas(text)
     if entry.short_module == "OAuthBearerLoginModule":
         return _oauth(properties, entry.options)
     if entry.short_module not in {"PlainLoginModule", "ScramLoginModule"}:
@@ -137,9 +137,9 @@ def _entry_of_librdkafka(properties: Mapping[str, str]) -> JaasEntry | None:
     return JaasEntry(module, {"username": user, "password": password})
 
 
-def _oauth(properties: Mapping[str, str], given: Mapping[str, str]) -> JaasEntry:
+def _oauth(properties: Mapping[str, str], jaas_options: Mapping[str, str]) -> JaasEntry:
     """Return the entry of OAUTHBEARER with what the properties say in other places."""
-    options = dict(given)
+    options = dict(jaas_options)
     for option, names in _OAUTH.items():
         for name in names:
             if option not in options and name in properties:

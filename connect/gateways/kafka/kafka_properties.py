@@ -111,17 +111,17 @@ def client_properties(
     Returns:
         Java-named properties, what librdkafka and Spark's source understand of them.
     """
-    known = _SAME | _RENAMED.keys() | LIBRDKAFKA_ONLY
-    merged = {k: v for k, v in node.items() if k in known or k.startswith(("sasl.", "ssl."))}
+    client_names = _SAME | _RENAMED.keys() | LIBRDKAFKA_ONLY
+    merged = {k: v for k, v in node.items() if k in client_names or k.startswith(("sasl.", "ssl."))}
     if prefix:
         merged.update({k.removeprefix(prefix): v for k, v in node.items() if k.startswith(prefix)})
-    given: dict[str, str] = {}
+    overriding: dict[str, str] = {}
     for override in overrides:
-        given.update(override)
-    return overridden(merged, given)
+        overriding.update(override)
+    return overridden(merged, overriding)
 
 
-def overridden(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def overridden(own: Mapping[str, str], overriding: Mapping[str, str]) -> dict[str, str]:
     """The node's client properties with a connector's over them.
 
     The node's login and TLS settings go to the node's own servers only: a connector that names
@@ -129,11 +129,11 @@ def overridden(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, st
 
     Args:
         own: properties that include the node's login.
-        given: all overrides of one client.
+        overriding: all overrides of one client.
     """
-    if servers(given) <= servers(own):
-        return {**own, **given}
-    return {k: v for k, v in own.items() if not k.startswith(SECURITY_PREFIXES)} | dict(given)
+    if servers(overriding) <= servers(own):
+        return {**own, **overriding}
+    return {k: v for k, v in own.items() if not k.startswith(SECURITY_PREFIXES)} | dict(overriding)
 
 
 def servers(properties: Mapping[str, str]) -> frozenset[str]:

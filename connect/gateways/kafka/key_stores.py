@@ -239,15 +239,32 @@ def _as_pkcs12(data: bytes, password: str, key_password: str | None) -> tuple[by
     with tempfile.TemporaryDirectory(prefix="icefloe-store-") as folder:  # of mode 0700
         source, target = Path(folder, "store.jks"), Path(folder, "store.p12")
         source.write_bytes(data)
-        one: list[str] = []
+        alias_options: list[str] = []
         if key_password and key_password != password:
             listed = ["-list", "-keystore", str(source), "-storepass:env", "STORE"]
             alias = _ALIAS.search(_keytool(listed, environ))
             if alias is not None:
-                one = ["-srcalias", alias[1], "-srckeypass:env", "OWN", "-destkeypass:env", "NEW"]
-        given = ["-srckeystore", str(source), "-srcstoretype", "JKS", "-srcstorepass:env", "STORE"]
+                alias_options = [
+                    "-srcalias",
+                    alias[1],
+                    "-srckeypass:env",
+                    "OWN",
+                    "-destkeypass:env",
+                    "NEW",
+                ]
+        source_options = [
+            "-srckeystore",
+            str(source),
+            "-srcstoretype",
+            "JKS",
+            "-srcstorepass:env",
+            "STORE",
+        ]
         taken = ["-destkeystore", str(target), "-deststoretype", "PKCS12", "-deststorepass:env"]
-        _keytool(["-importkeystore", "-noprompt", *given, *taken, "NEW", *one], environ)
+        _keytool(
+            ["-importkeystore", "-noprompt", *source_options, *taken, "NEW", *alias_options],
+            environ,
+        )
         return target.read_bytes(), secret
 
 

@@ -172,15 +172,15 @@ class SchemaRegistry:
             SchemaNotFound: a referenced schema does not exist, or there are too many.
         """
         schemas: dict[str, RegisteredSchema] = {}
-        asked = 0
+        requests = 0
 
         def visit(of: RegisteredSchema, open_names: tuple[str, ...]) -> None:
-            nonlocal asked
+            nonlocal requests
             for reference in of.references:
                 if reference.name in schemas or reference.name in open_names:
                     continue
-                asked += 1
-                if asked > REFERENCES_MAX or len(open_names) > 32:
+                requests += 1
+                if requests > REFERENCES_MAX or len(open_names) > 32:
                     raise SchemaNotFound(f"a schema has more than {REFERENCES_MAX} references")
                 inner = self.version(reference.subject, reference.version, serialized=serialized)
                 visit(inner, (*open_names, reference.name))
@@ -192,12 +192,12 @@ class SchemaRegistry:
     def _kept_or(self, key: str, ask: Callable[[], Answer], *, ttl_ms: int | None) -> Answer:
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            known = self._kept.get(key)
-            if known is not None and (known[0] is None or known[0] > now_ms):
+            entry = self._kept.get(key)
+            if entry is not None and (entry[0] is None or entry[0] > now_ms):
                 self._kept.move_to_end(key)
-                if isinstance(known[1], SchemaNotFound):
-                    raise SchemaNotFound(*known[1].args)
-                kept: Answer = known[1]
+                if isinstance(entry[1], SchemaNotFound):
+                    raise SchemaNotFound(*entry[1].args)
+                kept: Answer = entry[1]
                 return kept
         try:
             fetched: Any = ask()

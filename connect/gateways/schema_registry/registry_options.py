@@ -37,8 +37,8 @@ def addresses(
     Raises:
         ConfigError: an address or credential is missing or malformed.
     """
-    given = [u.strip().rstrip("/") for u in options.get("schema.registry.url", "").split(",")]
-    urls = [url for url in given if url]
+    listed = [u.strip().rstrip("/") for u in options.get("schema.registry.url", "").split(",")]
+    urls = [url for url in listed if url]
     if not urls:
         raise ConfigError(
             "schema.registry.url is missing: set it to the converter's schema registry",

@@ -71,8 +71,8 @@ def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str
     Raises:
         ConfigError: as ``check_storage``.
     """
-    given = {**table.properties, **write_properties}
-    for place in (table.location(), *filter(None, map(given.get, TABLE_PATHS))):
+    properties = {**table.properties, **write_properties}
+    for place in (table.location(), *filter(None, map(properties.get, TABLE_PATHS))):
         check_storage(table.io.properties, place)
         if container_of(place) is not None:  # reports an invalid key before executors do
             azure_client(table.io.properties, StoreFileIO.parse_location(place)[1])

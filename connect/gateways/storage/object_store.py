@@ -180,8 +180,8 @@ def has_credentials(properties: Mapping[str, Any], location: str) -> bool:
 
 def signs_remotely(properties: Mapping[str, Any]) -> bool:
     """Whether a catalog vends no keys for S3, and signs every request itself."""
-    asked = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
-    return (asked or bool(properties.get("s3.signer"))) and not has_own_keys(properties)
+    is_enabled = str(properties.get("s3.remote-signing-enabled", "")).lower() == "true"
+    return (is_enabled or bool(properties.get("s3.signer"))) and not has_own_keys(properties)
 
 
 def _ambient(what: str) -> ConfigError:

@@ -66,14 +66,14 @@ class StoreFileIO(PyArrowFileIO):
         return super()._initialize_fs(scheme, netloc)
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
-        made = super()._initialize_s3_fs(netloc)
+        filesystem = super()._initialize_s3_fs(netloc)
         bundle = self.properties.get(S3_CA_BUNDLE)
         if not bundle:
-            return made
+            return filesystem
         if not Path(bundle).is_file():
             raise _wrong(S3_CA_BUNDLE, f"names no file on this machine: {bundle}")
         # PyIceberg hands this option on to no client: the same client again, with it
-        _, (options,) = made.__reduce__()
+        _, (options,) = filesystem.__reduce__()
         return S3FileSystem(**{**options, "tls_ca_file_path": bundle})
 
     def _initialize_gcs_fs(self) -> FileSystem:
@@ -181,13 +181,18 @@ def _azure_credentials(properties: Mapping[str, Any], host: str) -> dict[str, st
         return {"account_key": key}
     names = ("tenant_id", "client_id", "client_secret")
     credentials = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in names}
-    given = {name: str(value) for name, value in credentials.items() if value}
-    if given and given.keys() != {"client_id"} and len(given) < len(names):
-        missing = next(name for name in names if name not in given).replace("_", "-")
+    set_credentials = {name: str(value) for name, value in credentials.items() if value}
+    if (
+        set_credentials
+        and set_credentials.keys() != {"client_id"}
+        and len(set_credentials) < len(names)
+    ):
+        missing = next(name for name in names if name not in set_credentials).replace("_", "-")
         raise _wrong(f"adls.{missing}", "is missing: tenant, client and secret go together")
-    if "tenant_id" in given:
-        _matched(_TENANT, given["tenant_id"], "adls.tenant-id")
-    return given  # none: the credentials of the machine; the client alone: its managed identity
+    if "tenant_id" in set_credentials:
+        _matched(_TENANT, set_credentials["tenant_id"], "adls.tenant-id")
+    # none: the credentials of the machine; the client alone: its managed identity
+    return set_credentials
 
 
 def container_of(location: str) -> str | None:

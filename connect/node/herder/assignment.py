@@ -72,27 +72,27 @@ def next_layout(
     stored = [task_base_config(task) for task in state.task_configs]
     is_configured_so = all(task == dict(config.raw) for task in stored)
     has_kept = state.layout is not None and is_configured_so and not may_shrink
-    made = layout_for(
+    planned = layout_for(
         config,
         partitions,
         number=max(state.number_max, above) + 1,
         nodes=nodes,
         tasks_min=len(state.layout.tasks) if has_kept and state.layout else 0,
     )
-    wanted = replace(
-        state.layout or made,
-        number=made.number,
-        tasks=made.tasks,
+    layout = replace(
+        state.layout or planned,
+        number=planned.number,
+        tasks=planned.tasks,
         topic_ids=tuple(sorted(topic_ids.items())),
         tasks_max=config.tasks_max,
     )
     if (
         state.layout is not None
         and state.layout.number > above
-        and state.layout.tasks == wanted.tasks
-        and state.layout.topic_ids == wanted.topic_ids
-        and state.layout.tasks_max in {0, wanted.tasks_max}  # 0: of an older version
+        and state.layout.tasks == layout.tasks
+        and state.layout.topic_ids == layout.topic_ids
+        and state.layout.tasks_max in {0, layout.tasks_max}  # 0: of an older version
         and is_configured_so
     ):
         return None
-    return wanted
+    return layout

@@ -91,7 +91,7 @@ class BoundedRuns:
         elif end is None or end.completed is not None or not end.is_of(raw):
             is_same_run = end is not None and end.completed is None
             is_same_end = end is not None and end.selection.get(END_KEY) == raw.get(END_KEY)
-            known = end.offsets if end is not None and is_same_run and is_same_end else {}
+            fixed_ends = end.offsets if end is not None and is_same_run and is_same_end else {}
             partitions = source_partitions(config, topics, excluded=reserved)
             missing = sorted(set(config.topics) - topics.keys())
             if missing or not partitions:
@@ -102,9 +102,9 @@ class BoundedRuns:
                     code="end_topic_missing",
                     connector=state.name,
                 )
-            new = [tp for tp in partitions if tp not in known]
+            new = [tp for tp in partitions if tp not in fixed_ends]
             offsets = self._end_offsets(config.end, new)
-            remaining = {tp: known[tp] for tp in partitions if tp in known}
+            remaining = {tp: fixed_ends[tp] for tp in partitions if tp in fixed_ends}
             self._store.put_end(state.name, SourceEnd(selection_of(raw), {**remaining, **offsets}))
             _log.info("end of the run fixed", connector=state.name, partitions=len(partitions))
         else:

@@ -223,32 +223,34 @@ class LayoutPlanner:
         Raises:
             DataLost: ``control_log_reset``, ``source_topic_deleted``.
         """
-        known = dict(state.layout.topic_ids) if state.layout else {}
+        stored_ids = dict(state.layout.topic_ids) if state.layout else {}
         control = config.control_topic
         names = {tp.topic for tp in partitions}
         now = self._admin.topic_ids({*names, control})
-        if known.get(control, now.get(control)) != now.get(control):
+        if stored_ids.get(control, now.get(control)) != now.get(control):
             raise DataLost(
                 f"control topic {control} was deleted and created again: announcements that were "
                 "not committed are gone; see icefloe control rebase",
                 code="control_log_reset",
                 connector=state.name,
                 topic=control,
-                topic_id=known[control],
+                topic_id=stored_ids[control],
             )
-        if config.topics_regex is None and (deleted := known.keys() & {*config.topics} - names):
+        if config.topics_regex is None and (
+            deleted := stored_ids.keys() & {*config.topics} - names
+        ):
             raise DataLost(
                 f"source topics were deleted: {', '.join(sorted(deleted))}; remove them from "
                 "topics, or reset their offsets to continue without the records that were not read",
                 code="source_topic_deleted",
                 connector=state.name,
             )
-        unknown = {*names, control} - known.keys() - now.keys()
+        unknown = {*names, control} - stored_ids.keys() - now.keys()
         if unknown:  # the broker has just listed them
             raise RetriableError(
                 f"topics {', '.join(sorted(unknown))} cannot be described", code="topic_missing"
             )
-        return {name: known.get(name) or now[name] for name in {*names, control}}
+        return {name: stored_ids.get(name) or now[name] for name in {*names, control}}
 
 
 def newest_announced_layout(

@@ -147,9 +147,9 @@ class OffsetChanges:
         self._admin.delete_group(copy)
 
     def _must_exist(self, partitions: Iterable[TopicPartition]) -> None:
-        known = self._admin.topics()
+        partition_counts = self._admin.topics()
         for tp in partitions:
-            if tp.partition >= known.get(tp.topic, 0):
+            if tp.partition >= partition_counts.get(tp.topic, 0):
                 raise NotAllowedError(
                     f"partition {tp.partition} of topic {tp.topic!r} does not exist; "
                     "no offset was changed"

@@ -192,13 +192,13 @@ class OffsetEvents:
         layout = state.layout
         if layout is None:
             return
-        known = dict(layout.topic_ids)
+        topic_ids = dict(layout.topic_ids)
         control = self._configs.parsed(state).control_topic
-        chosen = [t for t in known if t != control and (topics is None or t in set(topics))]
+        chosen = [t for t in topic_ids if t != control and (topics is None or t in set(topics))]
         self._accept_as_set(state.name, chosen)
         now = self._admin.topic_ids(chosen)
-        remaining = {t: i for t, i in known.items() if t not in chosen}
-        if {**remaining, **now} == known:
+        remaining = {t: i for t, i in topic_ids.items() if t not in chosen}
+        if {**remaining, **now} == topic_ids:
             return
         ids = tuple(sorted({**remaining, **now}.items()))
         accepted = replace(layout, number=state.number_max + 1, tasks=(), topic_ids=ids)
@@ -208,9 +208,13 @@ class OffsetEvents:
     def _accept_as_set(self, name: str, topics: Iterable[str]) -> None:
         """Leave the offsets of recreated topics as the operator has set them."""
         floor = self._store.get(name).source_floor
-        pending = {t: one for t in topics if (one := floor.recreated.get(t)) and one.is_pending}
+        pending = {
+            t: recreated
+            for t in topics
+            if (recreated := floor.recreated.get(t)) and recreated.is_pending
+        }
         if pending:
-            settled = {t: replace(one, is_pending=False) for t, one in pending.items()}
+            settled = {t: replace(recreated, is_pending=False) for t, recreated in pending.items()}
             self._store.put_source_floor(name, floor.with_recreated(settled))
 
     @contextlib.contextmanager

@@ -118,11 +118,11 @@ class OffsetKeeper:
             RetriableError: the broker cannot be reached.
         """
         floor = state.source_floor
-        known = {*floor.offsets, *floor.starts, *partitions}
+        noted = {*floor.offsets, *floor.starts, *partitions}
         # before the committed offsets: these count every announcement below the end
         events = control_events(self._admin, config.control_topic)
-        ids = self._admin.topic_ids({tp.topic for tp in known})
-        existing = [tp for tp in known if tp.topic in ids]
+        ids = self._admin.topic_ids({tp.topic for tp in noted})
+        existing = [tp for tp in noted if tp.topic in ids]
         offsets = self._admin.committed(config.connect_group_id, existing)
         committed = {tp: at for tp, at in offsets.items() if at is not None}
         updated = floor.updated(committed, ids, events)

@@ -111,7 +111,7 @@ def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> 
     """
     topic, group = config.control_topic, config.control_group_id
     layout = state.layout or Layout(state.name, 0, ())
-    known = dict(layout.topic_ids)
+    topic_ids = dict(layout.topic_ids)
     topic_id = admin.topic_id(topic)
     partitions = admin.partitions(topic)
     if topic_id is None or not partitions:
@@ -119,7 +119,7 @@ def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> 
     marks, committed = admin.watermarks(partitions), admin.committed(group, partitions)
     planned = RebasePlan(replace(layout, number=state.number_max + 1, tasks=()))
     planned.kept = {tp: at for tp, at in committed.items() if at is not None}
-    former = known.get(topic)
+    former = topic_ids.get(topic)
     if former is not None and former != topic_id:
         planned.notes.append(
             f"control topic {topic} was replaced (its id is {topic_id}, it was {former}): "
@@ -139,7 +139,7 @@ def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> 
     )
     planned.layout = replace(
         planned.layout,
-        topic_ids=tuple(sorted({**known, topic: topic_id}.items())),
+        topic_ids=tuple(sorted({**topic_ids, topic: topic_id}.items())),
         ranges_from=ends,
     )
     return planned

@@ -73,8 +73,8 @@ class RecreatedTopics:
             Fenced: another node leads.
             RetriableError: the broker cannot be reached, or an id is not confirmed yet.
         """
-        known = known_ids(state, config)
-        replaced = replaced_topics(known, self._admin.topic_ids(known))
+        topic_ids = known_ids(state, config)
+        replaced = replaced_topics(topic_ids, self._admin.topic_ids(topic_ids))
         before, since_ms = self._found_at.pop(config.name, (replaced, self._clock.monotonic_ms()))
         if not replaced:
             return {}
@@ -85,11 +85,15 @@ class RecreatedTopics:
         with self._offset_events.changing:
             floor = self._store.get(config.name).source_floor
             pending = {
-                topic: _pending(floor, topic, known[topic], replaced[topic]) for topic in replaced
+                topic: _pending(floor, topic, topic_ids[topic], replaced[topic])
+                for topic in replaced
             }
-            if any(one.topic_id in one.former_ids for one in pending.values()):
+            if any(recreated.topic_id in recreated.former_ids for recreated in pending.values()):
                 raise _unsettled(config.name, replaced)
-            pending = {t: _with_places(one, t, floor, state.layout) for t, one in pending.items()}
+            pending = {
+                t: _with_places(recreated, t, floor, state.layout)
+                for t, recreated in pending.items()
+            }
             self._store.put_source_floor(config.name, floor.with_recreated(pending))
         return replaced
 
@@ -104,35 +108,35 @@ class RecreatedTopics:
         with self._offset_events.changing:
             state = self._store.get(config.name)
             pending = {
-                topic: one
-                for topic, one in state.source_floor.recreated.items()
-                if one.is_pending and one.topic_id == ids.get(topic)
+                topic: each
+                for topic, each in state.source_floor.recreated.items()
+                if each.is_pending and each.topic_id == ids.get(topic)
             }
             if not pending:
                 return
             announced = announced_offsets(
                 config, self._configs.consumer_properties(config), self._admin, self._clock
             )
-            recreated = {t: _with_announced(one, t, announced) for t, one in pending.items()}
+            recreated = {t: _with_announced(each, t, announced) for t, each in pending.items()}
             floor = state.source_floor.with_recreated(recreated)
             self._store.put_source_floor(config.name, floor)
             starts = {tp: 0 for tp in layout.partitions if tp.topic in recreated}
-            former = {TopicPartition(t, p) for t, one in recreated.items() for p in one.lost_from}
+            former = {TopicPartition(t, p) for t, each in recreated.items() for p in each.lost_from}
             self._offset_events.set(
                 self._store.get(config.name), config.connect_group_id, starts, also_moved=former
             )
             floor = self._store.get(config.name).source_floor
-            done = {topic: replace(one, is_pending=False) for topic, one in recreated.items()}
+            done = {topic: replace(each, is_pending=False) for topic, each in recreated.items()}
             self._store.put_source_floor(config.name, floor.with_recreated(done))
-        for topic, one in sorted(done.items()):
-            lost = sorted(one.lost_from.items())[:SHOWN_MAX]
+        for topic, recreated_topic in sorted(done.items()):
+            lost = sorted(recreated_topic.lost_from.items())[:SHOWN_MAX]
             _log.warning(
                 "source topic was deleted and created again; it is read from its start, and "
                 "records of the former topic are lost",
                 connector=config.name,
                 topic=topic,
-                topic_id=one.topic_id,
-                former_topic_id=one.former_ids[0],
+                topic_id=recreated_topic.topic_id,
+                former_topic_id=recreated_topic.former_ids[0],
                 positions={f"{topic}-{partition}": at for partition, at in lost},
                 code="source_topic_recreated",
             )
@@ -146,7 +150,7 @@ def known_ids(state: StoredConnector, config: ConnectorConfig) -> dict[str, str]
     its own, which the node does not know.
     """
     overrides = (config.consumer_overrides, config.kafka_overrides)
-    is_foreign = any("bootstrap.servers" in one for one in overrides)
+    is_foreign = any("bootstrap.servers" in override for override in overrides)
     if config.fail_on_data_loss or is_foreign or state.end is not None or state.layout is None:
         return {}
     ids = dict(state.layout.topic_ids)
@@ -161,10 +165,10 @@ def replaced_topics(known: Mapping[str, str], present: Mapping[str, str]) -> dic
     }
 
 
-def _pending(floor: SourceFloor, topic: str, known: str, present: str) -> RecreatedTopic:
+def _pending(floor: SourceFloor, topic: str, known_id: str, present: str) -> RecreatedTopic:
     """Return the record of a topic, without the places of its partitions."""
     before = floor.recreated.get(topic)
-    former = [known, floor.topic_ids.get(topic, known)]
+    former = [known_id, floor.topic_ids.get(topic, known_id)]
     lost_from: Mapping[int, int] = {}
     if before is not None:
         former += [before.topic_id, *before.former_ids]
@@ -172,31 +176,33 @@ def _pending(floor: SourceFloor, topic: str, known: str, present: str) -> Recrea
         if before.topic_id == present and before.is_pending:  # a leader ended before the layout
             return replace(before, former_ids=_ids(former, present))
     if floor.topic_ids.get(topic) == present:  # it was read after the topic was created again
-        former = [one for one in former if one != present]
+        former = [topic_id for topic_id in former if topic_id != present]
     return RecreatedTopic(present, _ids(former), lost_from, is_pending=True)
 
 
 def _ids(former: list[str], present: str = "") -> tuple[str, ...]:
-    return tuple(one for one in dict.fromkeys(former) if one != present)[:FORMER_IDS_MAX]
+    return tuple(id_ for id_ in dict.fromkeys(former) if id_ != present)[:FORMER_IDS_MAX]
 
 
 def _with_places(
-    one: RecreatedTopic, topic: str, floor: SourceFloor, layout: Layout | None
+    recreated: RecreatedTopic, topic: str, floor: SourceFloor, layout: Layout | None
 ) -> RecreatedTopic:
     """Add where each partition of the former topic was, by the source floor."""
     partitions = {*(layout.partitions if layout else ()), *floor.offsets}
     places = {
-        tp.partition: floor.offsets.get(tp) or one.lost_from.get(tp.partition, 0)
+        tp.partition: floor.offsets.get(tp) or recreated.lost_from.get(tp.partition, 0)
         for tp in partitions
         if tp.topic == topic
     }
-    return replace(one, lost_from={**one.lost_from, **places})
+    return replace(recreated, lost_from={**recreated.lost_from, **places})
 
 
-def _with_announced(one: RecreatedTopic, topic: str, announced: AnnouncedOffsets) -> RecreatedTopic:
+def _with_announced(
+    recreated: RecreatedTopic, topic: str, announced: AnnouncedOffsets
+) -> RecreatedTopic:
     """Replace the places by those that were announced, as far as the control topic has them."""
     places = {tp.partition: at for tp, at in announced.ends.items() if tp.topic == topic}
-    return replace(one, lost_from={**one.lost_from, **places})
+    return replace(recreated, lost_from={**recreated.lost_from, **places})
 
 
 def _unsettled(connector: str, topic_ids: Mapping[str, str]) -> RetriableError:

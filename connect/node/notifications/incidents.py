@@ -91,17 +91,17 @@ class DeadLetterRates:
         """Take the present totals; connectors that are gone are forgotten."""
         self._totals = {name: self._totals.get(name, deque()) for name in totals}
         for name, total in totals.items():
-            seen = self._totals[name]
-            if seen and total < seen[-1][1]:
-                seen.clear()  # the tasks have moved, or their process started again
-            seen.append((now_ms, total))
-            while len(seen) > 1 and seen[1][0] <= now_ms - RATE_MS:
-                seen.popleft()
+            samples = self._totals[name]
+            if samples and total < samples[-1][1]:
+                samples.clear()  # the tasks have moved, or their process started again
+            samples.append((now_ms, total))
+            while len(samples) > 1 and samples[1][0] <= now_ms - RATE_MS:
+                samples.popleft()
 
     def of(self, connector: str) -> float:
         """Return the dead letters of the last minute."""
-        seen = self._totals.get(connector)
-        return seen[-1][1] - seen[0][1] if seen else 0.0
+        samples = self._totals.get(connector)
+        return samples[-1][1] - samples[0][1] if samples else 0.0
 
 
 def find_incidents(
@@ -166,23 +166,23 @@ class IncidentLog:
     def update(self, incidents: Iterable[Incident], now_ms: int) -> None:
         """Take the incidents that are present now."""
         for incident in incidents:
-            known = self._known.get(incident.key)
-            if known is not None:
-                known.incident, known.last_ms = incident, now_ms
+            logged = self._known.get(incident.key)
+            if logged is not None:
+                logged.incident, logged.last_ms = incident, now_ms
             elif len(self._known) < INCIDENTS_MAX:
                 self._known[incident.key] = _Known(incident, now_ms, now_ms)
-        for key, known in list(self._known.items()):
-            if not known.is_delivered and now_ms - known.last_ms > self.delay_ms:
+        for key, logged in list(self._known.items()):
+            if not logged.is_delivered and now_ms - logged.last_ms > self.delay_ms:
                 del self._known[key]
 
     def due(self, now_ms: int) -> Iterator[Notification]:
         """Yield what is to be sent; again until it is delivered."""
-        for known in list(self._known.values()):
-            is_gone = known.last_ms < now_ms
-            if known.is_delivered and is_gone and now_ms - known.last_ms >= self.delay_ms:
-                yield Notification(known.incident, is_resolved=True, since_ms=known.last_ms)
-            elif not known.is_delivered and known.last_ms - known.first_ms >= self.delay_ms:
-                yield Notification(known.incident, is_resolved=False, since_ms=known.first_ms)
+        for logged in list(self._known.values()):
+            is_gone = logged.last_ms < now_ms
+            if logged.is_delivered and is_gone and now_ms - logged.last_ms >= self.delay_ms:
+                yield Notification(logged.incident, is_resolved=True, since_ms=logged.last_ms)
+            elif not logged.is_delivered and logged.last_ms - logged.first_ms >= self.delay_ms:
+                yield Notification(logged.incident, is_resolved=False, since_ms=logged.first_ms)
 
     def delivered(self, notification: Notification) -> None:
         """Note that a notification needs no further attempt."""

@@ -269,9 +269,9 @@ def _is_forwarded(request: Request) -> bool:
 
 def _refusal(request: Request, produces: str) -> Response | None:
     """Return the refusal of a media type; without content type, as in Kafka Connect."""
-    given = request.headers.get("content-type", ANY_TYPE).partition(";")[0].strip().lower()
-    if given not in {JSON_TYPE, ANY_TYPE}:
-        status, phrase = (415, "Unsupported Media Type") if "/" in given else (400, "Error")
+    content_type = request.headers.get("content-type", ANY_TYPE).partition(";")[0].strip().lower()
+    if content_type not in {JSON_TYPE, ANY_TYPE}:
+        status, phrase = (415, "Unsupported Media Type") if "/" in content_type else (400, "Error")
         return Response(error_body(status, f"HTTP {status} {phrase}"), status)
     accept = request.headers.get("accept")
     if accept is None or accept == ANY_TYPE or _accepts(accept, produces):

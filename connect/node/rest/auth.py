@@ -179,10 +179,10 @@ class Users:
             return None
         digest = hmac.digest(self._secret, pair, "sha256")
         with self._lock:
-            known = self._known.get(digest)
-        if known is not None and self._clock.monotonic_ms() < known[1]:
-            return known[0]
-        return Login(name, password, digest, is_familiar=known is not None)
+            remembered = self._known.get(digest)
+        if remembered is not None and self._clock.monotonic_ms() < remembered[1]:
+            return remembered[0]
+        return Login(name, password, digest, is_familiar=remembered is not None)
 
     def check(self, login: Login) -> Caller | None:
         """Hash a password and compare it; None when it is wrong. Takes about 50 ms of a core.

@@ -95,12 +95,12 @@ class ClusterMetrics:
         if is_alone:
             return CollectedMetrics({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
         urls = self._herder.nodes()
-        wanted = {node for status in statuses for node in _nodes(status)}
+        nodes = {node for status in statuses for node in _nodes(status)}
         received: dict[str, Mapping[str, ConnectorMetrics]] = {
-            n: own for n in wanted if urls.get(n, "") is None
+            n: own for n in nodes if urls.get(n, "") is None
         }
         missing: dict[str, str] = {}
-        answers = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in received})
+        answers = self._ask(credentials, {n: urls.get(n) for n in nodes if n not in received})
         for node, answer in answers.items():
             if isinstance(answer, str):
                 missing[node] = answer

@@ -95,11 +95,11 @@ class ConfigValidator:
             raise ApiError(400, f"Connector config {{{pairs}}} contains no connector type")
         plugin = self._plugins.connector(class_name)
         if plugin is None:
-            known = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))
+            available = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))
             raise ApiError(
                 400,
                 "Failed to find any class that implements Connector and which name matches "
-                f"{class_name}, available connectors are: {known}",
+                f"{class_name}, available connectors are: {available}",
             )
         return plugin
 

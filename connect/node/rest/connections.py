@@ -155,8 +155,8 @@ class GuardedListener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection; above a limit it is cut off before anything of it is read."""
         plain, address = super().accept()
-        made = AcceptedSocket(fileno=plain.detach())
-        self.connections.enter(made, address[0])
+        accepted = AcceptedSocket(fileno=plain.detach())
+        self.connections.enter(accepted, address[0])
         with contextlib.suppress(RuntimeError):  # without an event loop there is no handshake
-            asyncio.get_running_loop().call_later(HANDSHAKE_S, made.cut_off_silent)
-        return made, address
+            asyncio.get_running_loop().call_later(HANDSHAKE_S, accepted.cut_off_silent)
+        return accepted, address

@@ -70,12 +70,14 @@ async def list_connectors(
     return await on_thread(_expanded, services, names, tuple(dict.fromkeys(expand)))
 
 
-def _expanded(services: ServicesDep, names: Iterable[str], wanted: Iterable[str]) -> m.Connectors:
+def _expanded(
+    services: ServicesDep, names: Iterable[str], expansions: Iterable[str]
+) -> m.Connectors:
     entries: dict[str, m.Expanded] = {}
     for name in names:
         entry = m.Expanded()
         try:
-            for what in wanted:
+            for what in expansions:
                 info = services.herder.connector(name)
                 if what == "info":
                     entry.info = info_of(info, services.plugins)

@@ -128,10 +128,10 @@ def _check_segment(segment: str) -> None:
 
 def allowed_methods(methods: Iterable[str]) -> tuple[str, ...]:
     """Return the methods of a path, HEAD and OPTIONS included, in Kafka Connect's order."""
-    known = {*methods, "OPTIONS"}
-    if "GET" in known:
-        known.add("HEAD")
-    return tuple(method for method in _METHOD_ORDER if method in known)
+    allowed = {*methods, "OPTIONS"}
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    return tuple(method for method in _METHOD_ORDER if method in allowed)
 
 
 def error_body(status: int, message: str) -> bytes:

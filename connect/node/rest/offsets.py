@@ -42,14 +42,14 @@ def read_offsets(name: ConnectorName, herder: HerderDep) -> m.ConnectorOffsets:
 @router.patch("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
 def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, herder: HerderDep) -> m.Message:
     """Change the source offsets of a stopped connector; a null offset is reset."""
-    wanted = {
+    targets = {
         (entry.partition.kafka_topic, entry.partition.kafka_partition): (
             None if entry.offset is None else entry.offset.kafka_offset
         )
         for entry in body.offsets
     }
     with not_found(f"Connector {name} not found"):
-        herder.alter_offsets(name, wanted)
+        herder.alter_offsets(name, targets)
     return m.Message(message=_EXTERNAL.format(done="altered"))
 
 

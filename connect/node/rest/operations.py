@@ -143,7 +143,7 @@ def _stored(services: Services, name: str) -> dict[str, str]:
 
 
 def _valid(
-    services: Services, caller: Caller, name: str, given: Mapping[str, str | None]
+    services: Services, caller: Caller, name: str, config: Mapping[str, str | None]
 ) -> dict[str, str]:
     """Return the configuration if the caller could create it.
 
@@ -152,13 +152,13 @@ def _valid(
         UnavailableError: the node is starting and does not know the other connectors yet.
     """
     services.herder.connectors()
-    if given.get("name", name) != name:
+    if config.get("name", name) != name:
         raise ApiError(
             400,
-            f"Connector name configuration ({given['name']}) doesn't match connector name in the "
+            f"Connector name configuration ({config['name']}) doesn't match connector name in the "
             f"URL ({name})",
         )
-    return services.validator.valid({**given, "name": name}, caller)
+    return services.validator.valid({**config, "name": name}, caller)
 
 
 def _masked(report: Mapping[str, Any]) -> Any:

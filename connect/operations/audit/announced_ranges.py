@@ -185,19 +185,19 @@ class AnnouncedSums:
     # ------------------------------------------------------------ one record
 
     def _add_written(self, record: ControlRecord, written: DataWritten) -> None:
-        known = self._paths[str(written.table)]
+        known_paths = self._paths[str(written.table)]
         rows = 0
         for file in written.data_files or ():
             path = hash(file.file_path)
-            if path not in known:
-                known.add(path)
+            if path not in known_paths:
+                known_paths.add(path)
                 rows += file.record_count
-        one = self._round(written.commit_id)
+        round_sums = self._round(written.commit_id)
         if str(written.table) == self._dead_letter_table:
-            one.dead_letter_rows += rows
+            round_sums.dead_letter_rows += rows
         else:
-            one.rows += rows
-        one.deletes += sum(file.record_count for file in written.delete_files or ())
+            round_sums.rows += rows
+        round_sums.deletes += sum(file.record_count for file in written.delete_files or ())
         self.tables[str(written.table)].append(
             Announcement(
                 record.partition,
@@ -209,11 +209,13 @@ class AnnouncedSums:
         )
 
     def _add_complete(self, record: ControlRecord, complete: DataComplete) -> None:
-        one = self._round(complete.commit_id)
+        round_sums = self._round(complete.commit_id)
         if record.partition not in self._completed_partitions and self._log_starts.get(
             record.partition
         ):
-            one.is_whole = False  # retention may have removed DataWritten events of this round
+            round_sums.is_whole = (
+                False  # retention may have removed DataWritten events of this round
+            )
         self._completed_partitions.add(record.partition)
         ranges = record.headers.ranges
         if ranges is None:
@@ -221,12 +223,12 @@ class AnnouncedSums:
                 TopicPartition(a.topic, a.partition) for a in complete.assignments or ()
             }
             return
-        one.ranges += ranges
+        round_sums.ranges += ranges
         rows = record.headers.rows
-        if rows is None or one.counted is None:
-            one.counted = None
+        if rows is None or round_sums.counted is None:
+            round_sums.counted = None
         else:
-            one.counted = one.counted.plus(rows)
+            round_sums.counted = round_sums.counted.plus(rows)
         for r in ranges:
             self._add_range(record, r)
         for lost in record.headers.lost:
@@ -242,21 +244,21 @@ class AnnouncedSums:
 
     def _add_range(self, record: ControlRecord, r: SourceRange) -> None:
         tp = TopicPartition(r.topic, r.partition)
-        known = self._audit.sources.get(tp)
+        source_sum = self._audit.sources.get(tp)
         control = {"control_partition": record.partition, "control_offset": record.offset}
-        if known is None or tp in self._resumable:
-            if known is None:
-                known = SourceSum(r.topic, r.partition, r.start_offset, r.start_offset)
-                self._audit.sources[tp] = known
-            elif r.start_offset != known.to_offset:
+        if source_sum is None or tp in self._resumable:
+            if source_sum is None:
+                source_sum = SourceSum(r.topic, r.partition, r.start_offset, r.start_offset)
+                self._audit.sources[tp] = source_sum
+            elif r.start_offset != source_sum.to_offset:
                 self._audit.notes.append(
                     f"{r.topic}-{r.partition} was read from {r.start_offset} instead of "
-                    f"{known.to_offset}: another sink read it, or its offsets were altered"
+                    f"{source_sum.to_offset}: another sink read it, or its offsets were altered"
                 )
             self._resumable.discard(tp)
-        elif r.start_offset != known.to_offset:
-            is_gap = r.start_offset > known.to_offset
-            first, last = sorted((r.start_offset, known.to_offset))
+        elif r.start_offset != source_sum.to_offset:
+            is_gap = r.start_offset > source_sum.to_offset
+            first, last = sorted((r.start_offset, source_sum.to_offset))
             self._audit.differs(
                 "source_gap" if is_gap else "source_overlap",
                 f"source offsets [{first}, {last}) were announced "
@@ -276,11 +278,11 @@ class AnnouncedSums:
                 **_range_coordinates(r),
                 **control,
             )
-        known.to_offset = max(known.to_offset, r.end_offset)
-        known.read += r.records_read
-        known.dropped += r.records_dropped
-        known.dead_lettered += r.records_dead_lettered
-        known.written += r.records_written
+        source_sum.to_offset = max(source_sum.to_offset, r.end_offset)
+        source_sum.read += r.records_read
+        source_sum.dropped += r.records_dropped
+        source_sum.dead_lettered += r.records_dead_lettered
+        source_sum.written += r.records_written
 
     def _round(self, commit_id: UUID) -> _Round:
         return self._rounds.setdefault(commit_id, _Round())

@@ -65,7 +65,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     _check_sources(out, admin, committed, announced.lost_ends)
     announced.check_rounds()
     for name in sorted({*config.tables, *announced.tables}):
-        one = TableAudit(
+        table_audit = TableAudit(
             out,
             config.offsets_property,
             config.table(name).commit_branch or MAIN_BRANCH,
@@ -87,7 +87,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
                     table=name,
                 )
             continue
-        out.tables.append(one.check(name, table, announced.tables[name]))
+        out.tables.append(table_audit.check(name, table, announced.tables[name]))
     if any(log_starts.values()):
         out.notes.append(
             "retention has removed the beginning of the control topic: older announcements are not "
@@ -115,23 +115,23 @@ def _check_sources(
                 end_offset=end,
             )
     for tp, at in sorted(committed.items()):
-        known = out.sources.get(tp)
+        source_sum = out.sources.get(tp)
         end = marks[tp][1]
-        if known is None:
+        if source_sum is None:
             if at is not None and at > marks[tp][0]:
                 out.notes.append(
                     f"{tp.topic}-{tp.partition}: no retained announcement covers the records "
                     f"before {at}"
                 )
             continue
-        known.unread = max(0, end - known.to_offset)
-        if at is not None and at > known.to_offset:
+        source_sum.unread = max(0, end - source_sum.to_offset)
+        if at is not None and at > source_sum.to_offset:
             out.differs(
                 "source_gap",
                 f"the group's committed offset is {at}, but no task announced source offsets "
-                f"[{known.to_offset}, {at})",
+                f"[{source_sum.to_offset}, {at})",
                 topic=tp.topic,
                 partition=tp.partition,
-                start_offset=known.to_offset,
+                start_offset=source_sum.to_offset,
                 end_offset=at,
             )

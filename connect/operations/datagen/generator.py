@@ -80,8 +80,10 @@ def generate(
             clock.sleep_ms(PAUSE_MS)
             continue
         now_ms = clock.now_ms()
-        made = (values.next(number, now_ms) for number in range(sent, sent + size))
-        producer.send_keyed(spec.topic, [(key, encoder.encode(value)) for key, value in made])
+        keyed_values = (values.next(number, now_ms) for number in range(sent, sent + size))
+        producer.send_keyed(
+            spec.topic, [(key, encoder.encode(value)) for key, value in keyed_values]
+        )
         sent += size
     producer.finish(spec.topic)
     return sent

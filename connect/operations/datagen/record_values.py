@@ -85,9 +85,9 @@ class RecordValues:
                 inner = {name: self._maker(each) for name, each in field.fields.items()}
                 return lambda number, now_ms: {n: make(number, now_ms) for n, make in inner.items()}
             case ListField():
-                one, chance = self._maker(field.of), self._random
+                make_item, chance = self._maker(field.of), self._random
                 return lambda number, now_ms: [
-                    one(number, now_ms) for _ in range(chance.randint(field.min, field.max))
+                    make_item(number, now_ms) for _ in range(chance.randint(field.min, field.max))
                 ]
             case _:
                 return self._scalar(field)

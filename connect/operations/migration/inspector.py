@@ -171,9 +171,9 @@ class Inspector:
     ) -> dict[str, list[ControlRecord]]:
         """Return announcements at or above the group's control offsets, by table."""
         own = report.used(report.group)
-        known = own.control_offsets if own is not None else {}
+        control_offsets = own.control_offsets if own is not None else {}
         starts = {
-            tp: min(max(known.get(tp.partition, first), first), end)
+            tp: min(max(control_offsets.get(tp.partition, first), first), end)
             for tp, (first, end) in marks.items()
         }
         ends = {tp: end for tp, (_, end) in marks.items()}
@@ -246,6 +246,6 @@ class Inspector:
         offsets = first_offsets(
             start, marks, fixed=fixed, admin=self._admin, now_ms=self._clock.now_ms()
         )
-        given = dict.fromkeys(fixed, "icefloe.start.timestamp")
-        given |= dict.fromkeys(start.offsets, "icefloe.start.offsets")
-        return {tp: (offset, given.get(tp, start.reset)) for tp, offset in offsets.items()}
+        sources = dict.fromkeys(fixed, "icefloe.start.timestamp")
+        sources |= dict.fromkeys(start.offsets, "icefloe.start.offsets")
+        return {tp: (offset, sources.get(tp, start.reset)) for tp, offset in offsets.items()}

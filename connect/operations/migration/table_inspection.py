@@ -143,12 +143,13 @@ class TableInspection:
                     f"for {table.name} and not in it: Icefloe commits them first",
                 )
         has_offsets = any(g.source_offsets or g.control_offsets for g in report.groups)
-        known = [table.name for table in report.tables if report.group in table.floors]
-        if known and not has_offsets:
+        committed_tables = [table.name for table in report.tables if report.group in table.floors]
+        if committed_tables and not has_offsets:
             report.unsafe(
                 "offsets_lost",
-                f"{', '.join(known)} hold commits of this connector, but its groups have no "
-                "offsets: they expired or were deleted; set the source offsets before the start",
+                f"{', '.join(committed_tables)} hold commits of this connector, but its groups "
+                "have no offsets: they expired or were deleted; set the source offsets before "
+                "the start",
             )
 
 

@@ -73,13 +73,13 @@ def _columns(table: TablePreview) -> list[dict[str, Any]]:
     before = _types(table.before) if table.before is not None else {}
     columns = []
     for name, (kind, is_required) in _types(table.schema).items():
-        known = before.get(name)
+        column_before = before.get(name)
         change = None
         if table.exists:
-            if known is None:
+            if column_before is None:
                 change = "added"
-            elif known != (kind, is_required):
-                change = f"changed from {known[0]}{' required' if known[1] else ''}"
+            elif column_before != (kind, is_required):
+                change = f"changed from {column_before[0]}{' required' if column_before[1] else ''}"
         columns.append({"name": name, "type": kind, "required": is_required, "change": change})
     return columns
 

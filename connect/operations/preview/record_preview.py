@@ -238,7 +238,7 @@ class _RecordPreviews:
 
     def _widen(self, records: Sequence[KafkaRecord]) -> bool:
         """Make the changes that the records ask for; whether there were any."""
-        asked: dict[str, list[SchemaChanges]] = {}
+        changes_by_table: dict[str, list[SchemaChanges]] = {}
         for record in records:
             try:
                 for name, converted in self._routed(record):
@@ -248,14 +248,14 @@ class _RecordPreviews:
                         if schema_changes := changes(
                             table.schema, converted, self._config, mapping
                         ):
-                            asked.setdefault(name, []).append(schema_changes)
+                            changes_by_table.setdefault(name, []).append(schema_changes)
             except RecordError:
                 continue
         is_changed = False
-        for name, wanted in asked.items():
+        for name, of_table in changes_by_table.items():
             table = self._tables[name]
             try:
-                merged = merge(*wanted, config=self._config)
+                merged = merge(*of_table, config=self._config)
             except RecordError as error:
                 self._failures[name] = error
                 continue

@@ -336,16 +336,16 @@ class _StructPlans:
 
     def apply(self, value: Struct, usual: list[Step]) -> tuple[list[Step], Mapping[str, Any]]:
         """Return the conversion steps for a struct, and its fields with defaults for nulls."""
-        known = self._plans.get(id(value.schema))
-        if known is None or known[0] is not value.schema:
+        plan = self._plans.get(id(value.schema))
+        if plan is None or plan[0] is not value.schema:
             if len(self._plans) >= self._KEPT:
                 self._plans.clear()
-            known = (value.schema, self._steps(value.schema), _defaults(value.schema))
-            self._plans[id(value.schema)] = known
+            plan = (value.schema, self._steps(value.schema), _defaults(value.schema))
+            self._plans[id(value.schema)] = plan
         fields = value.values
-        if known[2]:
-            fields = {**known[2], **{k: v for k, v in fields.items() if v is not None}}
-        return known[1] or usual, fields
+        if plan[2]:
+            fields = {**plan[2], **{k: v for k, v in fields.items() if v is not None}}
+        return plan[1] or usual, fields
 
     def _steps(self, schema: ConnectSchema) -> list[Step] | None:
         units = {name: unit for name, inner in schema.fields if (unit := declared_unit(inner))}

@@ -122,12 +122,12 @@ class _AvroCompiler:
 
     def compile(self, source: AvroType) -> _Compiled:
         """Return schema and conversion of a type; named types are compiled once."""
-        known = self._known.get(id(source))
-        if known is None:
+        annotated = self._known.get(id(source))
+        if annotated is None:
             build = _BUILDERS.get(source.kind)
             compiled = build(self, source) if build is not None else _primitive(source)
-            known = self._known[id(source)] = _with_properties(compiled, source)
-        return known
+            annotated = self._known[id(source)] = _with_properties(compiled, source)
+        return annotated
 
     def record(self, source: AvroType) -> _Compiled:
         steps: list[tuple[str, Convert]] = []
@@ -265,11 +265,11 @@ def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
 def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema attributes that the properties define, except the type."""
     reported: dict[str, Any] = {}
-    doc, given = properties.get("connect.doc"), properties.get("connect.parameters")
+    doc, parameters = properties.get("connect.doc"), properties.get("connect.parameters")
     if type(doc) is str:
         reported["doc"] = doc
-    if type(given) is dict:
-        texts = {k: v for k, v in given.items() if type(v) is str}
+    if type(parameters) is dict:
+        texts = {k: v for k, v in parameters.items() if type(v) is str}
         reported["parameters"] = {**(schema.parameters or {}), **texts}
     if schema.version is not None:
         return reported  # a logical type keeps its name and version

@@ -147,9 +147,9 @@ class _Wire:
         return kind
 
     def _record(self, source: AvroType) -> Any:
-        known = self._records.get(id(source))
-        if known is not None:
-            return known
+        record_name = self._records.get(id(source))
+        if record_name is not None:
+            return record_name
         schema = self._fields({field.name: self.schema(field.type) for field in source.fields})
         self._records[id(source)] = schema["name"]
         return schema

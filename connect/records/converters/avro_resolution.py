@@ -76,9 +76,9 @@ class _Resolution:
         can_be_null = _takes_null(reader)
         if source.name != UNION_NAME:
             (inner,) = (b for b in writer.branches if b.kind != "null")
-            given = self.project(inner, reader, source, target)
+            project_inner = self.project(inner, reader, source, target)
             return lambda value: (
-                given(value) if value is not None else _null(can_be_null=can_be_null)
+                project_inner(value) if value is not None else _null(can_be_null=can_be_null)
             )
         schemas = dict(source.fields)
         members: dict[str, Project] = {}
@@ -130,10 +130,12 @@ class _Resolution:
         sources = dict(source.fields)
         steps: list[tuple[str, str | None, Any]] = []
         for field, (name, schema) in zip(reader.fields, target.fields, strict=True):
-            known = _written(field, written)
-            if known is not None:
-                inner = self.project(known.type, field.type, sources[known.name], schema)
-                steps.append((name, known.name, inner))
+            writer_field = _written(field, written)
+            if writer_field is not None:
+                inner = self.project(
+                    writer_field.type, field.type, sources[writer_field.name], schema
+                )
+                steps.append((name, writer_field.name, inner))
             elif field.has_default:
                 steps.append((name, None, default_of(field.type, schema, field.default)))
             else:
@@ -147,8 +149,10 @@ class _Resolution:
             return Struct(
                 target,
                 {
-                    name: made if given is None else made(values[given])
-                    for name, given, made in steps
+                    name: default_or_project
+                    if source_name is None
+                    else default_or_project(values[source_name])
+                    for name, source_name, default_or_project in steps
                 },
             )
 

@@ -79,9 +79,9 @@ def converter(config: ConverterConfig, role: Role) -> Converter:
     name = config.class_name
     factory = _FACTORIES.get(_SHORT.get(name) or _ALIASES.get(name) or name)
     if factory is None:
-        known = ", ".join(sorted(_SHORT))
+        names = ", ".join(sorted(_SHORT))
         hint = next((text for prefix, text in _HINTS if name.startswith(prefix)), "")
         raise ConfigError(
-            f"unknown converter {name!r}{hint}; use one of {known}", code="converter_class"
+            f"unknown converter {name!r}{hint}; use one of {names}", code="converter_class"
         )
     return with_decompression(factory(config.options, role), config.options, role)

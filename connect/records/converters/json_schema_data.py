@@ -119,20 +119,20 @@ class _JsonSchemaCompiler:
         changes: dict[str, Any] = {k: v for k, v in texts.items() if type(v) is str}
         if type(source.get("connect.version")) is int:
             changes["version"] = source["connect.version"]
-        given = source.get("connect.parameters")
-        if type(given) is dict:
-            changes["parameters"] = {k: v for k, v in given.items() if type(v) is str}
+        parameters = source.get("connect.parameters")
+        if type(parameters) is dict:
+            changes["parameters"] = {k: v for k, v in parameters.items() if type(v) is str}
         schema = replace(schema, optional=optional or schema.optional, **changes)
         logical = logical_reader(schema)
-        made = _structs(schema, read) if read is None or schema.type == "struct" else read
+        read_value = _structs(schema, read) if read is None or schema.type == "struct" else read
         if logical is not None and schema.type != "struct":
-            made = logical
+            read_value = logical
         default = source.get("default")
         if default is not None:
-            value = made(default)
+            value = read_value(default)
             schema = replace(schema, default=value, has_default=True)
-            made = _structs(schema, read) if schema.type == "struct" else made
-        return ReadableSchema(schema, with_nulls(schema, made, default_for_null=True))
+            read_value = _structs(schema, read) if schema.type == "struct" else read_value
+        return ReadableSchema(schema, with_nulls(schema, read_value, default_for_null=True))
 
     def _object(
         self, source: dict[str, Any], base: str, depth: int

@@ -260,9 +260,9 @@ class _ProtobufCompiler:
                 return ConnectSchema(small), _small_reader(small)
             return ConnectSchema(kind), Float32 if kind == "float32" else _as_is
         name = field.message_type.full_name
-        known = MESSAGES.get(name)
-        if known is not None:
-            return known
+        well_known = MESSAGES.get(name)
+        if well_known is not None:
+            return well_known
         if name == "confluent.type.Decimal":
             return decimal_schema(field), read_decimal
         if self._options.wrapped_nullables and name in _WRAPPERS:

@@ -131,14 +131,14 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         if compiled is not None:
             self._built.move_to_end(key)
             return compiled
-        asked = (
+        writer = (
             self.registry.by_id(schema, serialized=self.is_serialized)
             if isinstance(schema, int)
             else self.registry.by_guid(schema, serialized=self.is_serialized)
         )
-        if asked.kind != self.kind:
-            raise SchemaNotFound(f"schema {schema} has the type {asked.kind}, not {self.kind}")
-        compiled = self._built[key] = self.compile(asked, reader)
+        if writer.kind != self.kind:
+            raise SchemaNotFound(f"schema {schema} has the type {writer.kind}, not {self.kind}")
+        compiled = self._built[key] = self.compile(writer, reader)
         if len(self._built) > READERS_KEPT:
             self._built.popitem(last=False)
         return compiled

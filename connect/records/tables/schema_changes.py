@@ -174,11 +174,11 @@ def _common_primitive(first: IcebergType, second: IcebergType) -> IcebergType:
     return first
 
 
-def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> SchemaChanges:
+def merge(*several: SchemaChanges, config: ConnectorConfig | None = None) -> SchemaChanges:
     """Merge the changes of several records of one table, in record order.
 
     Args:
-        asked: changes of the same schema.
+        several: changes of the same schema.
         config: if given, limits the number of new columns.
 
     Raises:
@@ -187,12 +187,12 @@ def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> Schem
     adds: dict[Path, IcebergType] = {}
     retypes: dict[Path, IcebergType] = {}
     optionals: dict[Path, None] = {}
-    for one in asked:
-        for path, kind in one.adds.items():
+    for changes in several:
+        for path, kind in changes.adds.items():
             adds[path] = common_type(adds[path], kind) if path in adds else kind
-        for path, kind in one.retypes.items():
+        for path, kind in changes.retypes.items():
             retypes[path] = common_type(retypes[path], kind) if path in retypes else kind
-        optionals.update(dict.fromkeys(one.optionals))
+        optionals.update(dict.fromkeys(changes.optionals))
     merged = SchemaChanges(adds, retypes, tuple(optionals))
     if config is not None:
         check_count(merged, config)
@@ -228,18 +228,20 @@ def _full_names(name: str, kind: IcebergType) -> Iterator[str]:
         yield from _full_names(f"{name}.value", kind.value_type)
 
 
-def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> tuple[Schema, int]:
+def apply_changes(
+    schema: Schema, changes: SchemaChanges, last_column_id: int
+) -> tuple[Schema, int]:
     """Apply changes to a schema; return the new schema and the new last column id.
 
     Args:
         schema: the table's current schema.
-        asked: changes of this schema or of an earlier one. A change is skipped if the column
+        changes: changes of this schema or of an earlier one. A change is skipped if the column
             already exists, is already wider, or has the name of another column. The record that
             needs the change is then processed again and rejected if it does not fit.
         last_column_id: the highest column id ever assigned in the table.
     """
-    adds = fitting(schema, asked.adds)
-    applier = _Applier(dataclasses.replace(asked, adds=adds), last_column_id)
+    adds = fitting(schema, changes.adds)
+    applier = _Applier(dataclasses.replace(changes, adds=adds), last_column_id)
     struct = applier.struct((), schema.as_struct())
     changed = Schema(
         *struct.fields,
@@ -249,13 +251,13 @@ def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> 
     return changed, applier.last_column_id
 
 
-def _widened(present: IcebergType, asked: IcebergType | None) -> IcebergType:
+def _widened(present: IcebergType, requested: IcebergType | None) -> IcebergType:
     """Return the wider type. Another writer may have widened the column further than requested."""
-    if isinstance(present, DecimalType) and isinstance(asked, DecimalType):
-        is_wider = present.scale == asked.scale and present.precision < asked.precision
+    if isinstance(present, DecimalType) and isinstance(requested, DecimalType):
+        is_wider = present.scale == requested.scale and present.precision < requested.precision
     else:
-        is_wider = (type(present), type(asked)) in _WIDENINGS
-    return asked if is_wider and asked is not None else present
+        is_wider = (type(present), type(requested)) in _WIDENINGS
+    return requested if is_wider and requested is not None else present
 
 
 _WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
@@ -264,8 +266,8 @@ _WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
 class _Applier:
     """Rebuilds a schema with changes. A new column gets its id before its nested columns."""
 
-    def __init__(self, asked: SchemaChanges, last_column_id: int) -> None:
-        self._asked = asked
+    def __init__(self, changes: SchemaChanges, last_column_id: int) -> None:
+        self._asked = changes
         self.last_column_id = last_column_id
 
     def _next_id(self) -> int:

@@ -94,11 +94,11 @@ class _Finder:
         """Check a record or struct. The conversion rejects values of other types."""
         if type(value) is Struct:
             schema = value.schema
-        known = self._known(column)
+        fields = self._known(column)
         if schema is not None and schema.type == "struct":
             values = value.values if type(value) is Struct else {}
             for name, inner in schema.fields:
-                field = known.get(self._key(name))
+                field = fields.get(self._key(name))
                 if field is None:
                     self._add(path, name, type_of(inner, force_optional=self._force_optional))
                 else:
@@ -106,7 +106,7 @@ class _Finder:
         elif type(value) is dict:
             for key, item in value.items():
                 name = key if type(key) is str else java_text(key)
-                field = known.get(self._key(name))
+                field = fields.get(self._key(name))
                 if field is not None:
                     self._nested((*path, field.name), field.field_type, item, None)
                 elif item is not None and (kind := infer_type(item)) is not None:
@@ -116,15 +116,15 @@ class _Finder:
         return name.lower() if self._fold else name
 
     def _known(self, column: StructType) -> dict[str, NestedField]:
-        known = self._fields.get(id(column))
-        if known is None:
-            known = {}
+        by_name = self._fields.get(id(column))
+        if by_name is None:
+            by_name = {}
             for field in column.fields:
                 own = (field.name,)
                 for name in self._names.get(field.field_id, own) if self._names else own:
-                    known[self._key(name)] = field
-            self._fields[id(column)] = known
-        return known
+                    by_name[self._key(name)] = field
+            self._fields[id(column)] = by_name
+        return by_name
 
     def _add(self, parent: Path, name: str, kind: IcebergType) -> None:
         path = (*parent, name)

@@ -134,14 +134,14 @@ def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
             not supported.
     """
     if isinstance(kind, StructType):
-        seen: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for field in kind.fields:
             name = field.name.lower() if case_insensitive else field.name
             if not name:
                 raise RecordError("a field has an empty name", code="bad_column_name")
-            if name in seen:
+            if name in by_name:
                 raise RecordError("two fields have the same name", code="ambiguous_name")
-            seen[name] = field
+            by_name[name] = field
             if isinstance(field.field_type, StructType) and not field.field_type.fields:
                 raise RecordError(
                     "a struct without fields cannot be written", code="unsupported_type"

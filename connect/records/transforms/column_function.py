@@ -87,8 +87,8 @@ class ColumnApply:
                 f"the value of a field does not have the type that {self.name} declares",
                 "wrong_type",
             ) from None
-        made = self.over(pa.Table.from_arrays(columns, names=list(self.reads)))
-        written = {name: _value(made.column(name)[0]) for name in self.writes}
+        columns_made = self.over(pa.Table.from_arrays(columns, names=list(self.reads)))
+        written = {name: _value(columns_made.column(name)[0]) for name in self.writes}
         return with_side(record, "value", None, {**value, **written})
 
     def over(self, table: pa.Table) -> pa.Table:

@@ -38,10 +38,10 @@ def _apply(record: SinkRecord) -> SinkRecord | None:
     data, metadata = value.get("data"), value.get("metadata")
     if type(data) is not dict or type(metadata) is not dict:
         return None
-    given = metadata.get("operation")
-    if given is None:
+    operation = metadata.get("operation")
+    if operation is None:
         raise refused("the metadata of the change event has no operation", "no_field")
-    op = {"update": "U", "delete": "D"}.get(java_text(given), "I")
+    op = {"update": "U", "delete": "D"}.get(java_text(operation), "I")
     schema, table = metadata.get("schema-name"), metadata.get("table-name")
     source = f"{java_text(schema)}.{java_text(table)}"
     cdc = {"op": op, "ts": metadata.get("timestamp"), "source": source}

@@ -80,8 +80,8 @@ def _value(node: Any, depth: int) -> Bson:
 
 def _special(node: dict[str, Any]) -> Bson | None:
     names = frozenset(node)
-    for wanted, read in _SPECIAL.items():
-        if names == wanted:
+    for operators, read in _SPECIAL.items():
+        if names == operators:
             try:
                 return read(node)
             except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation) as error:
@@ -93,20 +93,20 @@ def _special(node: dict[str, Any]) -> Bson | None:
 
 
 def _date(node: dict[str, Any]) -> Bson:
-    given = node["$date"]
-    if type(given) is dict:
-        given = int(given["$numberLong"])
-    elif type(given) is str:
-        instant = dt.datetime.fromisoformat(given)
+    date = node["$date"]
+    if type(date) is dict:
+        date = int(date["$numberLong"])
+    elif type(date) is str:
+        instant = dt.datetime.fromisoformat(date)
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=dt.UTC)
-        given = (instant - _EPOCH) // dt.timedelta(milliseconds=1)
-    return Bson("date_time", int(given))
+        date = (instant - _EPOCH) // dt.timedelta(milliseconds=1)
+    return Bson("date_time", int(date))
 
 
 def _binary(node: dict[str, Any]) -> Bson:
-    given = node["$binary"]
-    text = given["base64"] if type(given) is dict else given
+    binary = node["$binary"]
+    text = binary["base64"] if type(binary) is dict else binary
     return Bson("binary", base64.b64decode(text, validate=True))
 
 

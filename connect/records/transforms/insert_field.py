@@ -76,7 +76,7 @@ def insertions(options: Options) -> tuple[InsertedField, ...]:
 
 def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
-    wanted = insertions(options)
+    inserted_fields = insertions(options)
     static = options["static.value"]
     default = options["replace.null.with.default"]
     read: Mapping[str, Callable[[SinkRecord], Any]] = {
@@ -90,7 +90,7 @@ def make(options: Options, side: Side) -> Apply:
     def rebuilt(schema: ConnectSchema) -> ConnectSchema:
         new = [
             (w.name, ConnectSchema(_SCHEMAS[w.kind][0], w.optional, *_logical(w.kind)))
-            for w in wanted
+            for w in inserted_fields
         ]
         return struct_like(schema, [*schema.fields, *new])
 
@@ -102,7 +102,7 @@ def make(options: Options, side: Side) -> Apply:
             return record
         if schema is None:
             fields = dict(a_map(value, _PURPOSE))
-            for w in wanted:
+            for w in inserted_fields:
                 inserted = read[w.kind](record)
                 if inserted is None:
                     continue
@@ -111,7 +111,7 @@ def make(options: Options, side: Side) -> Apply:
         struct = a_struct(value, _PURPOSE)
         updated = new_schema(struct.schema)
         values = all_values(struct, default=default)
-        for w in wanted:
+        for w in inserted_fields:
             inserted = read[w.kind](record)
             is_instant = w.kind == "timestamp" and inserted is not None
             values[w.name] = Timestamp(inserted) if is_instant else inserted

@@ -102,9 +102,9 @@ def make(options: Options, side: Side) -> Apply:
     keeps = options["keep"]
     search_options = jmespath.Options(custom_functions=_FUNCTIONS())
 
-    def search(expression: Any, seen: dict[str, Any]) -> Any:
+    def search(expression: Any, document: dict[str, Any]) -> Any:
         try:
-            return expression.search(seen, options=search_options)
+            return expression.search(document, options=search_options)
         except (JMESPathError, ValueError, OverflowError, TypeError, ArithmeticError) as error:
             # the error's message may contain the value
             kind = type(error).__name__
@@ -114,14 +114,14 @@ def make(options: Options, side: Side) -> Apply:
         if record.value is None:
             return record
         value = fields_of(record.value, _PURPOSE)
-        seen = {**_searchable(value), "kafka": _origin(record)}
-        if where is not None and not search(where, seen):
+        document = {**_searchable(value), "kafka": _origin(record)}
+        if where is not None and not search(where, document):
             return None
         if not fields:
             return record
         new: dict[Any, Any] = value if keeps else {}
         for target, expression in fields.items():
-            new = put_in(new, target, search(expression, seen))
+            new = put_in(new, target, search(expression, document))
         return with_side(record, "value", None, new)
 
     return apply

@@ -220,10 +220,10 @@ _KEYWORDS: Final[dict[str, Typed]] = {
 def _temporal(text: str) -> Typed | None:
     """Parse a date, time or instant, leniently as in Java: month 13 is January."""
     text = text.replace("\\:", ":")
-    known = _TEMPORAL.get(len(text) + sum(char > "\uffff" for char in text))
-    if known is None:
+    schema_and_form = _TEMPORAL.get(len(text) + sum(char > "\uffff" for char in text))
+    if schema_and_form is None:
         return None
-    schema, form = known
+    schema, form = schema_and_form
     try:
         return schema, Timestamp(form.parse(text))
     except ValueError:
@@ -244,9 +244,12 @@ def _number(token: str) -> Typed | None:
         if (is_long or not decimal) and -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
             return ConnectSchema(f"int{bits}"), kind(whole)
     if exponent != 0:
-        for kind_name, made in (("float32", float32_of(str(decimal))), ("float64", float(decimal))):
-            if made - made == 0.0:
-                return ConnectSchema(kind_name), made
+        for kind_name, number in (
+            ("float32", float32_of(str(decimal))),
+            ("float64", float(decimal)),
+        ):
+            if number - number == 0.0:
+                return ConnectSchema(kind_name), number
     schema = ConnectSchema("bytes", name=DECIMAL, version=1, parameters={"scale": str(-exponent)})
     return schema, decimal
 

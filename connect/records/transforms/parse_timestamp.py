@@ -92,12 +92,12 @@ def make(options: Options, side: Side) -> Apply:
             return record
         value = fields_of(record.value, _PURPOSE)
         for path in paths:
-            given = get_in(value, path)
-            if given is None:
+            timestamp = get_in(value, path)
+            if timestamp is None:
                 continue
             parsed: datetime | None = None
             try:
-                parsed = read(given)
+                parsed = read(timestamp)
             except (ValueError, OverflowError, Unconvertible):
                 if not is_lenient:
                     message = f"the field {'.'.join(path)} does not match the time format"

@@ -55,15 +55,15 @@ def _is_tombstone(options: Options) -> Test:
 
 def _topic_name_matches(options: Options) -> Test:
     regex = compile_java_regex(options["pattern"])
-    known: dict[str, bool] = {}
+    results: dict[str, bool] = {}
 
     def test(record: SinkRecord) -> bool:
         topic = record.topic
-        if topic not in known:
-            if len(known) > 10_000:
-                known.clear()
-            known[topic] = regex.fullmatch(topic) is not None
-        return known[topic]
+        if topic not in results:
+            if len(results) > 10_000:
+                results.clear()
+            results[topic] = regex.fullmatch(topic) is not None
+        return results[topic]
 
     return test
 

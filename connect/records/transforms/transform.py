@@ -210,7 +210,7 @@ def a_struct(value: Any, purpose: str) -> Struct:
 
 def field_schema(schema: ConnectSchema, name: str) -> ConnectSchema | None:
     """Return the schema of a struct's field, or None if it has no such field."""
-    return next((inner for known, inner in schema.fields if known == name), None)
+    return next((inner for field_name, inner in schema.fields if field_name == name), None)
 
 
 def field_value(struct: Struct, name: str, schema: ConnectSchema, *, default: bool = True) -> Any:
@@ -261,9 +261,9 @@ class SchemaCache:
 
     def __call__(self, schema: ConnectSchema) -> ConnectSchema:
         """Return the cached result for the schema object, or build it."""
-        known = self._kept.get(id(schema))
-        if known is not None and known[0] is schema:
-            return known[1]
+        cached = self._kept.get(id(schema))
+        if cached is not None and cached[0] is schema:
+            return cached[1]
         built = self.make(schema)
         if len(self._kept) >= _SCHEMAS_KEPT:
             self._kept.clear()
@@ -311,8 +311,10 @@ FRACTIONAL: Final = frozenset({float, Float32})
 
 def java_class(value: Any) -> str:
     """Return the Java class name of a value, for Kafka's error messages."""
-    known = _JAVA_CLASSES.get(type(value))
-    return known or ("java.math.BigDecimal" if type(value).__name__ == "Decimal" else "an object")
+    class_name = _JAVA_CLASSES.get(type(value))
+    return class_name or (
+        "java.math.BigDecimal" if type(value).__name__ == "Decimal" else "an object"
+    )
 
 
 def connect_type(value: Any) -> str | None:

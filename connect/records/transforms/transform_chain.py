@@ -87,7 +87,7 @@ class Chain:
             if len(records) == 1:
                 records = link.run(records[0])
             else:
-                records = tuple(made for each in records for made in link.run(each))
+                records = tuple(record_made for each in records for record_made in link.run(each))
             if len(records) > RECORDS_MAX:
                 raise RecordError(
                     f"the transformations created more than {RECORDS_MAX} records from one record",
@@ -148,13 +148,13 @@ def predicate_of(config: PredicateConfig) -> predicates.Test:
 
 def needs_headers(transforms: tuple[TransformConfig, ...]) -> bool:
     """Return whether a transformation or predicate reads headers."""
-    wanted: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}
+    by_class: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}
     for config in transforms:
         declaration_and_side = transform_classes.find(config.class_name)
         if declaration_and_side is not None and declaration_and_side[0].needs_headers:
             return True
         if config.predicate is not None:
             declared = predicates.BY_NAME.get(config.predicate.class_name)
-            if declared is not None and wanted[declared.class_name]:
+            if declared is not None and by_class[declared.class_name]:
                 return True
     return False

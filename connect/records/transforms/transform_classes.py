@@ -85,9 +85,9 @@ def find(name: str) -> tuple[Declaration, Side] | None:
 
     Custom transformations are found by the names of their entry points.
     """
-    known = _BY_NAME.get(name)
-    if known is not None:
-        return known
+    declared_class = _BY_NAME.get(name)
+    if declared_class is not None:
+        return declared_class
     own = next(
         (declared for declared in custom_transforms.installed() if declared.name == name), None
     )

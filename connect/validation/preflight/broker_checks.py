@@ -42,22 +42,22 @@ def broker_checks(
     )
     creating = client_properties(node, prefix="admin.")
     servers = reading.get("bootstrap.servers", "")
-    asked = f"Asked the brokers at {servers} (within {each_s:g} s)"
+    question = f"Asked the brokers at {servers} (within {each_s:g} s)"
     key = "topics" if config.topics else "topics.regex"
     what = ", ".join(config.topics[:_SHOWN_MAX]) or f"those that match {config.topics_regex}"
     yield Check(
-        key, f"{asked} for topics {what}", partial(_sources, config, reading, each_s, excluded)
+        key, f"{question} for topics {what}", partial(_sources, config, reading, each_s, excluded)
     )
     group = config.connect_group_id
     yield Check(
         group_key(config.raw) or "name",
-        f"{asked} for the offsets of consumer group {group}",
+        f"{question} for the offsets of consumer group {group}",
         partial(_offsets, config, reading, each_s, excluded),
     )
-    asked = f"Asked the brokers at {creating.get('bootstrap.servers', '')} (within {each_s:g} s)"
+    question = f"Asked the brokers at {creating.get('bootstrap.servers', '')} (within {each_s:g} s)"
     yield Check(
         CONTROL,
-        f"{asked} for topic {config.control_topic}",
+        f"{question} for topic {config.control_topic}",
         partial(_control, config, creating, each_s),
     )
     writing = client_properties(node, config.producer_overrides, prefix="producer.")
@@ -70,7 +70,7 @@ def broker_checks(
     if topic := config.errors.dead_letter_topic:
         yield Check(
             DEAD_LETTER_TOPIC,
-            f"{asked} for topic {topic}",
+            f"{question} for topic {topic}",
             partial(_check_dead_letter_topic, config, creating, each_s),
         )
 
@@ -101,8 +101,8 @@ def _offsets(
     """Check that the offsets of the consumer group can be read."""
     admin = KafkaAdmin(kafka, timeout_s=each_s)
     there = source_partitions(config, admin.topics(), excluded=excluded)
-    asked = there[:1] or [TopicPartition(config.control_topic, 0)]
-    admin.committed(config.connect_group_id, asked)
+    partitions = there[:1] or [TopicPartition(config.control_topic, 0)]
+    admin.committed(config.connect_group_id, partitions)
     yield from ()
 
 

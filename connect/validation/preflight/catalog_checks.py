@@ -79,14 +79,14 @@ def wanted_tables(config: ConnectorConfig) -> list[WantedTable]:
         config.qualified(table): "iceberg.tables.topic-to-table-map"
         for table in config.topic_tables.values()
     }
-    wanted = [
+    tables = [
         WantedTable(name, key, config.auto_create_enabled, config.is_row_level)
         for name, key in keys.items()
     ]
     if dead_letter_table := config.errors.dead_letter_table:
         key = "errors.deadletterqueue.table"
-        wanted.append(WantedTable(dead_letter_table, key, is_created=True, is_row_level=False))
-    return wanted
+        tables.append(WantedTable(dead_letter_table, key, is_created=True, is_row_level=False))
+    return tables
 
 
 class CatalogQuestions:
@@ -141,11 +141,11 @@ class CatalogQuestions:
         if self._config.multi_table_commit and not gateway.has_transactions:
             yield _MULTI_TABLE, "the catalog does not support multi-table transactions"
         deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
-        wanted = wanted_tables(self._config)
-        if not wanted:
+        tables = wanted_tables(self._config)
+        if not tables:
             namespace = self._config.default_namespace or "default"
             gateway.has_namespace(namespace.split("."))  # any answer is sufficient
-        for each in wanted:
+        for each in tables:
             if self._clock.monotonic_ms() > deadline_ms:
                 return  # the other tables are not checked
             try:
@@ -158,8 +158,8 @@ class CatalogQuestions:
             else:
                 yield from self._present(each, table)
 
-    def _absent(self, wanted: list[WantedTable]) -> Found:
-        for each in wanted:
+    def _absent(self, tables: list[WantedTable]) -> Found:
+        for each in tables:
             if not each.is_created:
                 yield (
                     each.key,
@@ -183,10 +183,10 @@ class CatalogQuestions:
             )
         if each.is_row_level:
             yield from self._keys(each, table)
-        given, schema = self._config.table(each.name), table.schema()
+        table_config, schema = self._config.table(each.name), table.schema()
         for setting, judge in (
-            ("partition-by", lambda: spec_for(given.partition_by, schema)),
-            ("sort-by", lambda: sort_order_for(given.sort_by, schema)),
+            ("partition-by", lambda: spec_for(table_config.partition_by, schema)),
+            ("sort-by", lambda: sort_order_for(table_config.sort_by, schema)),
         ):
             own = f"iceberg.table.{each.name}.{setting}"
             if own in self._config.raw:
@@ -202,8 +202,8 @@ class CatalogQuestions:
                 table.schema(), self._config.table(each.name).id_columns, table=each.name
             )
         except ConfigError as error:
-            given = next((key for key in (own, common) if key in self._config.raw), each.key)
-            yield given, f"table {each.name}: {reported(error)}"
+            named_key = next((key for key in (own, common) if key in self._config.raw), each.key)
+            yield named_key, f"table {each.name}: {reported(error)}"
         else:
             if not columns:
                 yield from self._keyless(each)

@@ -57,11 +57,11 @@ def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict
     listed = tuple(checks)
     start_ms = clock.monotonic_ms()
     pool = ThreadPoolExecutor(max(1, len(listed)), thread_name_prefix="preflight")
-    asked = [pool.submit(_answered, check) for check in listed]
-    wait(asked, timeout=whole_s)
+    futures = [pool.submit(_answered, check) for check in listed]
+    wait(futures, timeout=whole_s)
     pool.shutdown(wait=False, cancel_futures=True)
     errors: dict[str, list[str]] = {}
-    for check, future in zip(listed, asked, strict=True):
+    for check, future in zip(listed, futures, strict=True):
         silence = [(check.key, f"{check.asked}: no answer within {whole_s:g} s")]
         for key, sentence in future.result() if future.done() else silence:
             if sentence not in errors.setdefault(key, []):

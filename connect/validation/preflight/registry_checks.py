@@ -29,7 +29,7 @@ def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check
         config: the configuration with resolved placeholders; ``raw`` is as sent.
         each_s: timeout of a request in seconds.
     """
-    seen: list[Mapping[str, str]] = []
+    checked: list[Mapping[str, str]] = []
     sides = {
         "value.converter": config.value_converter,
         "key.converter": config.key_converter,
@@ -37,14 +37,14 @@ def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check
     }
     for side, converter in sides.items():
         options = converter.options
-        if URL not in options or options in seen:
+        if URL not in options or options in checked:
             continue
-        seen.append(options)
+        checked.append(options)
         key = f"{side}.{URL}"
-        given = config.raw.get(key)  # as sent, not as resolved
-        where = "of the node's properties" if given is None else f"at {_displayed(given)}"
-        asked = f"Asked the schema registry {where} (each request within {each_s:g} s)"
-        yield Check(key, asked, partial(_ask, options, each_s))
+        address = config.raw.get(key)  # as sent, not as resolved
+        where = "of the node's properties" if address is None else f"at {_displayed(address)}"
+        question = f"Asked the schema registry {where} (each request within {each_s:g} s)"
+        yield Check(key, question, partial(_ask, options, each_s))
 
 
 def _displayed(urls: str) -> str:

@@ -61,11 +61,11 @@ class StoreQuestions:
 
     def check(self) -> Check:
         """Return the check."""
-        asked = (
+        question = (
             "Wrote a probe object to the store of the tables "
             f"(each request within {self._each_s:g} s)"
         )
-        return Check(self._key, asked, self._run)
+        return Check(self._key, question, self._run)
 
     def _run(self) -> Found:
         properties = bounded(self._config.catalog_properties, self._each_s)
@@ -122,8 +122,8 @@ class StoreQuestions:
                 table = gateway.load(each.name.split("."))
             except (CommitRefused, ConfigError, RetriableError):
                 continue
-            given = {**table.properties, **self._config.write_properties}
-            yield table.io, location_provider(table.location(), given).new_data_location(name)
+            properties = {**table.properties, **self._config.write_properties}
+            yield table.io, location_provider(table.location(), properties).new_data_location(name)
 
 
 def _root(catalog: ClientConfig) -> str:

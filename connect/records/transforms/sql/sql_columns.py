@@ -80,7 +80,7 @@ def spark_type(kind: IcebergType) -> str:
         return f"MAP<{spark_type(kind.key_type)}, {spark_type(kind.value_type)}>"
     if isinstance(kind, StructType):
         return f"STRUCT<{', '.join(f'{f.name}: {spark_type(f.field_type)}' for f in kind.fields)}>"
-    return next(name for name, known in _PRIMITIVES.items() if known == kind)
+    return next(name for name, primitive in _PRIMITIVES.items() if primitive == kind)
 
 
 class _Columns:
@@ -128,14 +128,14 @@ class _Columns:
         if kind in _NESTED:
             if not self._skip("<"):
                 refuse(f"{kind} requires element types: {kind}<...>")
-            made = self._nested(kind, depth + 1)
+            nested = self._nested(kind, depth + 1)
             if not self._skip(">"):
                 refuse(f"the type {kind} has no element types")
-            return made
-        known = _PRIMITIVES.get(kind)
-        if known is None or name is None or name.kind != "identifier":
+            return nested
+        primitive = _PRIMITIVES.get(kind)
+        if primitive is None or name is None or name.kind != "identifier":
             raise ConfigError(f"the column type {text} is not supported", code="sql_query")
-        return known
+        return primitive
 
     def _nested(self, kind: str, depth: int) -> IcebergType:
         if kind == "STRUCT":
