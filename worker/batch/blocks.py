@@ -56,9 +56,9 @@ class Block:
     @property
     def sizes(self) -> pa.Array:
         """Bytes of each record's value, and of its key if keys were read."""
-        known = self.column("size")  # set where the bytes themselves are not in the block
-        if known is not None:
-            return known
+        size_column = self.column("size")  # set where the bytes themselves are not in the block
+        if size_column is not None:
+            return size_column
         sizes = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
         keys = self.column("key")
         if keys is not None:

@@ -244,8 +244,8 @@ def _string_to_boolean(target: Target) -> Conversion:
     def read(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         lowered = pc.ascii_lower(column)
         true = pc.equal(lowered, "true")
-        known = pc.or_(true, pc.equal(lowered, "false"))
-        ambiguous = ~known.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
+        is_boolean = pc.or_(true, pc.equal(lowered, "false"))
+        ambiguous = ~is_boolean.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
         return true.cast(target.arrow), some(ambiguous)
 
     return read

@@ -70,12 +70,12 @@ class BinaryCursor:
 
     def part(self, rows: Any, end: Ints | None = None) -> BinaryCursor:
         """Return a cursor over some rows (a mask or positions), perhaps with nearer ends."""
-        made = object.__new__(BinaryCursor)
-        made.data, made.windows, made.rounds = self.data, self.windows, self.rounds
-        made.at = self.at[rows]
-        made.end = self.end[rows] if end is None else end
-        made.bad = self.bad[rows]
-        return made
+        cursor = object.__new__(BinaryCursor)
+        cursor.data, cursor.windows, cursor.rounds = self.data, self.windows, self.rounds
+        cursor.at = self.at[rows]
+        cursor.end = self.end[rows] if end is None else end
+        cursor.bad = self.bad[rows]
+        return cursor
 
     def join(self, part: BinaryCursor, rows: Any) -> None:
         """Take over the positions of a cursor over some rows."""

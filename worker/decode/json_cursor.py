@@ -110,11 +110,11 @@ class JsonCursor:
 
     def part(self, rows: Any) -> JsonCursor:
         """Return a cursor over some rows (a mask or positions)."""
-        made = object.__new__(JsonCursor)
-        made.data, made.windows, made.parked = self.data, self.windows, self.parked
-        made.at, made.bad = self.at[rows], self.bad[rows]
-        made.rounds, made.seen = self.rounds, self.seen
-        return made
+        cursor = object.__new__(JsonCursor)
+        cursor.data, cursor.windows, cursor.parked = self.data, self.windows, self.parked
+        cursor.at, cursor.bad = self.at[rows], self.bad[rows]
+        cursor.rounds, cursor.seen = self.rounds, self.seen
+        return cursor
 
     def join(self, part: JsonCursor, rows: Any) -> None:
         """Take over the positions of a cursor over some rows."""

@@ -229,9 +229,9 @@ class JsonDecoder:
 
     def _probe(self, texts: pa.Array) -> None:
         """Parse a few rows, then more, before each new name becomes a column of all rows."""
-        known = leaf_count(self._schema.types)
+        known_leaves = leaf_count(self._schema.types)
         steps = [rows for rows in _PROBES if rows < len(texts)]
-        before = seen = 0
+        before = new_before = 0
         for rows, ahead in zip(steps, [*steps[1:], len(texts)], strict=False):
             places = np.linspace(0, len(texts) - 1, rows).astype(np.int64)
             part = _joined(texts.take(pa.array(places)))
@@ -239,11 +239,11 @@ class JsonDecoder:
                 inferred = _read(part, None, "infer", is_multiline=self._is_multiline).schema
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 return
-            new = max(0, leaf_count(inferred.types) - known)
-            more = (new - seen) / (rows - before) if before else 0
+            new = max(0, leaf_count(inferred.types) - known_leaves)
+            more = (new - new_before) / (rows - before) if before else 0
             if new + more * (ahead - rows) > min(_NAMES_MAX, _CELLS_MAX / ahead):
                 raise _TooManyNames
-            before, seen = rows, new
+            before, new_before = rows, new
 
     # -------------------------------------------------------------- learning types
 

@@ -84,12 +84,12 @@ class JsonLayouts:
                 self._note(item, kind.item_type, (*path, ENTRY))
         elif pa.types.is_struct(kind) and isinstance(value, Pairs):
             types = {field.name: field.type for field in kind}
-            known, place = self.keys.setdefault(path, []), 0
+            names, place = self.keys.setdefault(path, []), 0
             for name, item in value:
-                if name in known:
-                    place = known.index(name) + 1
+                if name in names:
+                    place = names.index(name) + 1
                 elif name in types or (self._passes and is_plain(name)):
-                    known.insert(place, name)
+                    names.insert(place, name)
                     place += 1
                 if name in types:
                     self._note(item, types[name], (*path, name))
@@ -219,15 +219,15 @@ def _names(value: Any) -> tuple[str | None, str | None]:
     return first, second
 
 
-def _gaps(names: tuple[str | None, str | None], text: str, known: Gaps) -> Gaps:
+def _gaps(names: tuple[str | None, str | None], text: str, last_gaps: Gaps) -> Gaps:
     """Return the text between fields and between a name and its value, found by the names."""
     plain_names = [
         name for name in names if name is not None
     ]  # one with an escape is not in the text
     commas = [gap for gap in (", ", ",") if f'{gap}"{names[1]}"' in text and names[1] is not None]
     colons = [gap for name in plain_names for gap in (": ", ":") if f'"{name}"{gap}' in text]
-    comma = commas[0].encode() if commas else known[0]
-    return comma, colons[0].encode() if colons else known[1]
+    comma = commas[0].encode() if commas else last_gaps[0]
+    return comma, colons[0].encode() if colons else last_gaps[1]
 
 
 def _escaped(cursor: JsonCursor, end: Rows, *, but_quotes: bool) -> npt.NDArray[np.bool_]:

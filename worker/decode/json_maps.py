@@ -69,9 +69,9 @@ class MapDecoder:
 
     def _learned(self) -> None:
         """Parse with the known keys."""
-        asked = {name: self._parsed_as(kind, (name,)) for name, kind in self._fields.items()}
-        self._asked = pa.schema(list(asked.items()))
-        self._decoder = _Watched(asked, report_unexpected=True, keeps=True)
+        parsed_types = {name: self._parsed_as(kind, (name,)) for name, kind in self._fields.items()}
+        self._asked = pa.schema(list(parsed_types.items()))
+        self._decoder = _Watched(parsed_types, report_unexpected=True, keeps=True)
         names = sorted({re.escape(key) for keys in self._keys.values() for key in keys})
         self._null = rf'"(?:{"|".join(names)})"\s*:\s*null|\\' if names else r"\\"
 
@@ -98,8 +98,8 @@ class MapDecoder:
         ambiguous = join(ambiguous, self._may_hold_null(texts))
         unexpected = np.empty(0, np.int64)
         if table.schema.names != self._asked.names or any(
-            _has_more(field.type, asked.type)
-            for field, asked in zip(table.schema, self._asked, strict=False)
+            _has_more(field.type, asked_field.type)
+            for field, asked_field in zip(table.schema, self._asked, strict=False)
         ):
             if self._report:
                 unexpected = rows[extra_rows(table, self._asked)]
@@ -155,14 +155,14 @@ class MapDecoder:
             grown = [self._grow(types[f.name], f.type, (*path, f.name)) for f in within]
             return any(grown)
         keys = self._keys.setdefault(path, [])
-        known = set(keys)
-        keys.extend(name for name in types if name not in known)
+        known_keys = set(keys)
+        keys.extend(name for name in types if name not in known_keys)
         if len(keys) > KEYS_MAX:
             self._hopeless.add(path)
             del self._keys[path]
             return True
         inner = [self._grow(t, kind.item_type, (*path, _VALUE)) for t in types.values()]
-        return len(keys) > len(known) or any(inner)
+        return len(keys) > len(known_keys) or any(inner)
 
     def _may_hold_null(self, texts: pa.Array) -> Doubt | None:
         """Return rows that may hold a null in a map."""
@@ -250,11 +250,14 @@ def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
     return some(before[offsets[1:]] > before[offsets[:-1]])
 
 
-def _has_more(inferred: pa.DataType, asked: pa.DataType) -> bool:
+def _has_more(inferred: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether there are fields that are not asked for."""
-    if pa.types.is_struct(inferred) and pa.types.is_struct(asked):
-        known = {f.name: f.type for f in asked}
-        return any(f.name not in known or _has_more(f.type, known[f.name]) for f in inferred)
-    if pa.types.is_list(inferred) and pa.types.is_list(asked):
-        return _has_more(inferred.value_type, asked.value_type)
+    if pa.types.is_struct(inferred) and pa.types.is_struct(expected):
+        expected_types = {f.name: f.type for f in expected}
+        return any(
+            f.name not in expected_types or _has_more(f.type, expected_types[f.name])
+            for f in inferred
+        )
+    if pa.types.is_list(inferred) and pa.types.is_list(expected):
+        return _has_more(inferred.value_type, expected.value_type)
     return False

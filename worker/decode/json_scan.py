@@ -74,9 +74,9 @@ def document_scanner(fields: Mapping[str, pa.DataType], layout: JsonLayout) -> t
     """
     kind = pa.struct(list(fields.items()))
     layouts = (layout, *layout.embedded.values())
-    known = [name for one in layouts for keys in one.keys.values() for name in keys]
-    longest = max(len(name.encode()) for name in (*_names(kind), *known))
-    around = max(len(one.comma + one.colon + one.quote * 2) for one in layouts) + 1
+    key_names = [name for each in layouts for keys in each.keys.values() for name in keys]
+    longest = max(len(name.encode()) for name in (*_names(kind), *key_names))
+    around = max(len(each.comma + each.colon + each.quote * 2) for each in layouts) + 1
     read = _fields_scanner(kind, (), layout)
     return lambda cursor: read(cursor, cursor.byte()), longest + around
 
@@ -208,9 +208,9 @@ def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, 
     part.at = part.at + (size if isinstance(size, int) else size[rows])
     values = step.read(part)
     cursor.join(part, rows)
-    given = np.zeros(len(cursor), np.bool_)
-    given[rows] = values.present
-    return Optional(given, values.values), fresh & ~present
+    has_value = np.zeros(len(cursor), np.bool_)
+    has_value[rows] = values.present
+    return Optional(has_value, values.values), fresh & ~present
 
 
 def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> RowValues:
@@ -242,7 +242,7 @@ def _map(read: Scanner, layout: JsonLayout, cursor: JsonCursor, first: Bytes) ->
 
 
 def _several(
-    one: Callable[[JsonCursor], tuple[RowValues, RowValues | None]],
+    read_one: Callable[[JsonCursor], tuple[RowValues, RowValues | None]],
     comma: bytes,
     brackets: bytes,
     cursor: JsonCursor,
@@ -262,11 +262,11 @@ def _several(
             part.refuse(np.ones(len(rows), np.bool_))
             cursor.join(part, rows)
             break
-        rounds.append((rows, *one(part)))
+        rounds.append((rows, *read_one(part)))
         more = part.starts_with(behind)
         done = part.byte() == closing
         part.refuse(~(more | done))
         part.at = part.at + (behind.size * more + done)
         cursor.join(part, rows)
         rows = rows[more & ~part.bad]
-    return ListValues.ordered(len(cursor), rounds, one(cursor.part(np.empty(0, np.int64))))
+    return ListValues.ordered(len(cursor), rounds, read_one(cursor.part(np.empty(0, np.int64))))

@@ -72,14 +72,14 @@ def guessed_fields(
     for columns in structs:
         for column in columns:
             guess = guessed_type(column.field_type, has_maps=has_maps)
-            known = fields.get(column.name)
-            fields[column.name] = guess if known is None else _merged(known, guess)
+            guessed = fields.get(column.name)
+            fields[column.name] = guess if guessed is None else _merged(guessed, guess)
     for path in filter(None, paths):
         leaf: pa.DataType = pa.string()
         for name in reversed(path[1:]):
             leaf = pa.struct([(name, leaf)])
-        known = fields.get(path[0])
-        fields[path[0]] = leaf if known is None else _merged(known, leaf)
+        guessed = fields.get(path[0])
+        fields[path[0]] = leaf if guessed is None else _merged(guessed, leaf)
     return fields
 
 
@@ -90,46 +90,46 @@ def leaf_count(types: Iterable[pa.DataType]) -> int:
     )
 
 
-def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if known != other and (pa.types.is_map(known) or pa.types.is_map(other)):
+def _merged(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if kind != other and (pa.types.is_map(kind) or pa.types.is_map(other)):
         return pa.null()  # a path into a map, or two tables with different types
-    if pa.types.is_struct(known) and pa.types.is_struct(other):
-        fields = {f.name: f.type for f in known}
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        fields = {f.name: f.type for f in kind}
         for f in other:
             fields[f.name] = _merged(fields[f.name], f.type) if f.name in fields else f.type
         return pa.struct(list(fields.items()))
-    if pa.types.is_list(known) and pa.types.is_list(other):
-        return pa.list_(_merged(known.value_type, other.value_type))
-    return known
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(_merged(kind.value_type, other.value_type))
+    return kind
 
 
-def learned_schema(guess: pa.Schema, known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
+def learned_schema(guess: pa.Schema, current: pa.Schema, inferred: pa.Schema) -> pa.Schema:
     """Return the schema to decode with after a sample of the data.
 
     Args:
         guess: from the columns.
-        known: current schema.
+        current: current schema.
         inferred: schema that pyarrow finds in a sample.
     """
     types: Mapping[str, pa.DataType] = {f.name: f.type for f in inferred}
     return pa.schema(
         [
             (g.name, _learned(g.type, k.type, types.get(g.name, pa.null())))
-            for g, k in zip(guess, known, strict=True)
+            for g, k in zip(guess, current, strict=True)
         ]
     )
 
 
-def _learned(guess: pa.DataType, known: pa.DataType, inferred: pa.DataType) -> pa.DataType:
+def _learned(guess: pa.DataType, current: pa.DataType, inferred: pa.DataType) -> pa.DataType:
     kinds = pa.types
     if kinds.is_null(inferred) or kinds.is_null(guess):
-        return known
+        return current
     if kinds.is_struct(guess):
-        return _learned_struct(guess, known, inferred) if kinds.is_struct(inferred) else known
+        return _learned_struct(guess, current, inferred) if kinds.is_struct(inferred) else current
     if kinds.is_list(guess):
         if not kinds.is_list(inferred):
-            return known
-        return pa.list_(_learned(guess.value_type, known.value_type, inferred.value_type))
+            return current
+        return pa.list_(_learned(guess.value_type, current.value_type, inferred.value_type))
     if kinds.is_decimal(guess):
         return guess
     if kinds.is_boolean(inferred):
@@ -140,15 +140,15 @@ def _learned(guess: pa.DataType, known: pa.DataType, inferred: pa.DataType) -> p
         return pa.float64()
     if kinds.is_string(inferred) or kinds.is_timestamp(inferred):
         return pa.string()
-    return known
+    return current
 
 
-def _learned_struct(guess: pa.DataType, known: pa.DataType, inferred: pa.DataType) -> pa.DataType:
+def _learned_struct(guess: pa.DataType, current: pa.DataType, inferred: pa.DataType) -> pa.DataType:
     types = {f.name: f.type for f in inferred}
     return pa.struct(
         [
             (g.name, _learned(g.type, k.type, types.get(g.name, pa.null())))
-            for g, k in zip(guess, known, strict=True)
+            for g, k in zip(guess, current, strict=True)
         ]
     )
 
@@ -159,31 +159,31 @@ def extra_rows(table: pa.Table, schema: pa.Schema) -> Mask:
     Fields without a typed value (null, ``{}``, ``[]``) do not count: they make no column.
     """
     mask = np.zeros(table.num_rows, np.bool_)
-    known = {f.name: f.type for f in schema}
+    types = {f.name: f.type for f in schema}
     for name, column in zip(table.column_names, table.columns, strict=True):
         array = column.combine_chunks()
         if isinstance(array, pa.ChunkedArray):
             array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-        mask |= _extra(array, known.get(name))
+        mask |= _extra(array, types.get(name))
     return mask
 
 
-def _extra(column: pa.Array, known: pa.DataType | None) -> Mask:
-    if known is None:
+def _extra(column: pa.Array, expected: pa.DataType | None) -> Mask:
+    if expected is None:
         if not _has_leaf(column.type):
             return np.zeros(len(column), np.bool_)
         valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
         return valid
     mask = np.zeros(len(column), np.bool_)
-    if column.type == known:
+    if column.type == expected:
         return mask
-    if pa.types.is_struct(known) and pa.types.is_struct(column.type):
-        types = {f.name: f.type for f in known}
+    if pa.types.is_struct(expected) and pa.types.is_struct(column.type):
+        types = {f.name: f.type for f in expected}
         for position, f in enumerate(column.type):
             mask |= _extra(pc.struct_field(column, [position]), types.get(f.name))
-    elif pa.types.is_list(known) and pa.types.is_list(column.type):
+    elif pa.types.is_list(expected) and pa.types.is_list(column.type):
         offsets = column.offsets.to_numpy()
-        inner = _extra(column.values, known.value_type)
+        inner = _extra(column.values, expected.value_type)
         before = np.concatenate(([0], np.cumsum(inner)))
         mask |= before[offsets[1:]] > before[offsets[:-1]]
     return mask
@@ -195,25 +195,25 @@ def pruned(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _pruned(column: Any, known: pa.DataType) -> Any:
-    if column.type == known:
+def _pruned(column: Any, kind: pa.DataType) -> Any:
+    if column.type == kind:
         return column
     if isinstance(column, pa.ChunkedArray):
-        chunks = [_pruned(chunk, known) for chunk in column.chunks]
-        return pa.chunked_array(chunks, known)
+        chunks = [_pruned(chunk, kind) for chunk in column.chunks]
+        return pa.chunked_array(chunks, kind)
     mask = pc.is_null(column) if column.null_count else None
-    if pa.types.is_struct(known):
+    if pa.types.is_struct(kind):
         children = [
             _pruned(pc.struct_field(column, [column.type.get_field_index(f.name)]), f.type)
-            for f in known
+            for f in kind
         ]
         if not children:
             return pa.array(
-                [{} if there else None for there in column.is_valid().to_pylist()], known
+                [{} if there else None for there in column.is_valid().to_pylist()], kind
             )
-        return pa.StructArray.from_arrays(children, fields=list(known), mask=mask)
-    values = _pruned(column.values, known.value_type)
-    return pa.ListArray.from_arrays(column.offsets, values, type=known, mask=mask)
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    values = _pruned(column.values, kind.value_type)
+    return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=mask)
 
 
 def _has_leaf(kind: pa.DataType) -> bool:

@@ -193,10 +193,10 @@ class RegisteredForm:
             compiled = self._converter.compiled("", schema)
         except REFUSALS:
             return None
-        known = self._forms.get(key)
-        if known is not None and known.compiled is compiled:
+        cached = self._forms.get(key)
+        if cached is not None and cached.compiled is compiled:
             self._forms.move_to_end(key)
-            return known
+            return cached
         form = self._forms[key] = self._build(compiled, indexes)
         if len(self._forms) > _SCANNERS_KEPT:
             self._forms.popitem(last=False)

@@ -105,13 +105,13 @@ class ScannedJson:
 
     def _scanner_of_types(self) -> LearnedScanner:
         """Return a scanner for the current types, including those of embedded documents."""
-        asked = dict(self.types)
+        scanned_types = dict(self.types)
         inner: dict[str, JsonLayouts] = {}
         for name, decoder in self._embedded.items():
             kind = pa.struct(list(decoder.types.items()))
-            if pa.types.is_string(asked[name]) and can_scan(kind):
-                asked[name], inner[name] = kind, JsonLayouts(passes=decoder.passes)
-        return LearnedScanner(asked, self._layouts, inner)
+            if pa.types.is_string(scanned_types[name]) and can_scan(kind):
+                scanned_types[name], inner[name] = kind, JsonLayouts(passes=decoder.passes)
+        return LearnedScanner(scanned_types, self._layouts, inner)
 
     def decode(self, values: pa.Array) -> Iterator[DecodedBlock]:
         """Decode a block, perhaps in two parts; see ``JsonDecoder``.

@@ -254,12 +254,12 @@ class Envelopes:
             mine, rows = rows[such], rows[~such]
             if not such[0]:
                 rows = rows[1:]  # it ends differently: not checked twice
-            known = self._form(prefix, schema)
-            if known is None or not len(mine):
+            form = self._form(prefix, schema)
+            if form is None or not len(mine):
                 continue
             payloads = without_ends(part, such, len(prefix), 1)
-            for table, good in known[1].decode(payloads):
-                yield known[0], table, mine[good]
+            for table, good in form[1].decode(payloads):
+                yield form[0], table, mine[good]
 
     def _form(
         self, prefix: bytes, schema: ConnectSchema | None

@@ -61,9 +61,9 @@ class TableJob:
     older_than_ms: int | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> TableJob:
+    def of(cls, job: Mapping[str, Any]) -> TableJob:
         """Read a job of the node's command."""
-        return cls(given["table"], tuple(given["work"]), given["bytes_max"], given["older_than_ms"])
+        return cls(job["table"], tuple(job["work"]), job["bytes_max"], job["older_than_ms"])
 
 
 class MaintenanceRun:

@@ -101,7 +101,7 @@ class _ReadSnapshot:
 
     def validate(self, ancestry: JavaObject) -> bool:
         """Return whether the snapshot is in an ancestry, which begins with the newest one."""
-        return any(one.snapshotId() == self._snapshot_id for one in _each(ancestry))
+        return any(snapshot.snapshotId() == self._snapshot_id for snapshot in _each(ancestry))
 
     def errorMessage(self) -> str:  # noqa: N802 - Iceberg's name
         """Return why a commit is refused."""

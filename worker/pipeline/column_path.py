@@ -172,8 +172,8 @@ def _key_reader(
 
 def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
     """Return the columns of some names; columns that the records lack are null."""
-    known = set(table.column_names)
-    columns = [table[n] if n in known else pa.nulls(table.num_rows) for n in names]
+    present = set(table.column_names)
+    columns = [table[n] if n in present else pa.nulls(table.num_rows) for n in names]
     return pa.Table.from_arrays(columns, names=list(names))
 
 

@@ -193,8 +193,8 @@ class ColumnWriter:
     def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
         if marks is None or self._changes is None:
             return None
-        known = [self._changes.of(table.plan.name) for table in tables]
-        places = {place for changes in known for place in changes.key_places}
+        table_changes = [self._changes.of(table.plan.name) for table in tables]
+        places = {place for changes in table_changes for place in changes.key_places}
         return Deleted(marks.operations == Operation.DELETE, frozenset(places))
 
     def _tables_by_columns(self, targets: Targets) -> list[tuple[list[TableWriter], Mask]]:

@@ -129,11 +129,11 @@ class KeyReader:
         keys = block.column("key")
         if keys is None or keys.null_count == len(keys):
             return pa.nulls(len(places)), None
-        given = keys.take(pa.array(places))
-        present = np.flatnonzero(valid(given))
-        values = given.take(pa.array(present))
+        chosen_keys = keys.take(pa.array(places))
+        present = np.flatnonzero(valid(chosen_keys))
+        values = chosen_keys.take(pa.array(present))
         if self._is_text:
-            return texts(given)
+            return texts(chosen_keys)
         if self._has_no_fields:
             rows = np.flatnonzero(as_mask(pc.match_substring_regex(values, _OBJECT)))
             table = pa.table({})
@@ -163,7 +163,7 @@ class KeyReader:
         elif self._envelopes is not None:
             parts = [(table, rows) for _, table, rows in self._envelopes.decode(values)]
         parts = [(t, r) for t, r in parts if len(r) and t.num_columns]
-        return max(parts, key=lambda one: len(one[1])) if parts else (None, places[:0])
+        return max(parts, key=lambda part: len(part[1])) if parts else (None, places[:0])
 
 
 def uncompressed(converter: Converter) -> Converter:
@@ -178,11 +178,11 @@ def envelopes_of(converter: Converter) -> Envelopes | None:
     return None
 
 
-def texts(given: pa.Array) -> tuple[pa.Array, Mask | None]:
+def texts(column: pa.Array) -> tuple[pa.Array, Mask | None]:
     """Return bytes as text, and the rows that are not UTF-8."""
     try:
-        return given.cast(pa.string()), None
+        return column.cast(pa.string()), None
     except pa.ArrowInvalid:
-        ambiguous = refused_rows(given, lambda part: part.cast(pa.string()))
-    kept = pc.if_else(pa.array(~ambiguous), given, pa.scalar(None, given.type))
+        ambiguous = refused_rows(column, lambda part: part.cast(pa.string()))
+    kept = pc.if_else(pa.array(~ambiguous), column, pa.scalar(None, column.type))
     return kept.cast(pa.string()), ambiguous

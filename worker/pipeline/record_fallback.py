@@ -151,8 +151,10 @@ class RecordPath:
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
             if converted.value is None:  # without a table there is nothing to delete
-                known = (self._tables, self._spec.unusable)
-                names = tuple(name for name in names if any(name in tables for tables in known))
+                known_tables = (self._tables, self._spec.unusable)
+                names = tuple(
+                    name for name in names if any(name in tables for tables in known_tables)
+                )
             operation = self._rules.operation(converted) if names else Operation.INSERT
             for name in names:
                 is_routed = True
@@ -193,11 +195,11 @@ class RecordPath:
             raise
 
     def _request_table(self, name: str, record: SinkRecord) -> None:
-        if (known := self._spec.unusable.get(name)) is not None:
-            text = f"the record's table cannot be written: {known.message}"
-            if known.code in REFUSALS and not self._config.sends_refused_to_dead_letters:
-                raise RetriableError(text, code=known.code, table=name)
-            raise RecordError(text, code=known.code, table=name)
+        if (refusal := self._spec.unusable.get(name)) is not None:
+            text = f"the record's table cannot be written: {refusal.message}"
+            if refusal.code in REFUSALS and not self._config.sends_refused_to_dead_letters:
+                raise RetriableError(text, code=refusal.code, table=name)
+            raise RecordError(text, code=refusal.code, table=name)
         if name in self._spec.absent:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         if name in self.requests.tables:
@@ -226,8 +228,8 @@ class RecordPath:
         if not missing:
             return False
         name = table.plan.name
-        known = self.requests.schemas.get(name)
-        reported = known.changes if known is not None else ()
+        requested = self.requests.schemas.get(name)
+        reported = requested.changes if requested is not None else ()
         text = missing.to_json()
         if text not in reported and len(reported) < self._spec.limits.requests_max:
             schema_id = table.schema.schema_id

@@ -45,7 +45,7 @@ class ColumnChain:
     def __init__(
         self,
         steps: Sequence[ColumnStep],
-        wanted: Fields,
+        wanted_fields: Fields,
         config: ConnectorConfig,
         tables: Sequence[TableWriter],
         *,
@@ -53,7 +53,7 @@ class ColumnChain:
         keys: KeyColumns | None,
     ) -> None:
         self._steps = tuple(steps)
-        self._wanted = wanted
+        self._wanted = wanted_fields
         self._config = config
         self._tables = tables
         self._reference = reference
@@ -133,23 +133,23 @@ class ColumnChain:
             return everything  # each record may have another schema inside
         (record,) = block.records(rows.origins.places[sure[:1]])
         try:
-            made = self._reference.read(record)
+            records = self._reference.read(record)
             if not rows.is_typed:
                 return frozenset(
                     table.plan.name
                     for table in self._tables
-                    for each in made
+                    for each in records
                     if changes(table.schema, each, self._config)
                 )
         except RecordError:
             return everything
-        if len(made) != 1 or made[0].value_schema is None:
+        if len(records) != 1 or records[0].value_schema is None:
             return everything
-        return self._asked_by(made[0].value_schema)
+        return self._asked_by(records[0].value_schema)
 
     def _asked_by(self, schema: ConnectSchema) -> frozenset[str]:
-        for known, unfit in self._reported:
-            if known == schema:
+        for reported_schema, unfit in self._reported:
+            if reported_schema == schema:
                 return unfit
         unfit = unfit_tables(schema, self._config, self._tables)
         self._reported = [(schema, unfit), *self._reported[: _SCHEMAS_KEPT - 1]]

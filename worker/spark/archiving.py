@@ -35,8 +35,8 @@ def make_archive(cache: Path | None = None) -> Path:
     folder = archive_dir(cache)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as scratch:
-        made = Path(scratch) / "spark.jsa"
-        options = [f"-XX:ArchiveClassesAtExit={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        archive = Path(scratch) / "spark.jsa"
+        options = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         session = open_session({}, folder=Path(scratch), java_options=options)
         start_daemon(session.spark.sparkContext)
         warm_up(session.spark)
@@ -45,7 +45,7 @@ def make_archive(cache: Path | None = None) -> Path:
         for jar in resolve("spark-kafka"):
             _load_classes(session, jar)
         session.close(end_timeout_s=END_TIMEOUT_S)
-        return keep(made, cache)
+        return keep(archive, cache)
 
 
 def _stream(session: Session, checkpoint: Path) -> None:

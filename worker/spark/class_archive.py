@@ -64,11 +64,11 @@ def archive_options(cache: Path | None = None) -> list[str]:
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *silent]
 
 
-def keep(made: Path, cache: Path | None = None) -> Path:
+def keep(archive: Path, cache: Path | None = None) -> Path:
     """Move an archive to the folder of archives, under its final name."""
-    target = archive_dir(cache) / f"{archive_stem()}-{made.stat().st_size}.jsa"
+    target = archive_dir(cache) / f"{archive_stem()}-{archive.stat().st_size}.jsa"
     for old in archive_dir(cache).glob(f"{archive_stem()}-*.jsa"):
         if old != target:
             old.unlink()
-    made.rename(target)
+    archive.rename(target)
     return target

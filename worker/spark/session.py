@@ -368,11 +368,11 @@ def open_session(
 def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
     if ARROW_BYTES in node:
         return spark  # the operator chose the bound
-    made = spark.newSession()
-    made.conf.set(ARROW_BYTES, str(2**31 - 1))  # at this bound Spark does not read the size
-    made.conf.set(_OF_ROWS, "true")
-    made.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
-    return made
+    session = spark.newSession()
+    session.conf.set(ARROW_BYTES, str(2**31 - 1))  # at this bound Spark does not read the size
+    session.conf.set(_OF_ROWS, "true")
+    session.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
+    return session
 
 
 def is_of_rows(rows: DataFrame) -> bool:

@@ -54,10 +54,10 @@ class SessionFolder:
             for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
                 if name.startswith(PREFIX):
                     _remove_unused(opened, name)
-        made = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=parent))
-        with _own_folder(made) as folder:
+        unnamed = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=parent))
+        with _own_folder(unnamed) as folder:
             lock = _locked(folder, os.O_CREAT)
-        named = made.rename(parent / made.name.replace(_UNNAMED, PREFIX, 1))
+        named = unnamed.rename(parent / unnamed.name.replace(_UNNAMED, PREFIX, 1))
         return cls(named, lock)
 
     def remove(self) -> None:

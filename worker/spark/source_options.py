@@ -107,8 +107,8 @@ def source_options(
     Raises:
         ConfigError: no ``bootstrap.servers``, or a login or key that cannot be used.
     """
-    given = client_properties(node, consumer_overrides, prefix="consumer.")
-    client = {**FETCH, **to_java(given)}
+    properties = client_properties(node, consumer_overrides, prefix="consumer.")
+    client = {**FETCH, **to_java(properties)}
     if not client.get("bootstrap.servers"):
         raise ConfigError("bootstrap.servers is not set", code="bootstrap_servers_missing")
     kafka = {

@@ -207,20 +207,20 @@ class BoundedPatterns:
         key = (kind, *arguments)
         if key not in self._made:
             loaded = _loaded_class(self._spark, kind)
-            given = self._spark.sparkContext._gateway.new_array(  # noqa: SLF001 - no public way
+            java_arguments = self._spark.sparkContext._gateway.new_array(  # noqa: SLF001 - no public way
                 self._jvm.java.lang.Object, len(arguments)
             )
             for place, argument in enumerate(arguments):
-                given[place] = argument
+                java_arguments[place] = argument
             is_wrong = False
             try:
-                made = loaded.getConstructors()[0].newInstance(given)
+                target = loaded.getConstructors()[0].newInstance(java_arguments)
             except Py4JJavaError:
                 is_wrong = True
             if is_wrong:
                 self._refuse(f"Java does not accept the pattern {_displayed(arguments[0])}")
             kind_of = self._jvm.org.apache.spark.sql.types.ObjectType(loaded)
-            self._made[key] = self._catalyst.expressions.Literal(made, kind_of)
+            self._made[key] = self._catalyst.expressions.Literal(target, kind_of)
         return self._made[key]
 
     def _invoke(

@@ -158,19 +158,19 @@ class _Sizes:
         if kind in _LAMBDAS:
             self._variables = tuple(variables)
         self._scopes.append(frozenset(variables))
-        made = self.of(function.function())
+        item_size = self.of(function.function())
         self._scopes.pop()
         self._variables = before
         if kind not in _LAMBDAS:
             return whole
         # each item becomes the lambda's value: with an item's bytes, and the same bytes more
-        return whole * max(sum(made.times.values()) + made.bytes, 1)
+        return whole * max(sum(item_size.times.values()) + item_size.bytes, 1)
 
-    def _check_nested(self, given: Size) -> None:
+    def _check_nested(self, size: Size) -> None:
         """Refuse lambda functions whose number of calls is a power of the record's size."""
         if len(self._scopes) >= LAMBDAS_MAX:
             refuse(f"lambda functions are nested more than {LAMBDAS_MAX} deep")
-        if not self._scopes[-1].issuperset(given.times) or given.bytes > _NESTED_BYTES_MAX:
+        if not self._scopes[-1].issuperset(size.times) or size.bytes > _NESTED_BYTES_MAX:
             refuse(
                 "a lambda function inside another one can iterate only over lists and maps of "
                 "the arguments of that function"

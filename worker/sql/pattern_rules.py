@@ -272,10 +272,10 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _product(one: int | None, times: int) -> int | None:
-    return None if one is None else one * times
+def _product(length: int | None, times: int) -> int | None:
+    return None if length is None else length * times
 
 
 def _most(lengths: list[int | None]) -> int | None:
-    known = [length for length in lengths if length is not None]
-    return max(known) if len(known) == len(lengths) else None
+    bounded = [length for length in lengths if length is not None]
+    return max(bounded) if len(bounded) == len(lengths) else None

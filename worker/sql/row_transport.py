@@ -217,13 +217,13 @@ class _Piece:
         if not np.array_equal(places[is_first], np.flatnonzero(states == ROW)):
             raise InvariantViolation("Spark lost rows of a query, or changed their order")
         state = np.concatenate([np.empty(0, np.int8), *(part.states for part in parts)])
-        rows, made = places, None
+        rows, order_taken = places, None
         if len(places[is_first]) < len(states):
             bare = np.flatnonzero(states != ROW)
             rows = np.concatenate([places, bare])
             order = np.argsort(rows, kind="stable")
             rows, state = rows[order], np.concatenate([state, states[bare]])[order]
-            made = pa.array(order, mask=order >= len(places))
+            order_taken = pa.array(order, mask=order >= len(places))
         carried = self._carried
         if len(rows) != len(states):
             carried = carried.take(pa.array(rows))
@@ -232,7 +232,7 @@ class _Piece:
         for i, number in enumerate(self._items):
             of_parts = [part.made(i) for part in parts]
             column = pa.concat_arrays([pa.nulls(0, self._kind.field(i).type), *of_parts])
-            columns[str(number)] = column if made is None else column.take(made)
+            columns[str(number)] = column if order_taken is None else column.take(order_taken)
         return pa.record_batch(columns)
 
 

@@ -132,8 +132,8 @@ class SparkQuery:
 
     def _state(self) -> Column:
         """Return the state column, with a check that the values of the query are small."""
-        made = _made(self._items, self.split)
-        texts = [each.name for each in made if isinstance(each.kind, _TEXTS)]
+        made_columns = _made(self._items, self.split)
+        texts = [each.name for each in made_columns if isinstance(each.kind, _TEXTS)]
         sizes = [F.coalesce(F.octet_length(F.col(MADE).getField(name)), F.lit(0)) for name in texts]
         if not sizes:
             return F.col(STATE)
@@ -159,13 +159,13 @@ class SparkQuery:
             chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
         joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
         columns = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
-        made = _made(selected, split)
-        if made:
-            items = [self._expressions.column(each.text).alias(each.name) for each in made]
+        made_columns = _made(selected, split)
+        if made_columns:
+            items = [self._expressions.column(each.text).alias(each.name) for each in made_columns]
             row = F.when(F.col(STATE) == ROW, self._tried(items))
             if split.is_fenced:
                 fence = F.struct(
-                    *(F.expr(fence_text(s.kind)).cast(s.kind).alias(s.name) for s in made)
+                    *(F.expr(fence_text(s.kind)).cast(s.kind).alias(s.name) for s in made_columns)
                 )
                 row = row.when(self._of_view(PLACE) == FENCE, fence)
             columns.append(row.alias(MADE))
@@ -198,8 +198,8 @@ class SparkQuery:
             self._plan, ViewColumns(view, self._expressions), joined, selected, keys
         )
         self._items = selected
-        seen = self._spark.createDataFrame([], view_ddl(self._plan, self.split.seen))
-        self._over(seen, selected, self.split)  # Spark raises an error if a column is missing
+        empty_view = self._spark.createDataFrame([], view_ddl(self._plan, self.split.seen))
+        self._over(empty_view, selected, self.split)  # Spark raises an error if a column is missing
 
     def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
         table = self._spark.createDataFrame(self._static_tables.tables[join.table])

@@ -137,8 +137,8 @@ class Expressions:
     def tried(self, inner: Column) -> Column:
         """Return the expression with null instead of an error for a row."""
         expression = self._utils.expression(inner._jc)  # noqa: SLF001 - no public way
-        made = self._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
-        return Column(self._utils.column(made))
+        guarded = self._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
+        return Column(self._utils.column(guarded))
 
     def check_plan(self, rows: DataFrame) -> None:
         """Check that a resolved plan has only allowed nodes and expressions.
@@ -302,14 +302,14 @@ def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
     """Return the classes to which Spark resolves the allowed functions."""
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
     state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
-    registry, made = state.functionRegistry(), set()
+    registry, class_names = state.functionRegistry(), set()
     for name in FUNCTIONS - _SYNTAX - BOUNDED_FUNCTIONS:
         function = registry.lookupFunction(
             jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
         )
         if function.isDefined():
-            made.add(str(function.get().getClassName()).rsplit(".", 1)[-1])
-    return frozenset(made)
+            class_names.add(str(function.get().getClassName()).rsplit(".", 1)[-1])
+    return frozenset(class_names)
 
 
 def _walked(expression: Any) -> Iterator[tuple[Any, int]]:

@@ -246,7 +246,7 @@ class _Reading:
         for place, record in zip(places.tolist(), block.records(places), strict=True):
             try:
                 read = [r for r in self._reference.read(record) if r.value is not None]
-                made = [self._reference.row(each, self._table.schema) for each in read]
+                converted = [self._reference.row(each, self._table.schema) for each in read]
             except RecordError as error:
                 error.at(topic=record.topic, partition=record.partition, offset=record.offset)
                 if (
@@ -256,9 +256,9 @@ class _Reading:
                     error.at(transform=self._alias)
                 errors[place] = error_row(error)[1]
                 continue
-            rows += made
+            rows += converted
             topics += [each.topic for each in read]
-            origins += [place] * len(made)
+            origins += [place] * len(converted)
         table = to_arrow(rows, self._table)
         columns = [one_chunk(column) for column in table.columns]
         return _RecordRows(np.array(origins, np.int64), pa.array(topics, pa.string()), columns)

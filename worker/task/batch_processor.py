@@ -94,8 +94,10 @@ class RecordErrors:
             if self.config.errors.log_enable:
                 all_coordinates = error.coordinates
                 names = ("topic", "partition", "offset")
-                known = {name: all_coordinates[name] for name in names if name in all_coordinates}
-                self._log(error, is_tolerated=False, **known)
+                coordinates = {
+                    name: all_coordinates[name] for name in names if name in all_coordinates
+                }
+                self._log(error, is_tolerated=False, **coordinates)
             raise
 
     def tolerated(self, batch: WrittenBatch) -> None:

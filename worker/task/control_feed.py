@@ -132,9 +132,9 @@ class ControlFeed:
         with self._lock:
             if self._has_ended:
                 return None
-            made = ControlSubscription(group, self._leave, self._waiting_max)
-            self._subscriptions = (*self._subscriptions, made)
-            return made
+            subscription = ControlSubscription(group, self._leave, self._waiting_max)
+            self._subscriptions = (*self._subscriptions, subscription)
+            return subscription
 
     def read(self, ends: Ends) -> None:
         """Read these partitions too; those that are read already continue where they are."""
@@ -157,9 +157,9 @@ class ControlFeed:
                 reader.close()
 
     def _distribute(self, reader: LogReader) -> None:
-        while (wanted := self._partitions()) is not None:
-            if wanted.keys() != reader.positions().keys():
-                reader.assign({**wanted, **reader.positions()})
+        while (positions := self._partitions()) is not None:
+            if positions.keys() != reader.positions().keys():
+                reader.assign({**positions, **reader.positions()})
             records = [r for r in reader.poll(POLL_MS) if not _is_announcement(r)]
             for subscription in self._subscriptions if records else ():
                 group = subscription.group

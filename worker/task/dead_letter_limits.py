@@ -217,13 +217,13 @@ def _runs(
     last = start - 1
     for dead_letter in dead_letters:
         offset = dead_letter.record.offset
-        known = runs[-1] if runs else before
+        last_run = runs[-1] if runs else before
         is_next = offset == last + 1
-        if known is None or not is_next:
+        if last_run is None or not is_next:
             runs.append(_DeadLetterRun(1, dead_letter))
         elif runs:
-            runs[-1] = known.with_more(1)
+            runs[-1] = last_run.with_more(1)
         else:
-            runs.append(known.with_more(1))
+            runs.append(last_run.with_more(1))
         last = offset
     return runs

@@ -153,10 +153,10 @@ class DeadLetterTable:
         existing = {each.name: each for each in table.schema().fields}
         required = {each.name: each for each in SCHEMA.fields}
         wrong = [
-            f"{column} is not of type {wanted.field_type}"
-            for column, wanted in required.items()
+            f"{column} is not of type {required_field.field_type}"
+            for column, required_field in required.items()
             if column not in existing
-            or _form(existing[column].field_type) != _form(wanted.field_type)
+            or _form(existing[column].field_type) != _form(required_field.field_type)
         ]
         wrong += [
             f"{column} is required"

@@ -31,10 +31,10 @@ class ReportedLosses:
 
     def add(self, lost: Iterable[LostRange]) -> None:
         """Add ranges; beyond ``KEPT_MAX`` the oldest are removed."""
-        for one in lost:
-            place = (one.topic, one.partition, one.start_offset)
+        for lost_range in lost:
+            place = (lost_range.topic, lost_range.partition, lost_range.start_offset)
             before = self._ends.get(place)
-            ends = [end for end in (before, one.end_offset) if end is not None]
+            ends = [end for end in (before, lost_range.end_offset) if end is not None]
             self._ends[place] = max(ends, default=None)
         while len(self._ends) > KEPT_MAX:
             del self._ends[next(iter(self._ends))]

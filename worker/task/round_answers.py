@@ -70,11 +70,11 @@ class RoundAnswers:
         self.trace.announced(
             requested,
             self.rounds.requested_ms,
-            records=sum(one.records_read for one in answer.ranges),
+            records=sum(source_range.records_read for source_range in answer.ranges),
             announce_ms=started_ms,
         )
         metrics = self.metrics.announcement
-        metrics.source_offsets_lost += sum(one.offsets for one in answer.lost)
+        metrics.source_offsets_lost += sum(lost_range.offsets for lost_range in answer.lost)
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 

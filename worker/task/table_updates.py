@@ -55,7 +55,7 @@ def commit_schema(catalog: CatalogGateway, table: Table, schema: Schema) -> Tabl
     metadata = table.metadata
     added = Schema(
         *schema.fields,
-        schema_id=max(known.schema_id for known in metadata.schemas) + 1,
+        schema_id=max(existing.schema_id for existing in metadata.schemas) + 1,
         identifier_field_ids=list(schema.identifier_field_ids),
     )
     requirements = (

@@ -42,8 +42,8 @@ def cast_column(column: pa.Array, target: str) -> Changed:
     """Return a column in another type, and the ambiguous rows."""
     if column.null_count == len(column):
         return pa.nulls(len(column)), None
-    made = _cast(column, target)
-    return made if made is not None else unknown(column)
+    changed = _cast(column, target)
+    return changed if changed is not None else unknown(column)
 
 
 def unknown(column: pa.Array) -> Changed:

@@ -58,16 +58,16 @@ class _Debezium:
         self._pattern = pattern
         self._wants_key = self._evolves = False
 
-    def plan(self, wanted: ChainPlan) -> None:
-        wanted.reads_text = True
-        cdc = _cdc_fields(wanted.fields)
+    def plan(self, chain_plan: ChainPlan) -> None:
+        chain_plan.reads_text = True
+        cdc = _cdc_fields(chain_plan.fields)
         key = cdc.get("key")
-        self._wants_key, self._evolves = key is not None, wanted.evolves
+        self._wants_key, self._evolves = key is not None, chain_plan.evolves
         if key is not None:
-            wanted.key = merged_types(wanted.key, key)
-        row = _row(wanted.fields)
+            chain_plan.key = merged_types(chain_plan.key, key)
+        row = _row(chain_plan.fields)
         source = pa.struct([(name, _TEXT) for name in ("schema", "db", "table")])
-        wanted.fields = {
+        chain_plan.fields = {
             "op": _TEXT,
             "ts_ms": cdc.get("ts", pa.int64()),
             "source": source,
@@ -175,9 +175,9 @@ def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
 
 def _pair(one: pa.Array | None, other: pa.Array | None) -> tuple[pa.Array, pa.Array]:
     """Return two columns of one type, of which one may be missing."""
-    known = other if one is None else one
-    assert known is not None
-    nothing = pa.nulls(len(known), known.type)
+    present = other if one is None else one
+    assert present is not None
+    nothing = pa.nulls(len(present), present.type)
     return (nothing if one is None else one), (nothing if other is None else other)
 
 
@@ -206,10 +206,10 @@ def _named(
         values = encoded.dictionary.to_pylist()
         both, codes = numbered(codes * len(values) + own, max(len(pairs) * len(values), 1))
         pairs = [(*pairs[i // len(values)], values[i % len(values)]) for i in both.tolist()]
-    made = [names(*pair) for pair in pairs] if rows.count else []
-    keys = made[0].keys() if made else ()
+    by_name = [names(*pair) for pair in pairs] if rows.count else []
+    keys = by_name[0].keys() if by_name else ()
     places = pa.array(codes)
-    return {key: pa.array([m[key] for m in made], _TEXT).take(places) for key in keys}
+    return {key: pa.array([m[key] for m in by_name], _TEXT).take(places) for key in keys}
 
 
 def _letters(op: pa.Array, update: str, delete: str) -> pa.Array:
@@ -221,8 +221,8 @@ def _letters(op: pa.Array, update: str, delete: str) -> pa.Array:
 class _Dms:
     """Converts a change event of DMS to its data and ``_cdc``."""
 
-    def plan(self, wanted: ChainPlan) -> None:
-        cdc = _cdc_fields(wanted.fields)
+    def plan(self, chain_plan: ChainPlan) -> None:
+        cdc = _cdc_fields(chain_plan.fields)
         metadata = pa.struct(
             [
                 ("operation", _TEXT),
@@ -231,7 +231,7 @@ class _Dms:
                 ("table-name", _TEXT),
             ]
         )
-        wanted.fields = {"data": _row(wanted.fields), "metadata": metadata}
+        chain_plan.fields = {"data": _row(chain_plan.fields), "metadata": metadata}
 
     def apply(self, rows: Rows) -> None:
         data, metadata = rows.column("data"), rows.column("metadata")

@@ -19,10 +19,10 @@ class CopyFieldStep:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source, self._target = options["source.field"], options["target.field"]
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        guess = wanted.fields.pop(self._target, pa.string())
-        wanted.fields.setdefault(self._source, guess)
+        guess = chain_plan.fields.pop(self._target, pa.string())
+        chain_plan.fields.setdefault(self._source, guess)
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

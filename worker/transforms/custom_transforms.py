@@ -20,11 +20,11 @@ class OwnColumns:
     def __init__(self, apply: ColumnApply) -> None:
         self._apply = apply
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """Request the fields that the function reads; fields that it writes are not decoded."""
         for name in self._apply.writes:
-            wanted.fields.pop(name, None)
-        wanted.fields.update(self._apply.reads)
+            chain_plan.fields.pop(name, None)
+        chain_plan.fields.update(self._apply.reads)
 
     def apply(self, rows: Rows) -> None:
         """Apply the function; records with a schema and blocks of other types are ambiguous."""
@@ -42,7 +42,7 @@ class OwnColumns:
                 rows.columns[name] = pa.nulls(rows.count, kind)
             return
         places = np.flatnonzero(~(rows.ambiguous | rows.dropped))
-        made, bad = self._apply.tried(pa.table(read).take(pa.array(places)))
+        written, bad = self._apply.tried(pa.table(read).take(pa.array(places)))
         ambiguous = np.zeros(rows.count, np.bool_)
         ambiguous[places[bad]] = True
         rows.suspect(ambiguous)
@@ -50,4 +50,4 @@ class OwnColumns:
         index[places] = np.arange(len(places))
         chosen = pa.array(index, mask=index < 0)
         for name in self._apply.writes:
-            rows.columns[name] = one_chunk(made.column(name)).take(chosen)
+            rows.columns[name] = one_chunk(written.column(name)).take(chosen)

@@ -238,7 +238,9 @@ def _written_by_distinct(form: DateFormat, millis: Whole, null: Mask) -> tuple[p
     different, codes = np.unique(millis, return_inverse=True)
     if len(different) > _DISTINCT_MAX:
         return pa.nulls(len(millis), pa.string()), ~null
-    texts = pa.array([form.format(int(one)) for one in different.tolist()], pa.string())
+    texts = pa.array(
+        [form.format(int(instant_ms)) for instant_ms in different.tolist()], pa.string()
+    )
     return _with_nulls(texts.take(pa.array(codes)), null), np.zeros(len(millis), np.bool_)
 
 

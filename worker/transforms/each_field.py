@@ -29,10 +29,10 @@ class EachFieldStep:
         self._guesses = guesses
         self._change = change
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
         for name, guess in self._guesses.items():
-            wanted.fields[name] = guess(wanted.fields.get(name))
+            chain_plan.fields[name] = guess(chain_plan.fields.get(name))
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

@@ -44,10 +44,10 @@ class _Explode:
         self._number = path_of(options["key.field"]) if options["key.field"] else ()
         self._keeps_empty, self._spreads = options["keep.empty"], options["spread"]
 
-    def plan(self, wanted: ChainPlan) -> None:
-        wanted.reads_text = True
+    def plan(self, chain_plan: ChainPlan) -> None:
+        chain_plan.reads_text = True
         target = self._target or self._source
-        fields = wanted.fields
+        fields = chain_plan.fields
         if self._number:
             if len(self._number) == 1:
                 fields.pop(self._number[0], None)

@@ -24,12 +24,12 @@ class Extract:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        kind = pa.struct(list(wanted.fields.items()))
+        kind = pa.struct(list(chain_plan.fields.items()))
         for name in reversed(self._path[1:]):
             kind = pa.struct([(name, kind)])
-        wanted.fields = {self._path[0]: kind}
+        chain_plan.fields = {self._path[0]: kind}
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
@@ -53,12 +53,12 @@ class ExtractKey:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        leaf, wanted.fields = wanted.whole, {}
+        leaf, chain_plan.fields = chain_plan.whole, {}
         if leaf is not None or len(self._path) > 1:
             leaf = pa.string() if leaf is None else leaf
-            wanted.fields = {self._path[0]: nested_type(self._path, leaf)}
+            chain_plan.fields = {self._path[0]: nested_type(self._path, leaf)}
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

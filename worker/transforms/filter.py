@@ -17,9 +17,9 @@ class Filter:
     def __init__(self, test: Callable[[SinkRecord], bool] | None) -> None:
         self._test = test
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        del wanted
+        del chain_plan
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

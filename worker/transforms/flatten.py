@@ -38,21 +38,21 @@ class _Flatten:
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
 
-    def plan(self, wanted: ChainPlan) -> None:
-        wanted.reads_text = True
-        readings = {name: list(self._readings(name)) for name in wanted.fields}
+    def plan(self, chain_plan: ChainPlan) -> None:
+        chain_plan.reads_text = True
+        readings = {name: list(self._readings(name)) for name in chain_plan.fields}
         if sum(map(len, readings.values())) > _NAMES_MAX:
-            wanted.is_hopeless = True
+            chain_plan.is_hopeless = True
             return
         fields: Fields = {}
-        for name, kind in wanted.fields.items():
+        for name, kind in chain_plan.fields.items():
             # a struct leaves no field of its own name
             fields[name] = pa.struct([]) if pa.types.is_struct(kind) else kind
         for name, paths in readings.items():
             for path in paths:
-                if len(path) > 1 and not pa.types.is_struct(wanted.fields[name]):
-                    want(fields, path, wanted.fields[name])
-        wanted.fields = fields
+                if len(path) > 1 and not pa.types.is_struct(chain_plan.fields[name]):
+                    want(fields, path, chain_plan.fields[name])
+        chain_plan.fields = fields
 
     def _readings(self, name: str) -> Iterator[tuple[str, ...]]:
         yield (name,)
@@ -82,7 +82,7 @@ class _Flatten:
             if len(some) > 1:
                 rows.suspect_all()
             return some[0][1]
-        some = sorted(some, key=lambda one: one[1].null_count)
+        some = sorted(some, key=lambda path_and_column: path_and_column[1].null_count)
         chosen = some[0][1]
         held = valid(chosen)
         for _, other in some[1:]:

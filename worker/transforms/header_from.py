@@ -14,9 +14,9 @@ from worker.transforms.rows import (
 class NoColumnStep:
     """A transformation of headers, which changes no column."""
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        del wanted
+        del chain_plan
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
@@ -30,9 +30,11 @@ class ToHeaders:
         self._names = frozenset(options["fields"])
         self._moved = self._names if options["operation"] == "move" else frozenset()
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        wanted.fields = {n: kind for n, kind in wanted.fields.items() if n not in self._moved}
+        chain_plan.fields = {
+            n: kind for n, kind in chain_plan.fields.items() if n not in self._moved
+        }
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

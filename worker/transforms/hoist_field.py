@@ -20,10 +20,10 @@ class Hoist:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._name = options["field"]
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        kind = wanted.fields.get(self._name)
-        wanted.fields, wanted.whole = fields_of(kind), None if is_struct(kind) else kind
+        kind = chain_plan.fields.get(self._name)
+        chain_plan.fields, chain_plan.whole = fields_of(kind), None if is_struct(kind) else kind
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

@@ -23,19 +23,19 @@ class Insert:
 
     def __init__(
         self,
-        made: Mapping[str, Callable[[Rows], pa.Array]],
+        columns: Mapping[str, Callable[[Rows], pa.Array]],
         *,
         timed: bool,
         instants: frozenset[str] = frozenset(),
     ) -> None:
-        self._made = made
+        self._made = columns
         self._is_timed = timed
         self._instants = instants
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
         for name in self._made:
-            wanted.fields.pop(name, None)
+            chain_plan.fields.pop(name, None)
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
@@ -67,11 +67,12 @@ ORIGINS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
 
 def insert_field(options: Mapping[str, Any]) -> ColumnStep | None:
     """Return the step of ``InsertField``."""
-    wanted = insertions(options)
-    made = {
-        each.name: ORIGINS.get(each.kind) or constant(options["static.value"]) for each in wanted
+    inserted_fields = insertions(options)
+    columns = {
+        each.name: ORIGINS.get(each.kind) or constant(options["static.value"])
+        for each in inserted_fields
     }
-    if len(made) < len(wanted):
+    if len(columns) < len(inserted_fields):
         return None
-    instants = frozenset(each.name for each in wanted if each.kind == "timestamp")
-    return Insert(made, timed=bool(instants), instants=instants)
+    instants = frozenset(each.name for each in inserted_fields if each.kind == "timestamp")
+    return Insert(columns, timed=bool(instants), instants=instants)

@@ -190,29 +190,29 @@ def _value(node: Node, scope: _Scope) -> pa.Array:
     if kind == "index_expression":
         return _item(_value(inner[0], scope), inner[1]["value"])
     if kind == "multi_select_dict":
-        made = {pair["value"]: _value(pair["children"][0], scope) for pair in inner}
-        return struct_of(made, rows.count, None if scope.inner is None else ~valid(scope.inner))
-    given = _value(inner[0], scope)
-    rows.suspect(~valid(given))
+        columns = {pair["value"]: _value(pair["children"][0], scope) for pair in inner}
+        return struct_of(columns, rows.count, None if scope.inner is None else ~valid(scope.inner))
+    argument = _value(inner[0], scope)
+    rows.suspect(~valid(argument))
     if node["value"] == "substr":
         start, length = inner[1]["value"], inner[2]["value"]
-        if not pa.types.is_string(given.type):
+        if not pa.types.is_string(argument.type):
             rows.suspect_all()
             return pa.nulls(rows.count, pa.string())
-        return pc.utf8_slice_codeunits(given, start, start + length)
-    return _of_number(rows, given, node["value"])
+        return pc.utf8_slice_codeunits(argument, start, start + length)
+    return _of_number(rows, argument, node["value"])
 
 
-def _of_number(rows: Rows, given: pa.Array, name: str) -> pa.Array:
+def _of_number(rows: Rows, column: pa.Array, name: str) -> pa.Array:
     """Apply an added function to whole numbers."""
-    if not pa.types.is_integer(given.type):
+    if not pa.types.is_integer(column.type):
         rows.suspect_all()
         return pa.nulls(rows.count)
-    whole = integers(given.cast(pa.int64()))
+    whole = integers(column.cast(pa.int64()))
     factor = _TO_ISO.get(name, 1_000)
     outside = np.abs(whole) > _INT64_MAX // factor
     rows.suspect(outside)
-    null = ~valid(given)
+    null = ~valid(column)
     scaled = np.where(outside, 0, whole) * factor
     if name not in _TO_ISO:
         return pa.array(scaled, mask=null)
@@ -302,18 +302,18 @@ class _Expressions:
         self._where = where
         self._keeps = keeps
 
-    def plan(self, wanted: ChainPlan) -> None:
-        before = dict(wanted.fields)
+    def plan(self, chain_plan: ChainPlan) -> None:
+        before = dict(chain_plan.fields)
         if self._fields and not self._keeps:
-            wanted.fields = {}
+            chain_plan.fields = {}
         for target in self._fields:
             if len(target) == 1:
-                wanted.fields.pop(target[0], None)
+                chain_plan.fields.pop(target[0], None)
         for target, node in self._fields.items():
             kind = type_at(before.get(target[0]), target[1:]) or pa.string()
-            _wanted(node, kind, wanted.fields)
+            _wanted(node, kind, chain_plan.fields)
         if self._where is not None:
-            _wanted(self._where, pa.string(), wanted.fields)
+            _wanted(self._where, pa.string(), chain_plan.fields)
 
     def apply(self, rows: Rows) -> None:
         scope = _Scope(rows, dict(rows.columns))
@@ -323,10 +323,10 @@ class _Expressions:
             return
         rows.lose_schema()
         scope = _Scope(rows, dict(rows.columns))
-        made = {target: _value(node, scope) for target, node in self._fields.items()}
+        columns = {target: _value(node, scope) for target, node in self._fields.items()}
         if not self._keeps:
             rows.columns = {}
-        for target, column in made.items():
+        for target, column in columns.items():
             if rows.had_schema and (pa.types.is_nested(column.type) or len(target) > 1):
                 rows.suspect_all()  # the structs inside become maps
             if pa.types.is_float32(column.type):

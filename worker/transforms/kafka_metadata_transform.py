@@ -18,13 +18,15 @@ from worker.transforms.rows import (
 def kafka_metadata(options: Mapping[str, Any]) -> ColumnStep:
     """Return the step of ``KafkaMetadataTransform``."""
     name, external = options["field_name"], external_of(options["external_field"])
-    made = dict(ORIGINS)
+    columns = dict(ORIGINS)
     if external is not None:
-        made[external[0]] = constant(external[1])
+        columns[external[0]] = constant(external[1])
     if not options["nested"]:
-        return Insert({f"{name}_{n}": make for n, make in made.items()}, timed=True)
+        return Insert({f"{name}_{n}": make for n, make in columns.items()}, timed=True)
 
     def group(rows: Rows) -> pa.Array:
-        return pa.StructArray.from_arrays([make(rows) for make in made.values()], names=list(made))
+        return pa.StructArray.from_arrays(
+            [make(rows) for make in columns.values()], names=list(columns)
+        )
 
     return Insert({name: group}, timed=True)

@@ -41,15 +41,15 @@ class MessageKeyStep:
         self._inner = inner
         self._keeps_none = _keeps_none(link)
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        kind = wanted.key
-        own = ChainPlan(fields_of(kind), evolves=wanted.evolves, whole=kind)
+        kind = chain_plan.key
+        own = ChainPlan(fields_of(kind), evolves=chain_plan.evolves, whole=kind)
         self._inner.plan(own)
         # keys are not searched for names, as texts of values are
-        wanted.is_hopeless |= own.is_hopeless or own.reads_text or bool(own.shadowed)
+        chain_plan.is_hopeless |= own.is_hopeless or own.reads_text or bool(own.shadowed)
         is_whole = isinstance(self._inner, Hoist) and own.whole is not None
-        wanted.key = own.whole if is_whole else pa.struct(list(own.fields.items()))
+        chain_plan.key = own.whole if is_whole else pa.struct(list(own.fields.items()))
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
@@ -107,9 +107,9 @@ def keys_of(rows: Rows) -> Rows:
 
 
 def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
-    made = Rows({}, rows.count, rows.origins, rows.ambiguous, rows.dropped)
-    made.is_typed, made.had_schema = is_typed, had_schema
-    return made
+    key_rows = Rows({}, rows.count, rows.origins, rows.ambiguous, rows.dropped)
+    key_rows.is_typed, key_rows.had_schema = is_typed, had_schema
+    return key_rows
 
 
 def key_column(rows: Rows) -> pa.Array:

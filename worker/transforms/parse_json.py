@@ -41,17 +41,17 @@ class ParseJson:
         self._is_alone = self._is_read = False
         self.names = (self._source[0], self._target[0])
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
         first, *rest = self._target
-        fields = fields_of(type_at(wanted.fields.get(first), rest))
-        evolves = wanted.evolves
+        fields = fields_of(type_at(chain_plan.fields.get(first), rest))
+        evolves = chain_plan.evolves
         self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=evolves)
         source = self._source
-        known = wanted.fields.get(source[0])
+        known = chain_plan.fields.get(source[0])
         is_replaced = self._target == source or (known is None and not evolves)
         self._is_alone = len(source) == 1 and is_replaced and bool(fields)
-        wanted.fields[source[0]] = with_type_at(known, source[1:], pa.string())
+        chain_plan.fields[source[0]] = with_type_at(known, source[1:], pa.string())
 
     def read_before(self) -> ScannedJson | None:
         """Return what decodes the texts within the record's decoder, if no other field needs them.
@@ -71,7 +71,7 @@ class ParseJson:
             return
         is_deep = max(len(self._source), len(self._target)) > 1
         if self._is_read and pa.types.is_struct(column.type):
-            made, ambiguous = rows.columns.pop(self._source[0]), np.zeros(rows.count, np.bool_)
+            values, ambiguous = rows.columns.pop(self._source[0]), np.zeros(rows.count, np.bool_)
         elif not pa.types.is_string(column.type) or (rows.had_schema and is_deep):
             rows.suspect(held)
             return
@@ -80,13 +80,13 @@ class ParseJson:
             if parsed is None:
                 rows.suspect(held)
                 return
-            made, ambiguous = parsed
+            values, ambiguous = parsed
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
             ambiguous |= valid(own) & ~held  # it stays where there is no text
         rows.suspect(ambiguous)
         # without a text no value is put, and no struct is made on the way to it
-        rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
+        rows.suspect(put_at(rows.columns, self._target, values, rows.count, makes=is_deep))
         if is_deep:
             rows.suspect(~held)
 

@@ -60,10 +60,12 @@ class _Parse:
         self._unit = _MICROS[options["unit"]]
         self._zone = options["timezone"]
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         guess = pa.int64() if self._is_epoch else pa.string()
         for path in self._paths:
-            wanted.fields[path[0]] = with_type_at(wanted.fields.get(path[0]), path[1:], guess)
+            chain_plan.fields[path[0]] = with_type_at(
+                chain_plan.fields.get(path[0]), path[1:], guess
+            )
 
     def apply(self, rows: Rows) -> None:
         rows.lose_schema()
@@ -74,9 +76,9 @@ class _Parse:
             if rows.had_schema and len(path) > 1:
                 rows.suspect_all()  # the structs on the way become maps
                 return
-            made, ambiguous = self._parsed(column)
+            timestamps, ambiguous = self._parsed(column)
             rows.suspect(ambiguous & valid(column))
-            put_at(rows.columns, path, made, rows.count, makes=False)
+            put_at(rows.columns, path, timestamps, rows.count, makes=False)
 
     def _parsed(self, column: pa.Array) -> tuple[pa.Array, Mask]:
         kinds, kind = pa.types, column.type
@@ -107,8 +109,12 @@ class _Parse:
         plain = pc.if_else(pa.array(unsure), column, pa.scalar(None, pa.string()))
         local, more = parse_timestamps(plain, pa.timestamp("us"), zoned=False)
         unknown = unsure & ~valid(local) if more is None else unsure & (more | ~valid(local))
-        made, worse = self._local(integers(local.cast(pa.int64())), ~valid(local), unknown)
-        micros = np.where(unsure, integers(made.cast(pa.int64())), integers(zoned.cast(pa.int64())))
+        local_instants, worse = self._local(
+            integers(local.cast(pa.int64())), ~valid(local), unknown
+        )
+        micros = np.where(
+            unsure, integers(local_instants.cast(pa.int64())), integers(zoned.cast(pa.int64()))
+        )
         return _instants(micros, null, (unsure & worse) | unknown)
 
     def _local(self, micros: Whole, null: Mask, ambiguous: Mask) -> tuple[pa.Array, Mask]:

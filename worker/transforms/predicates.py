@@ -18,13 +18,13 @@ class Conditional:
         self._inner = inner
         self._test = test
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        before, key = dict(wanted.fields), wanted.key
-        self._inner.plan(wanted)
-        wanted.fields = {**before, **wanted.fields}
+        before, key = dict(chain_plan.fields), chain_plan.key
+        self._inner.plan(chain_plan)
+        chain_plan.fields = {**before, **chain_plan.fields}
         if key is not None:  # some rows keep theirs
-            wanted.key = key if wanted.key is None else merged_types(wanted.key, key)
+            chain_plan.key = key if chain_plan.key is None else merged_types(chain_plan.key, key)
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

@@ -25,19 +25,19 @@ class TopicSteps:
         self._link = link
         self._grain_ms = grain_ms
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        del wanted
+        del chain_plan
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""
         codes, names = distinct(rows.current_topics)
         stamps: list[int | None] = [None] * len(names)
         if self._grain_ms:
-            given = rows.origins.column("timestamp")
-            if given.null_count:
-                rows.suspect(~valid(given))
-            grains = pc.fill_null(given, 0).to_numpy(zero_copy_only=False) // self._grain_ms
+            timestamps = rows.origins.column("timestamp")
+            if timestamps.null_count:
+                rows.suspect(~valid(timestamps))
+            grains = pc.fill_null(timestamps, 0).to_numpy(zero_copy_only=False) // self._grain_ms
             first = int(grains.min())  # there are rows
             different, inner = numbered(grains - first, int(grains.max()) - first + 1)
             different = different + first

@@ -30,10 +30,10 @@ class Replace:
     def _keeps(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
         fields: Fields = {}
-        for name, kind in wanted.fields.items():
+        for name, kind in chain_plan.fields.items():
             source = self._source(name)
             if source is not None:
                 fields[source] = kind
@@ -41,8 +41,8 @@ class Replace:
         kept = [new for old, new in self._renames.items() if self._keeps(old)]
         clashes = {new for new in kept if kept.count(new) > 1}
         clashes |= {new for new in kept if self._keeps(new) and new not in self._renames}
-        wanted.shadowed |= clashes & wanted.fields.keys()
-        wanted.fields = fields
+        chain_plan.shadowed |= clashes & chain_plan.fields.keys()
+        chain_plan.fields = fields
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

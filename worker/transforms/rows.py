@@ -237,7 +237,7 @@ class ChainPlan:
 class ColumnStep(Protocol):
     """One transformation."""
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """Replace the fields that the following steps need by those that this step needs."""
         ...
 
@@ -374,18 +374,18 @@ def with_type_at(kind: pa.DataType | None, path: Sequence[str], leaf: pa.DataTyp
     return pa.struct(list(fields.items()))
 
 
-def merged_types(known: pa.DataType | None, other: pa.DataType) -> pa.DataType:
+def merged_types(kind: pa.DataType | None, other: pa.DataType) -> pa.DataType:
     """Return the type to decode for two uses of a field; the first one wins where they differ."""
-    if known is None or pa.types.is_null(known):
+    if kind is None or pa.types.is_null(kind):
         return other
-    if pa.types.is_struct(known) and pa.types.is_struct(other):
-        fields: dict[str, Any] = {f.name: f.type for f in known}
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        fields: dict[str, Any] = {f.name: f.type for f in kind}
         for f in other:
             fields[f.name] = merged_types(fields.get(f.name), f.type)
         return pa.struct(list(fields.items()))
-    if pa.types.is_list(known) and pa.types.is_list(other):
-        return pa.list_(merged_types(known.value_type, other.value_type))
-    return known
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(merged_types(kind.value_type, other.value_type))
+    return kind
 
 
 def nested_type(path: Sequence[str], leaf: pa.DataType) -> pa.DataType:

@@ -11,9 +11,9 @@ from worker.transforms.rows import (
 class Metadata:
     """Changes name or version of a schema, which no column holds."""
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        del wanted
+        del chain_plan
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

@@ -54,9 +54,9 @@ class _Converter:
         self._format = DateFormat(options["format"]) if options["format"] else None
         self._per_milli, self._millis = _UNITS[options["unix.precision"]]
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         is_text = self._format is not None and self._target != "string"
-        wanted.fields[self._field] = pa.string() if is_text else pa.int64()
+        chain_plan.fields[self._field] = pa.string() if is_text else pa.int64()
 
     def apply(self, rows: Rows) -> None:
         column = rows.columns.get(self._field)
@@ -73,9 +73,9 @@ class _Converter:
             rows.columns[self._field] = pa.nulls(rows.count)
             return
         millis, ambiguous = converted
-        made, more = self._made(millis, null | ambiguous, is_typed=rows.is_typed)
+        written, more = self._made(millis, null | ambiguous, is_typed=rows.is_typed)
         rows.suspect((ambiguous | more) & ~null)
-        rows.columns[self._field] = made
+        rows.columns[self._field] = written
 
     def _millis_of(self, column: pa.Array) -> tuple[Whole, Mask] | None:
         kinds, kind = pa.types, column.type

@@ -20,12 +20,12 @@ class ToKey:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names = tuple(dict.fromkeys(options["fields"]))
 
-    def plan(self, wanted: ChainPlan) -> None:
+    def plan(self, chain_plan: ChainPlan) -> None:
         """See ``ColumnStep``."""
-        kind, wanted.key = wanted.key, None
+        kind, chain_plan.key = chain_plan.key, None
         for name, inner in fields_of(kind).items():
             if name in self._names:
-                want(wanted.fields, (name,), inner)
+                want(chain_plan.fields, (name,), inner)
 
     def apply(self, rows: Rows) -> None:
         """See ``ColumnStep``."""

@@ -135,20 +135,20 @@ class Partitioner:
 
     def _key(self, values: tuple[Any, ...]) -> PartitionKey:
         # text separates values that Python calls equal (0.0 and -0.0) and joins NaN with NaN
-        seen = tuple(map(repr, values))
-        known = self._keys.get(seen)
-        if known is None:
+        value_texts = tuple(map(repr, values))
+        partition_key = self._keys.get(value_texts)
+        if partition_key is None:
             path = self._spec.partition_to_path(Record(*values), self._schema) if values else ""
             internal = tuple(map(_internal, values))
             fields = tuple(
                 PartitionField(f.spec.field_id, f.spec.name, str(f.result), value)
                 for f, value in zip(self._fields, internal, strict=True)
             )
-            known = PartitionKey(internal, fields, path)
+            partition_key = PartitionKey(internal, fields, path)
             if len(self._keys) >= _KEYS_KEPT_MAX:
                 self._keys.clear()
-            self._keys[seen] = known
-        return known
+            self._keys[value_texts] = partition_key
+        return partition_key
 
 
 def _internal(value: Any) -> Any:
