@@ -195,11 +195,11 @@ class SchemaParser:
             return self.parse(kind, namespace, depth + 1)
         if kind in {"record", "error", "enum", "fixed"}:
             named = self._name(source, namespace)
-            known = self._names.get(named[0])
-            is_same = known is not None and known.properties == source
-            if known is not None and is_same and not self._bounds.is_strict:
-                return known  # like Avro for Java: an equal definition has no effect
-            if known is not None or named[0] in self._open:
+            named_type = self._names.get(named[0])
+            is_same = named_type is not None and named_type.properties == source
+            if named_type is not None and is_same and not self._bounds.is_strict:
+                return named_type  # like Avro for Java: an equal definition has no effect
+            if named_type is not None or named[0] in self._open:
                 raise BadSchema(f"the name {named[0][:200]} is defined twice")
             if kind in {"enum", "fixed"}:
                 return (self._enum if kind == "enum" else self._fixed)(source, named)
@@ -222,9 +222,9 @@ class SchemaParser:
                 raise BadSchema(
                     f"the record {candidate[:200]} contains itself; recursive schemas are refused"
                 )
-            known = self._names.get(candidate)
-            if known is not None:
-                return known
+            named_type = self._names.get(candidate)
+            if named_type is not None:
+                return named_type
         raise BadSchema(f"the type {name[:200]!r} is not defined")
 
     def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
@@ -240,10 +240,10 @@ class SchemaParser:
             name = f"{space}.{name}" if space else name
         if not _is_name(name) or name in PRIMITIVES:
             raise BadSchema(f"{name[:200]!r} is not a valid name of a record, enum or fixed")
-        given = source.get("aliases")
+        listed = source.get("aliases")
         aliases = tuple(
             alias if "." in alias or not space else f"{space}.{alias}"
-            for alias in (given if type(given) is list else ())
+            for alias in (listed if type(listed) is list else ())
             if type(alias) is str
         )
         return name, space, aliases

@@ -69,8 +69,24 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
         (ROWS, rows),
         (RESET, headers.is_reset or None),
         (WAITING, {str(commit_id): tasks for commit_id, tasks in headers.waiting} or None),
-        (LOST, [astuple(one) for one in headers.lost if one.end_offset is not None] or None),
-        (RECREATED, [astuple(one)[:3] for one in headers.lost if one.end_offset is None] or None),
+        (
+            LOST,
+            [
+                astuple(lost_range)
+                for lost_range in headers.lost
+                if lost_range.end_offset is not None
+            ]
+            or None,
+        ),
+        (
+            RECREATED,
+            [
+                astuple(lost_range)[:3]
+                for lost_range in headers.lost
+                if lost_range.end_offset is None
+            ]
+            or None,
+        ),
     )
     return tuple(
         (key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())

@@ -200,8 +200,8 @@ class StagedSnapshot:
 
     def is_in(self, table: Table) -> bool:
         """Whether the table holds the snapshot."""
-        wanted = self.content.snapshot_id
-        return any(s.snapshot_id == wanted for s in table.metadata.snapshots)
+        snapshot_id = self.content.snapshot_id
+        return any(s.snapshot_id == snapshot_id for s in table.metadata.snapshots)
 
     def delete_all(self, table: Table) -> None:
         """Delete every file: no attempt was applied."""
@@ -214,9 +214,9 @@ class StagedSnapshot:
     def _existing(self, table: Table, state: TableState) -> tuple[ManifestFile, ...]:
         if state.head is None:
             return ()
-        known = self.known_manifests
-        if known is not None and known[0] == state.head.snapshot_id:
-            return known[1]
+        cached = self.known_manifests
+        if cached is not None and cached[0] == state.head.snapshot_id:
+            return cached[1]
         return tuple(state.head.manifests(table.io))
 
 
@@ -314,8 +314,8 @@ class CommitAttempts:
         if not was_uncertain:
             # a snapshot found by its id may be that of any attempt, but of no failed one
             self.snapshot.delete_failed(done.table)
-        known = None if was_uncertain or done.manifests is None else done.manifests[1]
-        self.snapshot.new_manifests.landed(known)
+        manifests = None if was_uncertain or done.manifests is None else done.manifests[1]
+        self.snapshot.new_manifests.landed(manifests)
         return done
 
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:

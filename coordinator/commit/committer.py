@@ -303,11 +303,11 @@ class Committer:
         offsets = merged(floor, commit.control_offsets)
 
         def check(reloaded: Table) -> TableState:
-            seen = self._checked(reloaded, commit, keys, memory)
-            now = merged(seen.floor, memory.floor or {}), seen.reset_offsets
+            state_now = self._checked(reloaded, commit, keys, memory)
+            now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
                 raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
-            return seen
+            return state_now
 
         content = self._content(commit, state, selection, offsets)
         snapshot = StagedSnapshot(
@@ -399,8 +399,8 @@ def _claimed_us(state: TableState, commit: TableCommit) -> int | None:
     given_us = commit.valid_through_us
     if given_us is None or not may_claim(state, commit.control_offsets):
         return None
-    known = [instant_us(text) for text in state.valid_through_texts]
-    last_us = max((us for us in known if us is not None), default=given_us)
+    claimed = [instant_us(text) for text in state.valid_through_texts]
+    last_us = max((us for us in claimed if us is not None), default=given_us)
     return given_us if given_us >= last_us else None
 
 

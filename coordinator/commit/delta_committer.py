@@ -209,8 +209,8 @@ class DeltaCommitter:
             if attempt:
                 _log_repeated(attempt, commit, failure)
                 pause_before(self._clock, attempt)
-            wanted = merged(state.floor, commit.control_offsets)
-            offsets = {partition: offset for partition, offset in wanted.items() if offset}
+            floor = merged(state.floor, commit.control_offsets)
+            offsets = {partition: offset for partition, offset in floor.items() if offset}
             added = selection
             memory.pending = [*memory.pending[-_PENDING_MAX:], offsets]
             try:
@@ -304,10 +304,10 @@ class DeltaCommitter:
     def _is_of_former_topic(self, table: DeltaVersion) -> bool:
         """Whether the floors are of a control topic that the operator has given up."""
         version = table.transaction(self._ids.topic)
-        known = {topic_version(each): each for each in self._control.abandoned}
+        topic_ids = {topic_version(each): each for each in self._control.abandoned}
         if self._topic_id is not None:
-            known[topic_version(self._topic_id)] = self._topic_id
-        named = None if version is None else known.get(version, f"(number {version})")
+            topic_ids[topic_version(self._topic_id)] = self._topic_id
+        named = None if version is None else topic_ids.get(version, f"(number {version})")
         return self._control.is_of_former_topic(named, self._topic_id)
 
     def _version_of(self, table: DeltaVersion, commit_uuid: str) -> int:

@@ -92,9 +92,9 @@ def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile
 
 
 def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str | None]:
-    given = {field.field_id: field.value for field in file.partition}
+    partition = {field.field_id: field.value for field in file.partition}
     expected = {part.field_id: part for part in table.spec.fields}
-    if given.keys() != expected.keys():
+    if partition.keys() != expected.keys():
         raise CommitRefused(
             "a file has other partition columns than the table: its partitioning was replaced "
             "after the file was written",
@@ -104,7 +104,7 @@ def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str |
     values = {}
     for field_id, part in expected.items():
         kind = table.schema.find_type(part.source_id)
-        value = given[field_id]
+        value = partition[field_id]
         values[part.name] = None if value is None else partition_text(kind, value)
     return values
 

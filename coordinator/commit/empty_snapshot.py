@@ -84,10 +84,10 @@ class EmptySnapshot:
 
     def _attempt(self, table: Table, state: TableState, content: SnapshotContent) -> None:
         def check(reloaded: Table) -> TableState:
-            seen = self.state_of(reloaded)
-            if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
+            state_now = self.state_of(reloaded)
+            if (state_now.floor, state_now.reset_offsets) != (state.floor, state.reset_offsets):
                 raise FloorChanged(content.snapshot_id)
-            return seen
+            return state_now
 
         snapshot = StagedSnapshot(self.clock, self.keys, content, None, PreparedManifests())
         attempts = CommitAttempts(self.catalog, table.name(), self.clock, snapshot, check)

@@ -98,7 +98,7 @@ def select(
         CommitRefused: ``file_outside_table``, ``path_conflict``.
     """
     roots = [normalized_location(root) for root in table_places(location, properties)]
-    seen: dict[str, ContentFile] = {}
+    by_path: dict[str, ContentFile] = {}
     duplicates = 0
     steps: dict[tuple[int, int], tuple[list[ContentFile], list[ContentFile]]] = {}
     for order, event in _ordered(commit.announcements, floor):
@@ -107,12 +107,12 @@ def select(
             for file in files or ():
                 if file.record_count == 0:
                     continue
-                if file.file_path in seen:
-                    _refuse_conflict(seen[file.file_path], file)
+                if file.file_path in by_path:
+                    _refuse_conflict(by_path[file.file_path], file)
                     duplicates += 1
                     continue
                 _refuse_outside(file, roots)
-                seen[file.file_path] = file
+                by_path[file.file_path] = file
                 out.append(file)
     ordered = tuple(
         SequenceStep(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x

@@ -30,14 +30,14 @@ def lost_records(announcements: Iterable[Envelope], floor: Mapping[int, int]) ->
         floor: control partition -> control offset below which the table has the announcements.
     """
     lost = {
-        one
+        lost_range
         for envelope in announcements
         if envelope.offset >= floor.get(envelope.partition, 0)
-        for one in envelope.headers.lost
+        for lost_range in envelope.headers.lost
     }
     if not lost:
         return {}
-    ranges = sorted((astuple(one) for one in lost), key=lambda r: (*r[:3], r[3] or 0))
+    ranges = sorted((astuple(lost_range) for lost_range in lost), key=lambda r: (*r[:3], r[3] or 0))
     value = {
         "ranges": ranges[:RANGES_MAX],
         "more": max(0, len(ranges) - RANGES_MAX),

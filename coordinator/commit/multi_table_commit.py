@@ -146,11 +146,11 @@ class JointCommitter:
         """Those that go in one request, and those that go alone."""
         joint: list[Prepared] = []
         single: list[Prepared] = []
-        seen = set()
+        table_uuids = set()
         for prepared in ready:
             uuid = prepared[1].table.metadata.table_uuid
-            is_alone = prepared[0].commit.table.identifier in self._alone or uuid in seen
-            seen.add(uuid)
+            is_alone = prepared[0].commit.table.identifier in self._alone or uuid in table_uuids
+            table_uuids.add(uuid)
             (single if is_alone else joint).append(prepared)
         return (joint, single) if len(joint) > 1 else ([], [*joint, *single])
 

@@ -110,8 +110,8 @@ class PreparedManifests:
     def keep(self, selection: Selection) -> None:
         """Delete what holds other files than these: skipped, or already in the table."""
         self._note_doubt()
-        wanted = {f.file_path: f for f in _files(selection.steps)}
-        self._drop([g for g in self._groups if not _is_within(g, wanted)])
+        by_path = {f.file_path: f for f in _files(selection.steps)}
+        self._drop([g for g in self._groups if not _is_within(g, by_path)])
 
     def add(self, table: Table, selection: Selection, attempt: AttemptId) -> AddedManifests:
         """Manifests of all files of a commit; only those that are missing are written.
@@ -169,13 +169,13 @@ class PreparedManifests:
         self, selection: Selection, base: int | None, commit_uuid: str
     ) -> tuple[SequenceStep, ...]:
         """The steps without manifests, after groups that are of no use were dropped."""
-        wanted = {f.file_path: f for f in _files(selection.steps)}
+        by_path = {f.file_path: f for f in _files(selection.steps)}
         useful = []
         at = 0
         for group in self._groups:
             until = at + len(group.steps)
             is_placed = base is None or selection.steps[at:until] == group.steps
-            if group.base != base or not is_placed or not _is_within(group, wanted):
+            if group.base != base or not is_placed or not _is_within(group, by_path):
                 if base is None:
                     continue
                 break
@@ -270,8 +270,8 @@ def _files(steps: Sequence[SequenceStep]) -> list[ContentFile]:
     return [f for s in steps for f in (*s.data_files, *s.delete_files)]
 
 
-def _is_within(group: _ManifestGroup, wanted: dict[str, ContentFile]) -> bool:
-    return all(wanted.get(f.file_path) == f for f in _files(group.steps))
+def _is_within(group: _ManifestGroup, by_path: dict[str, ContentFile]) -> bool:
+    return all(by_path.get(f.file_path) == f for f in _files(group.steps))
 
 
 def _listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:

@@ -253,10 +253,12 @@ def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot |
     )
     before: Mapping[str, str] | None = None
     if parent is not None:
-        known = {} if parent.summary is None else parent.summary.additional_properties
+        parent_properties = {} if parent.summary is None else parent.summary.additional_properties
         # A total that is no number is left out from then on, as Java does.
         before = {"": ""} | {
-            k: v for k, v in known.items() if k.startswith(_TOTALS_PREFIX) and _TOTAL.fullmatch(v)
+            k: v
+            for k, v in parent_properties.items()
+            if k.startswith(_TOTALS_PREFIX) and _TOTAL.fullmatch(v)
         }
     return update_snapshot_summaries(summary, before)
 

@@ -50,8 +50,10 @@ class ControlPositions:
     @property
     def is_past_initial_ends(self) -> bool:
         """Whether everything is read that was in the log when the kernel started."""
-        known = self.next_offsets
-        return all(known.get(partition, 0) >= end for partition, end in self._initial_ends.items())
+        next_offsets = self.next_offsets
+        return all(
+            next_offsets.get(partition, 0) >= end for partition, end in self._initial_ends.items()
+        )
 
     def read(self, partition: int, offset: int) -> None:
         """An event was read.
@@ -70,10 +72,10 @@ class ControlPositions:
 
     def advance(self, positions: Mapping[int, int]) -> None:
         """The log is read up to these control offsets; lower ones change nothing."""
-        known = self.next_offsets
+        next_offsets = self.next_offsets
         for partition, next_offset in positions.items():
-            if next_offset > known.get(partition, -1):
-                known[partition] = next_offset
+            if next_offset > next_offsets.get(partition, -1):
+                next_offsets[partition] = next_offset
 
 
 class RangeLedger:

@@ -101,9 +101,9 @@ def valid_through(
     Source:
         Iceberg Kafka Connect, CommitState; differs by coverage instead of count.
     """
-    given = [read.get(tp) for tp in expected]
-    known = [t for t in given if t is not None]
-    if not known or len(known) < len(given):
+    read_until = [read.get(tp) for tp in expected]
+    known = [t for t in read_until if t is not None]
+    if not known or len(known) < len(read_until):
         return None
     lowest_us = min(known) // 1000 * 1000
     if last_us is None or lowest_us >= last_us:

@@ -71,15 +71,15 @@ class DueWork:
         if config is None or not settings.is_maintained:
             return
         with self._lock:
-            known = self._counters.setdefault(table, FileCounters())
-            known.committed(
+            counters = self._counters.setdefault(table, FileCounters())
+            counters.committed(
                 files,
                 metadata,
                 branch=settings.commit_branch or MAIN_BRANCH,
                 manifests=manifests,
                 target_bytes=config.target_file_size_bytes,
             )
-            due_counts = due(known, config)
+            due_counts = due(counters, config)
             if not due_counts and table in self._reported:
                 return
             if due_counts:

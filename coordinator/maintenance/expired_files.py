@@ -122,8 +122,8 @@ class _History:
     @classmethod
     def of(cls, before: TableMetadata, remaining: Collection[Snapshot]) -> _History:
         """Parents as they were before the removal, which may have cut them off."""
-        known = {s.snapshot_id: s.parent_snapshot_id for s in (*remaining, *before.snapshots)}
-        return cls({id_: parent if parent in known else None for id_, parent in known.items()})
+        parents = {s.snapshot_id: s.parent_snapshot_id for s in (*remaining, *before.snapshots)}
+        return cls({id_: parent if parent in parents else None for id_, parent in parents.items()})
 
     @property
     def is_connected(self) -> bool:

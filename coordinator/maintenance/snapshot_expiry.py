@@ -93,8 +93,8 @@ def due(
         kept_since_ms: snapshots of that time and later are kept: they tell whether a file that was
             announced since then is in the table already.
     """
-    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    retained = set(kept) & known.keys()
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    retained = set(kept) & by_id.keys()
     referenced: set[int] = set()
     refs = _refs(metadata, branch)
     in_use = {
@@ -103,7 +103,7 @@ def due(
         if ref is not None and protects_history(name, now_ms)
     }
     for name, ref in refs.items():
-        chain = list(_ancestry(None if ref is None else ref.snapshot_id, known))
+        chain = list(_ancestry(None if ref is None else ref.snapshot_id, by_id))
         referenced.update(snapshot.snapshot_id for snapshot in chain)
         if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:
             if name != moved_tag:
@@ -186,9 +186,9 @@ def _summary(snapshot: Snapshot) -> Mapping[str, str]:
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
-def _ancestry(head_id: int | None, known: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
-    left = len(known)
-    while head_id is not None and left and (snapshot := known.get(head_id)) is not None:
+def _ancestry(head_id: int | None, by_id: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
+    left = len(by_id)
+    while head_id is not None and left and (snapshot := by_id.get(head_id)) is not None:
         left -= 1
         yield snapshot
         head_id = snapshot.parent_snapshot_id

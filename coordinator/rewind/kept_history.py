@@ -95,8 +95,12 @@ def _keep(
         if rewind.snapshot_in(metadata, keys) is not None:
             return None
         head = rewind.checked(metadata, keys, target_id).head
-        known = metadata.refs.get(rewind.branch)
-        is_kept = known is not None and head is not None and known.snapshot_id == head.snapshot_id
+        branch_ref = metadata.refs.get(rewind.branch)
+        is_kept = (
+            branch_ref is not None
+            and head is not None
+            and branch_ref.snapshot_id == head.snapshot_id
+        )
         if head is None or (is_kept and rewind.fence in metadata.refs):
             return None
         present = {"ref": keys.branch, "snapshot-id": head.snapshot_id}

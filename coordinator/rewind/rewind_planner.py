@@ -229,11 +229,11 @@ class RewindPlanner:
             raise CommitRefused(
                 "the connector does not write to this table", code="table_not_configured"
             )
-        known = table.properties.get(self.config.topic_id_property)
+        table_topic_id = table.properties.get(self.config.topic_id_property)
         present = self.admin.topic_id(self.config.control_topic)
-        if known not in {None, present}:
+        if table_topic_id not in {None, present}:
             raise CommitRefused(
-                f"the table was written from another control topic of that name ({known})",
+                f"the table was written from another control topic of that name ({table_topic_id})",
                 code="control_log_reset",
             )
 
