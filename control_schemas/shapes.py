@@ -187,14 +187,14 @@ def record(
         steps = record_steps(node, name, columns, extra=extra)
         size = len(columns)
 
-        def made(datum: dict[str, Any]) -> Any:
+        def make_record(datum: dict[str, Any]) -> Any:
             values: list[Any] = [None] * (size + 1)
             for (slot, _, make_field), value in zip(steps, datum.values(), strict=True):
                 values[slot] = make_field(value)
             del values[size]
             return make(*values)
 
-        return made
+        return make_record
 
     return maker
 
@@ -240,12 +240,12 @@ def record_steps(
 
 
 def _never_null(make: Make, where: str) -> Make:
-    def made(value: Any) -> Any:
+    def make_present(value: Any) -> Any:
         if value is None:
             raise MalformedEvent(f"datum: {where} is null")
         return make(value)
 
-    return made
+    return make_present
 
 
 # ---------------------------------------------------------------- unexpected fields

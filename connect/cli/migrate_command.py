@@ -65,8 +65,8 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             f"group {group['name']}: {len(group['source_offsets'])} source offsets, control "
             f"offsets {_offsets(group['control_offsets'])}, {len(group['members'])} members"
         )
-    for partition, (first, end) in sorted(report["control_topic"].items(), key=_by_partition):
-        yield f"control partition {partition}: [{first}, {end})"
+    for partition, (log_start, end) in sorted(report["control_topic"].items(), key=_by_partition):
+        yield f"control partition {partition}: [{log_start}, {end})"
     for table in report["tables"]:
         if not table["exists"]:
             yield f"table {table['name']}: does not exist"

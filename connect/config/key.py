@@ -152,8 +152,8 @@ def typed(key: Key, text: str | None, *, name: str | None = None) -> TypedValue:
     try:
         value = _convert(key.type, text)
     except ValueError as error:
-        first = _sentence(name or key.name, key, text, str(error))
-        return TypedValue(None, (first, *_checked(key, None)))
+        sentence = _sentence(name or key.name, key, text, str(error))
+        return TypedValue(None, (sentence, *_checked(key, None)))
     return TypedValue(value, _checked(key, value))
 
 

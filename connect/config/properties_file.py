@@ -44,7 +44,7 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _unescape(text: str, line: int) -> str:
-    def one(match: re.Match[str]) -> str:
+    def unescaped(match: re.Match[str]) -> str:
         code = match[1]
         if code[0] == "u":
             if len(code) == 1:
@@ -54,4 +54,4 @@ def _unescape(text: str, line: int) -> str:
             return chr(int(code[1:], 16))
         return _CONTROLS.get(code, code)
 
-    return _ESCAPE.sub(one, text)
+    return _ESCAPE.sub(unescaped, text)

@@ -80,16 +80,16 @@ def _is_ours(name: str) -> bool:
 
 def _property(key: Key) -> dict[str, Any]:
     unit = "" if key.unit is None else f" [{key.unit}]"
-    found: dict[str, Any] = {"description": key.doc + unit}
+    json_schema: dict[str, Any] = {"description": key.doc + unit}
     if key.java_only is not None:
-        found["deprecated"] = True
-        found["description"] += f" Without effect: {key.java_only}."
+        json_schema["deprecated"] = True
+        json_schema["description"] += f" Without effect: {key.java_only}."
     if key.default_text is not None:
-        found["default"] = key.default_text
+        json_schema["default"] = key.default_text
     kinds = list(_kinds(key))
     if len(kinds) > 1 or kinds != _TEXT:
         kinds.append(_PLACEHOLDER)
-    return {**found, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})}
+    return {**json_schema, **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})}
 
 
 def _kinds(key: Key) -> Iterable[dict[str, Any]]:

@@ -98,8 +98,10 @@ def index() -> str:
     """Return the index of transformations and predicates."""
     lines = ["| transformation | form | description |", "|---|---|---|"]
     for declared in DECLARATIONS:
-        first = declared.doc.split(". ")[0].rstrip(".") + "."
-        lines.append(f"| [{declared.name}]({declared.name}.md) | {_form(declared)} | {first} |")
+        first_sentence = declared.doc.split(". ")[0].rstrip(".") + "."
+        lines.append(
+            f"| [{declared.name}]({declared.name}.md) | {_form(declared)} | {first_sentence} |"
+        )
     parts = [_INDEX, "\n".join(lines) + "\n", "## Predicates\n"]
     for predicate in PREDICATES:
         parts.append(f"### {predicate.name}\n")

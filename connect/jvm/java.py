@@ -59,5 +59,5 @@ def _major_version(program: Path) -> int:
     match = re.search(r'version "(\d+)(?:\.(\d+))?', done.stderr + done.stdout)
     if match is None:
         raise ConfigError(f"{program} prints no version: {_ADVICE}", code="java_missing")
-    first, second = match.groups()
-    return int(second) if first == "1" and second else int(first)
+    major, minor = match.groups()
+    return int(minor) if major == "1" and minor else int(major)

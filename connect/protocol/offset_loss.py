@@ -127,7 +127,7 @@ class OffsetLoss:
             if self.config.fail_on_data_loss
             else "The control topic no longer has all events since then, so these may be behind. "
         )
-        first = min(ends)
+        first_partition = min(ends)
         raise DataLost(
             f"group {self.config.connect_group_id} has no source offsets for {len(ends)} "
             f"partitions read before: they expired, or were deleted. "
@@ -137,9 +137,9 @@ class OffsetLoss:
             "auto.offset.reset",
             code=CODE,
             group=self.config.connect_group_id,
-            topic=first.topic,
-            partition=first.partition,
-            offset=ends[first],
+            topic=first_partition.topic,
+            partition=first_partition.partition,
+            offset=ends[first_partition],
         )
 
     def _has_offsets(self) -> bool:
@@ -189,7 +189,7 @@ def announced_offsets(
     try:
         for record in read_to_end(
             reader,
-            {tp: first for tp, (first, _) in marks.items()},
+            {tp: log_start for tp, (log_start, _) in marks.items()},
             {tp: end for tp, (_, end) in marks.items()},
             clock,
             holding=group.encode(),
@@ -335,10 +335,10 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
 def _delta_tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
     """The same for Delta tables, which remember control offsets in their logs."""
     store = open_delta_tables(config.catalog_properties, config.locations, ignore_request)
-    first = TransactionIds.of(config).floor(0)
+    floor_id = TransactionIds.of(config).floor(0)
     for name in config.tables:
         try:
-            if store.load(name.split(".")).transaction(first):
+            if store.load(name.split(".")).transaction(floor_id):
                 yield name
         except CommitRefused:  # missing, or not supported: its next commit reports that
             continue

@@ -89,8 +89,10 @@ class PartitionMove:
     @property
     def skipped(self) -> int:
         """Offsets in the log that would not be read: an upper bound of the number of records."""
-        first = self.log[0] if self.from_offset is None else max(self.from_offset, self.log[0])
-        return max(0, self.to_offset - first)
+        from_offset = (
+            self.log[0] if self.from_offset is None else max(self.from_offset, self.log[0])
+        )
+        return max(0, self.to_offset - from_offset)
 
 
 def plan_moves(
@@ -148,7 +150,7 @@ def _wanted(
         case "shift":
             return {tp: committed[tp] + target.number for tp in logs}
         case "earliest":
-            return {tp: first for tp, (first, _) in logs.items()}
+            return {tp: log_start for tp, (log_start, _) in logs.items()}
         case "latest":
             return {tp: end for tp, (_, end) in logs.items()}
 
@@ -156,9 +158,9 @@ def _wanted(
 def _move(
     tp: TopicPartition, before: int | None, target: int, log: tuple[int, int]
 ) -> PartitionMove:
-    first, end = log
-    if target < first:
-        return PartitionMove(tp, before, first, log, "start")
+    log_start, end = log
+    if target < log_start:
+        return PartitionMove(tp, before, log_start, log, "start")
     if target > end:
         return PartitionMove(tp, before, end, log, "end")
     return PartitionMove(tp, before, target, log)

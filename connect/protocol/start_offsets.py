@@ -35,15 +35,15 @@ def first_offsets(
     """
     offsets: dict[TopicPartition, int] = {}
     left = []
-    for tp, (first, end) in logs.items():
+    for tp, (log_start, end) in logs.items():
         named = start.offsets.get(tp)
         if named is not None:
-            offsets[tp] = {EARLIEST: first, LATEST: end}.get(named, min(named, end))
+            offsets[tp] = {EARLIEST: log_start, LATEST: end}.get(named, min(named, end))
         elif tp in fixed:
             offsets[tp] = fixed[tp]
         elif start.reset == "by_duration":
             left.append(tp)
         else:
-            offsets[tp] = end if start.reset == "latest" else first
+            offsets[tp] = end if start.reset == "latest" else log_start
     since_ms = max(0, now_ms - start.reset_duration_ms)
     return offsets | admin.offsets_at(left, since_ms)

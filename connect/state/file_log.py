@@ -119,8 +119,8 @@ def read_entries(file: Path) -> dict[str, bytes]:
         ConfigError: ``state_file``: it cannot be read, or another version wrote it.
     """
     try:
-        first, *lines = file.read_text("utf-8").splitlines()
-        _check_format(first)
+        header, *lines = file.read_text("utf-8").splitlines()
+        _check_format(header)
         return {key: value.encode() for key, value in map(_pair, lines)}
     except FileNotFoundError:
         return {}

@@ -85,7 +85,7 @@ class Providers:
         """
         left = RESOLVED_CHARACTERS_MAX
 
-        def one(placeholder: Placeholder) -> str:
+        def replacement(placeholder: Placeholder) -> str:
             lookup = self._lookups.get(placeholder.provider)
             if lookup is None:
                 return placeholder.text
@@ -113,7 +113,7 @@ class Providers:
                 )
             return value
 
-        return replaced(text, one)
+        return replaced(text, replacement)
 
     def learn(self, properties: Mapping[str, str]) -> None:
         """Resolve all placeholders of these properties, so that this process masks their values."""

@@ -213,9 +213,9 @@ class PreparedManifests:
         metadata = table.metadata
         convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
         out = _ManifestGroup(steps, base, attempt.commit_uuid)
-        first = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)
+        first_number = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)
         new: tuple[list[NewFile], list[NewFile]] = ([], [])
-        for number, step in enumerate(steps, start=first):
+        for number, step in enumerate(steps, start=first_number):
             for files, chosen in zip((step.data_files, step.delete_files), new, strict=True):
                 for file in files:
                     data_file = convert.data_file(file)

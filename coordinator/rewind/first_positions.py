@@ -42,14 +42,14 @@ def first_positions(
         since: first offsets at or after ``start.timestamp_ms``; empty without it.
     """
     offsets, gone = {}, []
-    for tp, (first, end) in sorted(logs.items()):
+    for tp, (log_start, end) in sorted(logs.items()):
         named = start.offsets.get(tp, -1)
         position = named if named >= 0 else since.get(tp, 0)
-        offsets[tp] = min(max(position, first), end)
+        offsets[tp] = min(max(position, log_start), end)
         # records before the timestamp may be among those that are gone: it is not known
-        lost_from = 0 if named < 0 and position == first else position
-        if lost_from < first:
-            gone.append(f"{tp.topic}-{tp.partition} {lost_from}..{first - 1}")
+        lost_from = 0 if named < 0 and position == log_start else position
+        if lost_from < log_start:
+            gone.append(f"{tp.topic}-{tp.partition} {lost_from}..{log_start - 1}")
     notes = []
     if any(offsets.values()) and (start.offsets or start.timestamp_ms is not None):
         notes.append("reading begins where icefloe.start.offsets and icefloe.start.timestamp say")

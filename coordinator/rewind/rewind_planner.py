@@ -144,13 +144,13 @@ class RewindPlanner:
         since: Mapping[TopicPartition, int] = {}
         if start.timestamp_ms is not None:
             since = self.admin.offsets_at(list(logs), start.timestamp_ms)
-        first = first_positions(start, logs, since)
-        planned.positions = dict(first.offsets)
-        planned.notes += first.notes
-        if first.gone:
+        beginning = first_positions(start, logs, since)
+        planned.positions = dict(beginning.offsets)
+        planned.notes += beginning.notes
+        if beginning.gone:
             planned.refuse(
                 RECORDS_GONE,
-                f"Kafka no longer holds records {', '.join(first.gone[:_SHOWN_MAX])}: rows "
+                f"Kafka no longer holds records {', '.join(beginning.gone[:_SHOWN_MAX])}: rows "
                 "of them that are removed are not loaded again",
             )
 
@@ -238,13 +238,13 @@ class RewindPlanner:
             )
 
     def _compare(
-        self, planned: RewindPlan, name: str, table: Table, first: Snapshot, paths: set[int]
+        self, planned: RewindPlan, name: str, table: Table, first_removed: Snapshot, paths: set[int]
     ) -> None:
         """Every file of the first commit to remove must have been announced above the cut."""
-        if any(hash(path) not in paths for path in _added_paths(table, first)):
+        if any(hash(path) not in paths for path in _added_paths(table, first_removed)):
             planned.refuse(
                 "announced_before",
-                f"snapshot {first.snapshot_id} also holds files that were announced before "
+                f"snapshot {first_removed.snapshot_id} also holds files that were announced before "
                 "this commit: choose another commit",
                 name,
             )

@@ -222,27 +222,27 @@ def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> RowValues:
 
 
 def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> RowValues:
-    def one(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
+    def read_item(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
         return read(part), None
 
-    return _several(one, comma, b"[]", cursor, first)
+    return _several(read_item, comma, b"[]", cursor, first)
 
 
 def _map(read: Scanner, layout: JsonLayout, cursor: JsonCursor, first: Bytes) -> RowValues:
     colon = Pattern(layout.colon)
 
-    def one(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
+    def read_entry(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
         key = layout.text(part, part.byte())
         is_such = part.starts_with(colon)
         part.refuse(~is_such)
         part.at = part.at + colon.size * is_such
         return read(part), key
 
-    return _several(one, layout.comma, b"{}", cursor, first)
+    return _several(read_entry, layout.comma, b"{}", cursor, first)
 
 
 def _several(
-    read_one: Callable[[JsonCursor], tuple[RowValues, RowValues | None]],
+    read_element: Callable[[JsonCursor], tuple[RowValues, RowValues | None]],
     comma: bytes,
     brackets: bytes,
     cursor: JsonCursor,
@@ -262,11 +262,11 @@ def _several(
             part.refuse(np.ones(len(rows), np.bool_))
             cursor.join(part, rows)
             break
-        rounds.append((rows, *read_one(part)))
+        rounds.append((rows, *read_element(part)))
         more = part.starts_with(behind)
         done = part.byte() == closing
         part.refuse(~(more | done))
         part.at = part.at + (behind.size * more + done)
         cursor.join(part, rows)
         rows = rows[more & ~part.bad]
-    return ListValues.ordered(len(cursor), rounds, read_one(cursor.part(np.empty(0, np.int64))))
+    return ListValues.ordered(len(cursor), rounds, read_element(cursor.part(np.empty(0, np.int64))))

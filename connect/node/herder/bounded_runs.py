@@ -121,6 +121,6 @@ class BoundedRuns:
         """
         ends = self._admin.high_watermarks(partitions)
         if end.timestamp_ms is not None:
-            first = self._admin.first_since(partitions, end.timestamp_ms)
-            ends |= {tp: offset for tp, offset in first.items() if offset is not None}
+            first_offsets = self._admin.first_since(partitions, end.timestamp_ms)
+            ends |= {tp: offset for tp, offset in first_offsets.items() if offset is not None}
         return ends

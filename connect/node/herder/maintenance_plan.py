@@ -175,8 +175,8 @@ class MaintenancePlan:
         if self.is_requested:
             return _enabled(limits)
         work = [w for w in counts if self._has_rested(limits, table, w, now_ms)]
-        for first in [w for w in work if w in _COVERS]:
-            work = [w for w in work if w == first or w not in _COVERS[first]]
+        for covering in [w for w in work if w in _COVERS]:
+            work = [w for w in work if w == covering or w not in _COVERS[covering]]
         interval_ms = limits.orphan_interval_ms
         last_ms = self._begun_ms.get((table, ORPHAN_FILES), self._since_ms)
         if limits.orphan_age_ms is not None and now_ms // interval_ms > last_ms // interval_ms:
@@ -204,5 +204,5 @@ def _is_within(window: tuple[int, int] | None, now_ms: int) -> bool:
         return True
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     minute = moment.hour * 60 + moment.minute
-    first, end = window
-    return first <= minute < end if first < end else minute >= first or minute < end
+    start, end = window
+    return start <= minute < end if start < end else minute >= start or minute < end

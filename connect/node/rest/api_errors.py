@@ -118,12 +118,12 @@ async def _invalid_parameter(request: Request, error: Exception) -> Response:
     """Answer a request with an invalid path or query parameter; bodies are validated when read."""
     del request
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["loc"][0] == "path":
+    first_error = error.errors()[0]
+    if first_error["loc"][0] == "path":
         return Response(error_body(404, "HTTP 404 Not Found"), 404, media_type=JSON_TYPE)
     message = "The request must be a JSON object, not null or missing"
-    if first["loc"][0] != "body":
-        message = f"The parameter {first['loc'][-1]} is not valid: {first['msg']}"
+    if first_error["loc"][0] != "body":
+        message = f"The parameter {first_error['loc'][-1]} is not valid: {first_error['msg']}"
     return Response(error_body(400, message), 400, media_type=JSON_TYPE)
 
 

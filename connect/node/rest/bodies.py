@@ -66,8 +66,8 @@ def read_model(model: type[M], content: bytes) -> M:
     try:
         return model.model_validate(value)
     except ValidationError as error:  # it lists all wrong fields; the models bound their number
-        first = error.errors(include_url=False)[0]
-        raise ApiError(400, _sentence(model, first)) from None
+        first_error = error.errors(include_url=False)[0]
+        raise ApiError(400, _sentence(model, first_error)) from None
 
 
 _EXPECTED = {

@@ -173,9 +173,11 @@ class AnnouncedSums:
             )
 
     def _differs(self, commit_id: UUID, round_sums: _Round, text: str) -> None:
-        first = next((r for r in round_sums.ranges if r.records_written), round_sums.ranges[0])
+        source_range = next(
+            (r for r in round_sums.ranges if r.records_written), round_sums.ranges[0]
+        )
         self._audit.differs(
-            "round_differs", text, commit_id=str(commit_id), **_range_coordinates(first)
+            "round_differs", text, commit_id=str(commit_id), **_range_coordinates(source_range)
         )
 
     def ranges_of(self, commit_ids: Iterable[UUID]) -> list[SourceRange]:
@@ -258,15 +260,15 @@ class AnnouncedSums:
             self._resumable.discard(tp)
         elif r.start_offset != source_sum.to_offset:
             is_gap = r.start_offset > source_sum.to_offset
-            first, last = sorted((r.start_offset, source_sum.to_offset))
+            from_offset, to_offset = sorted((r.start_offset, source_sum.to_offset))
             self._audit.differs(
                 "source_gap" if is_gap else "source_overlap",
-                f"source offsets [{first}, {last}) were announced "
+                f"source offsets [{from_offset}, {to_offset}) were announced "
                 + ("by no task" if is_gap else "twice"),
                 topic=r.topic,
                 partition=r.partition,
-                start_offset=first,
-                end_offset=last,
+                start_offset=from_offset,
+                end_offset=to_offset,
                 **control,
             )
         parts = r.records_dropped + r.records_dead_lettered + r.records_written

@@ -41,7 +41,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     committed = admin.committed(config.connect_group_id, direct.partitions)
     passed = admin.committed(config.control_group_id, control)
     marks = admin.watermarks(control)
-    log_starts = {tp.partition: first for tp, (first, _) in marks.items()}
+    log_starts = {tp.partition: log_start for tp, (log_start, _) in marks.items()}
     # transformations that split records and routes to several tables make several rows of a record
     is_one_row = not config.raw.get("transforms") and (
         len(config.tables) == 1 or config.dynamic_enabled
@@ -57,7 +57,7 @@ def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     announced.take(
         read_to_end(
             direct.reader,
-            {tp: first for tp, (first, _) in marks.items()},
+            {tp: log_start for tp, (log_start, _) in marks.items()},
             {tp: end for tp, (_, end) in marks.items()},
             clock,
         )

@@ -193,13 +193,13 @@ class TableAudit:
             self.ranges_of({a.commit_id for a in held}),
             key=lambda r: (r.topic, r.partition, r.start_offset),
         )
-        first = next((r for r in ranges if r.records_written), None)
-        if first is not None:
+        source_range = next((r for r in ranges if r.records_written), None)
+        if source_range is not None:
             where |= {
-                "topic": first.topic,
-                "partition": first.partition,
-                "start_offset": first.start_offset,
-                "end_offset": first.end_offset,
+                "topic": source_range.topic,
+                "partition": source_range.partition,
+                "start_offset": source_range.start_offset,
+                "end_offset": source_range.end_offset,
             }
         control = min(((a.partition, a.offset) for a in held), default=None)
         if control is not None:

@@ -173,6 +173,6 @@ def read_spec(file: Path) -> RecordSpec:
     try:
         return RecordSpec.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise ConfigError(f"{file}: {where}: {first['msg']}", code="datagen_spec") from error
+        first_error = error.errors()[0]
+        where = ".".join(map(str, first_error["loc"])) or "the document"
+        raise ConfigError(f"{file}: {where}: {first_error['msg']}", code="datagen_spec") from error

@@ -144,11 +144,11 @@ class Inspector:
                 f"group {own.name}-coord has none: the control topic is read from its beginning",
             )
         for partition, offset in sorted((own.control_offsets if own else {}).items()):
-            first, end = report.control_topic.get(partition, (0, 0))
-            if offset < first:
+            log_start, end = report.control_topic.get(partition, (0, 0))
+            if offset < log_start:
                 report.unsafe(
                     "control_log_lost",
-                    f"control events {topic}-{partition} [{offset}, {first}) are gone by "
+                    f"control events {topic}-{partition} [{offset}, {log_start}) are gone by "
                     "retention; files announced in them are in no table",
                 )
             elif offset > end:
@@ -173,8 +173,8 @@ class Inspector:
         own = report.used(report.group)
         control_offsets = own.control_offsets if own is not None else {}
         starts = {
-            tp: min(max(control_offsets.get(tp.partition, first), first), end)
-            for tp, (first, end) in marks.items()
+            tp: min(max(control_offsets.get(tp.partition, log_start), log_start), end)
+            for tp, (log_start, end) in marks.items()
         }
         ends = {tp: end for tp, (_, end) in marks.items()}
         out: defaultdict[str, list[ControlRecord]] = defaultdict(list)
@@ -217,17 +217,18 @@ class Inspector:
         groups = [group for name in names if (group := report.used(name))]
         starts = self._starts(marks, is_new=not any(group.source_offsets for group in groups))
         for tp in source:
-            first, end = marks[tp]
+            log_start, end = marks[tp]
             announced = [
                 (group.source_offsets[tp], f"group {name}")
                 for name in names
                 if (group := report.used(name)) and tp in group.source_offsets
             ]
             offset, why = report.starts[tp] = announced[0] if announced else starts[tp]
-            if offset < first:
+            if offset < log_start:
                 report.unsafe(
                     "source_data_lost",
-                    f"{tp.topic}-{tp.partition}: records [{offset}, {first}) are gone by retention",
+                    f"{tp.topic}-{tp.partition}: records [{offset}, {log_start}) are gone by "
+                    "retention",
                 )
             elif offset > end:
                 report.unsafe(

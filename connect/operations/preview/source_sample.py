@@ -55,14 +55,14 @@ def read_sample(
         RetriableError: the broker is away.
     """
     ends = admin.ends(partitions)
-    first = {tp: mark[0] for tp, mark in admin.watermarks(partitions).items()}
-    filled = sorted(tp for tp in partitions if ends[tp] > first[tp])
+    log_starts = {tp: mark[0] for tp, mark in admin.watermarks(partitions).items()}
+    filled = sorted(tp for tp in partitions if ends[tp] > log_starts[tp])
     taken: list[KafkaRecord] = []
     size = 0
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
     for place, tp in enumerate(filled):
         share = -(-(count - len(taken)) // (len(filled) - place))
-        position = first[tp] if start == "earliest" else max(first[tp], ends[tp] - share)
+        position = log_starts[tp] if start == "earliest" else max(log_starts[tp], ends[tp] - share)
         reader.assign({tp: position})
         before = len(taken)
         while len(taken) - before < share and reader.positions()[tp] < ends[tp]:

@@ -44,15 +44,15 @@ def put_in(value: Mapping[str, Any], path: tuple[str, ...], new: Any) -> dict[st
     Raises:
         RecordError: a value on the path is not a map.
     """
-    first, *rest = path
+    field, *rest = path
     if not rest:
-        return {**value, first: new}
-    inner = value.get(first)
+        return {**value, field: new}
+    inner = value.get(field)
     if type(inner) is Struct:
         inner = all_values(inner)
     if inner is not None and type(inner) is not dict:
-        raise refused(f"the path contains {first}, which has no fields", "wrong_type")
-    return {**value, first: put_in(inner or {}, tuple(rest), new)}
+        raise refused(f"the path contains {field}, which has no fields", "wrong_type")
+    return {**value, field: put_in(inner or {}, tuple(rest), new)}
 
 
 def plain(value: Any) -> Any:
