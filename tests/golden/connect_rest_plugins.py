@@ -69,6 +69,6 @@ def recorded_plugins(folder: Path) -> Plugins:
 def _listed(folder: Path) -> list[dict[str, Any]]:
     for step in json.loads((folder / "plugins.json").read_text()):
         if step.get("request", {}).get("path") == "/connector-plugins?connectorsOnly=false":
-            found: list[dict[str, Any]] = step["response"]["body"]
-            return found
+            plugins: list[dict[str, Any]] = step["response"]["body"]
+            return plugins
     raise AssertionError("no recorded list of plugins")

@@ -97,8 +97,8 @@ def _without(value: Any, field: str) -> bool:
         return sum(_without(item, field) for item in value) > 0  # all of them, not up to one
     if not isinstance(value, dict):
         return False
-    found = "order_in_group" in value and value.pop(field, None) is not None
-    return sum(_without(item, field) for item in value.values()) > 0 or found
+    had_field = "order_in_group" in value and value.pop(field, None) is not None
+    return sum(_without(item, field) for item in value.values()) > 0 or had_field
 
 
 def _bad_input_is_400(pair: Pair) -> bool:
@@ -298,15 +298,15 @@ def _own_sentences(pair: Pair) -> bool:
 
 
 def _same_regexes(pair: Pair) -> bool:
-    found = False
+    has_shortened = False
     for answer in (pair.theirs, pair.ours):
         body = answer.get("body")
         for entry in body.get("configs", ()) if isinstance(body, dict) else ():
             errors = entry["value"]["errors"]
             short = [re.sub("(?s)(Invalid regex): .*", r"\1", text) for text in errors]
-            found |= short != errors
+            has_shortened |= short != errors
             entry["value"]["errors"] = short
-    return found
+    return has_shortened
 
 
 def _framework_offsets(pair: Pair) -> bool:
@@ -323,11 +323,11 @@ def _framework_offsets(pair: Pair) -> bool:
 def _resolved(text: str) -> str:
     """What Kafka's file provider makes of a text: placeholders of unknown keys stay."""
 
-    def one(found: Placeholder) -> str:
-        is_known = found.path.endswith("secrets.properties")
-        return SECRETS.get(found.key, found.text) if is_known else found.text
+    def replacement(placeholder: Placeholder) -> str:
+        is_known = placeholder.path.endswith("secrets.properties")
+        return SECRETS.get(placeholder.key, placeholder.text) if is_known else placeholder.text
 
-    return replaced(text, one)
+    return replaced(text, replacement)
 
 
 def _placeholders_stay(pair: Pair) -> bool:

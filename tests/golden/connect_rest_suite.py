@@ -147,14 +147,14 @@ def _ours(reply: Reply, theirs: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in reply.headers.items()
         if name not in _IGNORED_HEADERS
     }
-    found: dict[str, Any] = {"status": reply.status, "headers": headers}
+    answer: dict[str, Any] = {"status": reply.status, "headers": headers}
     if not reply.content:
-        found["body"] = None
+        answer["body"] = None
     elif (parsed := _json(reply)) is not None:
-        found["body"] = parsed
+        answer["body"] = parsed
     else:
-        found["text"] = reply.content.decode()
-    return found
+        answer["text"] = reply.content.decode()
+    return answer
 
 
 def _kept(

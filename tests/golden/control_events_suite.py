@@ -61,16 +61,16 @@ def recordings() -> Path:
 def cases() -> list[tuple[str, Callable[[], Result]]]:
     """Every comparison, by name: decode and encode per recording, decode per variant."""
     folder = recordings()
-    found: list[tuple[str, Callable[[], Result]]] = []
+    named_cases: list[tuple[str, Callable[[], Result]]] = []
     for path in sorted(folder.glob("*.json")):
-        found.append((f"decode {path.stem}", partial(_decoded, path)))
-        found.append((f"encode {path.stem}", partial(_encoded, path)))
+        named_cases.append((f"decode {path.stem}", partial(_decoded, path)))
+        named_cases.append((f"encode {path.stem}", partial(_encoded, path)))
     table = folder / "variants" / "variants.json"
     entries = json.loads(table.read_text()) if table.exists() else ()
-    found.extend(
+    named_cases.extend(
         (f"variant {entry['file']}", partial(_variant, folder, entry)) for entry in entries
     )
-    return found
+    return named_cases
 
 
 def run() -> tuple[int, int, list[Result]]:

@@ -85,17 +85,17 @@ class _SchemaGenerator:
         write, default = self._writer(kind), self._default(kind)
         if self._rng.random() < 0.6:
             return kind, write, default
-        found: dict[str, Any] = {"type": kind}
+        schema: dict[str, Any] = {"type": kind}
         if kind == "int" and self._rng.random() < 0.5:
-            found["connect.type"] = small = self._rng.choice(("int8", "int16", "int16", "int32"))
+            schema["connect.type"] = small = self._rng.choice(("int8", "int16", "int16", "int32"))
             default = lambda: self._rng.choice((0, 127, -128))  # noqa: E731
             if small != "int32" and self._rng.random() < 0.8:
                 write = lambda: _zigzag(self._rng.choice((0, 1, -1, 127, -128, 5)))  # noqa: E731
             if self._rng.random() < 0.1:
-                found["connect.name"] = _CONNECT + "Date"
+                schema["connect.name"] = _CONNECT + "Date"
         elif kind in _CONNECT_NAMED and self._rng.random() < 0.5:
-            found["connect.name"] = self._rng.choice(_CONNECT_NAMED[kind])
-        return self._reported(found, default), write, default
+            schema["connect.name"] = self._rng.choice(_CONNECT_NAMED[kind])
+        return self._reported(schema, default), write, default
 
     def logical(self) -> Made:
         kind, logical = self._rng.choice(_LOGICAL)
@@ -111,16 +111,16 @@ class _SchemaGenerator:
     def decimal(self) -> Made:
         """Of bytes, with precision and scale of all kinds."""
         precision, scale = self._rng.choice(((9, 2), (9, 0), (38, 10), (64, 2), (2, 2), (1, 0)))
-        found: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": precision}
+        schema: dict[str, Any] = {"type": "bytes", "logicalType": "decimal", "precision": precision}
         if scale or self._rng.random() < 0.5:
-            found["scale"] = scale
+            schema["scale"] = scale
         if self._rng.random() < 0.15:
-            found |= self._rng.choice(({"scale": 70}, {"precision": 0}, {"scale": -1}))
+            schema |= self._rng.choice(({"scale": 70}, {"precision": 0}, {"scale": -1}))
         elif self._rng.random() < 0.1:
-            del found["precision"]
+            del schema["precision"]
         write = lambda: _bytes(self._rng.choice(_UNSCALED))  # noqa: E731
         default = lambda: self._rng.choice(_UNSCALED).decode("latin-1")  # noqa: E731
-        return self._reported(found, default), write, default
+        return self._reported(schema, default), write, default
 
     def _writer(self, kind: str) -> Write:
         rng = self._rng
@@ -148,11 +148,11 @@ class _SchemaGenerator:
             "string": lambda: values.text(rng),
         }[kind]
 
-    def _reported(self, found: dict[str, Any], default: Default) -> dict[str, Any]:
+    def _reported(self, schema: dict[str, Any], default: Default) -> dict[str, Any]:
         """With some properties that Connect's own serializers write."""
         rng = self._rng
-        if rng.random() < 0.7 or found["type"] == "null":
-            return found
+        if rng.random() < 0.7 or schema["type"] == "null":
+            return schema
         for key, made in (
             ("connect.name", lambda: rng.choice(("my.Name", "x", ""))),
             ("connect.version", lambda: rng.choice((1, 3, 3, "3", 2**31))),
@@ -162,9 +162,9 @@ class _SchemaGenerator:
             ("doc", lambda: "a doc"),
             ("x", lambda: 1),
         ):
-            if key not in found and rng.random() < 0.25:
-                found[key] = made()
-        return found
+            if key not in schema and rng.random() < 0.25:
+                schema[key] = made()
+        return schema
 
     # ------------------------------------------------------------------ named types
 
@@ -172,51 +172,51 @@ class _SchemaGenerator:
         """Name and namespace of a new type; the full name is unique."""
         rng = self._rng
         short = f"{rng.choice('QRS')}{len(self._names) + len(self._open)}"
-        found: dict[str, Any] = {"type": "", "name": short}
+        schema: dict[str, Any] = {"type": "", "name": short}
         if rng.random() < 0.15:
-            return {**found, "name": f"P{rng.randrange(2)}", "namespace": rng.choice("abc")}
+            return {**schema, "name": f"P{rng.randrange(2)}", "namespace": rng.choice("abc")}
         if rng.random() < 0.3:
-            found["name"] = f"n.m.{short}"
+            schema["name"] = f"n.m.{short}"
         elif rng.random() < 0.8:
-            found["namespace"] = rng.choice(("a", "b", "n.m", ""))
+            schema["namespace"] = rng.choice(("a", "b", "n.m", ""))
         if rng.random() < 0.15:
-            found["doc"] = rng.choice(("a doc", ""))
+            schema["doc"] = rng.choice(("a doc", ""))
         if rng.random() < 0.1:
-            found["aliases"] = ["Old", "o.Older"]
-        return found
+            schema["aliases"] = ["Old", "o.Older"]
+        return schema
 
-    def _kept(self, found: dict[str, Any], write: Write, default: Default) -> Made:
-        if "." in found["name"] or "namespace" in found:
-            space = "" if "." in found["name"] else found["namespace"]
-            full = f"{space}.{found['name']}" if space else found["name"]
-            self._names[full] = (found, write, default)
-        return found, write, default
+    def _kept(self, schema: dict[str, Any], write: Write, default: Default) -> Made:
+        if "." in schema["name"] or "namespace" in schema:
+            space = "" if "." in schema["name"] else schema["namespace"]
+            full = f"{space}.{schema['name']}" if space else schema["name"]
+            self._names[full] = (schema, write, default)
+        return schema, write, default
 
     def enum(self) -> Made:
         rng = self._rng
         symbols = rng.sample(("A", "B", "RED", "_x", "b1"), rng.randrange(1, 5))
-        found = {**self._name(), "type": "enum", "symbols": symbols}
+        schema = {**self._name(), "type": "enum", "symbols": symbols}
         if rng.random() < 0.3:
-            found["default"] = rng.choice(symbols)
+            schema["default"] = rng.choice(symbols)
         default = lambda: rng.choice(symbols)  # noqa: E731
         write = lambda: _zigzag(rng.randrange(len(symbols)))  # noqa: E731
-        return self._kept(self._reported(found, default), write, default)
+        return self._kept(self._reported(schema, default), write, default)
 
     def fixed(self) -> Made:
         rng = self._rng
         size = rng.choice((1, 2, 4, 12, 16))
-        found = {**self._name(), "type": "fixed", "size": size}
+        schema = {**self._name(), "type": "fixed", "size": size}
         if size == 12 and rng.random() < 0.7:
-            found["logicalType"] = "duration"
+            schema["logicalType"] = "duration"
         elif rng.random() < 0.3:
-            found |= {"logicalType": "decimal", "precision": 2, "scale": rng.choice((0, 1))}
+            schema |= {"logicalType": "decimal", "precision": 2, "scale": rng.choice((0, 1))}
         default = lambda: rng.randbytes(size).decode("latin-1")  # noqa: E731
-        return self._kept(self._reported(found, default), lambda: rng.randbytes(size), default)
+        return self._kept(self._reported(schema, default), lambda: rng.randbytes(size), default)
 
     def record(self, depth: int) -> Made:
         rng = self._rng
-        found = {**self._name(), "type": "record"}
-        self._open.append(found["name"])
+        schema = {**self._name(), "type": "record"}
+        self._open.append(schema["name"])
         fields: list[dict[str, Any]] = []
         made: list[Made] = []
         for name in rng.sample(("a", "b", "c", "id", "A", "_cdc", "x1"), rng.randrange(6)):
@@ -233,7 +233,7 @@ class _SchemaGenerator:
             fields.append(field)
             made.append(one)
         self._open.pop()
-        found["fields"] = fields
+        schema["fields"] = fields
 
         def default() -> Any:
             return {
@@ -243,7 +243,7 @@ class _SchemaGenerator:
             }
 
         write = lambda: b"".join(one[1]() for one in made)  # noqa: E731
-        return self._kept(self._reported(found, default), write, default)
+        return self._kept(self._reported(schema, default), write, default)
 
     # ------------------------------------------------------------------ compound types
 
@@ -270,15 +270,15 @@ class _SchemaGenerator:
 
     def array(self, depth: int) -> Made:
         items, write, default = self.type(depth)
-        found = self._reported({"type": "array", "items": items}, list)
-        return found, lambda: self._blocks(write), lambda: self._some(default)
+        schema = self._reported({"type": "array", "items": items}, list)
+        return schema, lambda: self._blocks(write), lambda: self._some(default)
 
     def map(self, depth: int) -> Made:
         items, write, default = self.type(depth)
-        found = self._reported({"type": "map", "values": items}, dict)
+        schema = self._reported({"type": "map", "values": items}, dict)
         entry = lambda: _text(self._rng.choice(("", "k", "\u00e9", "a.b"))) + write()  # noqa: E731
         return (
-            found,
+            schema,
             lambda: self._blocks(entry),
             lambda: dict(zip("kl", self._some(default), strict=False)),
         )
@@ -296,13 +296,13 @@ class _SchemaGenerator:
             record["connect.internal.type"] = "MapEntry"
         else:
             record |= {"name": "MapEntry", "namespace": "io.confluent.connect.avro"}
-        found = {"type": "array", "items": record}
+        schema = {"type": "array", "items": record}
         if "io.confluent.connect.avro.MapEntry" in self._names:
             return self.primitive()
         self._kept(record, lambda: write_key() + write_value(), dict)
         pair = lambda: {"key": key_default(), "value": value_default()}  # noqa: E731
         return (
-            self._reported(found, list),
+            self._reported(schema, list),
             lambda: self._blocks(lambda: write_key() + write_value()),
             lambda: self._some(pair),
         )
@@ -312,15 +312,15 @@ class _SchemaGenerator:
 
     def _blocks(self, write: Write) -> bytes:
         """Items in up to two blocks, with or without their size."""
-        found = b""
+        encoded = b""
         for _ in range(self._rng.choice((0, 1, 1, 2))):
             items = [write() for _ in range(self._rng.randrange(1, 4))]
             data = b"".join(items)
             if self._rng.random() < 0.3:
-                found += _zigzag(-len(items)) + _zigzag(len(data)) + data
+                encoded += _zigzag(-len(items)) + _zigzag(len(data)) + data
             else:
-                found += _zigzag(len(items)) + data
-        return found + b"\x00"
+                encoded += _zigzag(len(items)) + data
+        return encoded + b"\x00"
 
 
 _UNSCALED = (
@@ -343,11 +343,11 @@ def _branch(schema: Any) -> str | None:
 
 def _zigzag(value: int) -> bytes:
     left = (value << 1) ^ (value >> 63)
-    found = bytearray()
+    encoded = bytearray()
     while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    return bytes([*found, left])
+    return bytes([*encoded, left])
 
 
 def _bounded(value: int, bits: int) -> int:

@@ -62,7 +62,7 @@ def _schema_rule(case: Case, ours: Any, java: Any) -> str | None:
     keeps = case["config"].get("connect.meta.data") != "false"
     if _essence(ours, keeps=keeps) == _essence(java, keeps=keeps):
         return "what a schema tells that no row holds"
-    ours, java = (_essence(found, keeps=keeps, keeps_structs=False) for found in (ours, java))
+    ours, java = (_essence(reported, keeps=keeps, keeps_structs=False) for reported in (ours, java))
     is_own = ours == java and _has_own_default(case["input"]["avro_schema"])
     return "a record's own default, however little it tells" if is_own else None
 
@@ -126,8 +126,8 @@ def _essence(schema: Any, *, keeps: bool, keeps_structs: bool = True) -> Any:
         left.pop("doc", None)
     given = left.pop("parameters", {})
     parameters = {k: v for k, v in given.items() if k != _MARK and (keeps or k == "scale")}
-    found = {
+    essence = {
         key: _essence(inner, keeps=keeps, keeps_structs=keeps_structs)
         for key, inner in left.items()
     }
-    return {**found, "parameters": parameters}
+    return {**essence, "parameters": parameters}

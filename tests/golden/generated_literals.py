@@ -81,9 +81,9 @@ def _long(rng: Random) -> str:
 
 def _temporal(rng: Random) -> str:
     day, clock = _day(rng), _clock(rng)
-    found = rng.choice((day, clock, f"{day}T{clock}"))
-    found = found.replace(":", "\\:") if rng.random() < 0.2 else found
-    return generated.changed(rng, found) if rng.random() < 0.2 else found
+    written = rng.choice((day, clock, f"{day}T{clock}"))
+    written = written.replace(":", "\\:") if rng.random() < 0.2 else written
+    return generated.changed(rng, written) if rng.random() < 0.2 else written
 
 
 def _day(rng: Random) -> str:

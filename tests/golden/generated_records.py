@@ -21,7 +21,7 @@ def recorded(folder: str, name: str = "*") -> tuple[Case, ...]:
 
 def record(rng: Random, names: tuple[str, ...] = ()) -> Case:
     """A record; most of the names are fields of its value."""
-    found: Case = {
+    case: Case = {
         "topic": rng.choice(("orders", "orders", "a-raw", "db.t", "o")),
         "partition": 2,
         "offset": 42,
@@ -31,22 +31,22 @@ def record(rng: Random, names: tuple[str, ...] = ()) -> Case:
     }
     for side in ("key", "value"):
         if rng.random() < 0.1:
-            found[side] = None
-        elif found["schemas"]:
+            case[side] = None
+        elif case["schemas"]:
             schema = generated.struct(rng) if rng.random() < 0.9 else generated.schema(rng)
             for field in schema.get("fields", ()):
                 fits = [n for n in names if all(f["field"] != n for f in schema["fields"])]
                 if fits and rng.random() < 0.7:
                     field["field"] = rng.choice(fits)
-            found[side] = {"schema": schema, "payload": generated.payload(rng, schema)}
+            case[side] = {"schema": schema, "payload": generated.payload(rng, schema)}
         else:
             value = generated.fields(rng) if rng.random() < 0.9 else generated.value(rng)
             if isinstance(value, dict) and not any(key.startswith("$") for key in value):
                 value |= {n: generated.value(rng, 1) for n in names if rng.random() < 0.7}
-            found[side] = value
+            case[side] = value
     if rng.random() < 0.3:
-        found["headers"] = [_header(rng) for _ in range(rng.randrange(1, 3))]
-    return found
+        case["headers"] = [_header(rng) for _ in range(rng.randrange(1, 3))]
+    return case
 
 
 def _header(rng: Random) -> Case:
@@ -58,10 +58,10 @@ def _header(rng: Random) -> Case:
 
 def mutated(rng: Random, given: Case) -> Case:
     """A recorded record with a change; schemas stay, as most payloads fit one schema only."""
-    found = dict(given)
+    case = dict(given)
     if not given["schemas"]:
         side = rng.choice(("key", "value", "value"))
-        found[side] = generated.mutated(rng, given[side])
+        case[side] = generated.mutated(rng, given[side])
     elif rng.random() < 0.3:
-        found[rng.choice(("key", "value"))] = None
-    return found
+        case[rng.choice(("key", "value"))] = None
+    return case

@@ -128,7 +128,7 @@ _DOUBLE = re.compile(r"-?[0-9]+\.[0-9]{15,}(?:E-?[0-9]+)?")
 def _shortest(answer: Any) -> Any:
     """An answer with its doubles as texts as Java 19 and later write them."""
     if isinstance(answer, str):
-        return _DOUBLE.sub(lambda found: to_string(float(found[0])), answer)
+        return _DOUBLE.sub(lambda match: to_string(float(match[0])), answer)
     if isinstance(answer, list):
         return [_shortest(item) for item in answer]
     if isinstance(answer, dict):

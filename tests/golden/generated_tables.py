@@ -27,8 +27,8 @@ _LIKELY = {
 
 def _scalar(rng: Random, column: str) -> Any:
     if rng.random() < 0.4:
-        found: str = rng.choice(_LIKELY.get(column, generated.NUMBERS))
-        return generated.changed(rng, found) if rng.random() < 0.4 else found
+        value: str = rng.choice(_LIKELY.get(column, generated.NUMBERS))
+        return generated.changed(rng, value) if rng.random() < 0.4 else value
     return generated.scalar(rng)
 
 

@@ -146,8 +146,8 @@ def double(rng: Random) -> float:
 
 def text(rng: Random) -> str:
     """A text that something may take for something else."""
-    found = rng.choice(TEXTS)
-    return changed(rng, found) if rng.random() < 0.25 else found
+    chosen = rng.choice(TEXTS)
+    return changed(rng, chosen) if rng.random() < 0.25 else chosen
 
 
 def changed(rng: Random, given: str) -> str:
@@ -221,30 +221,30 @@ _PLAIN = ("int8", "int16", "int32", "int64", "float", "double", "boolean", "stri
 
 def schema(rng: Random, depth: int = 2) -> dict[str, Any]:
     """A schema in the envelope's form."""
-    found: dict[str, Any] = {"optional": rng.random() < 0.5}
+    generated: dict[str, Any] = {"optional": rng.random() < 0.5}
     kind = rng.random()
     if depth and kind < 0.15:
-        return {**struct(rng, depth - 1), **found}
+        return {**struct(rng, depth - 1), **generated}
     if depth and kind < 0.22:
-        return {"type": "array", "items": schema(rng, depth - 1), **found}
+        return {"type": "array", "items": schema(rng, depth - 1), **generated}
     if depth and kind < 0.28:
         keys = {"type": rng.choice(("string", "string", "int32")), "optional": False}
-        return {"type": "map", "keys": keys, "values": schema(rng, depth - 1), **found}
+        return {"type": "map", "keys": keys, "values": schema(rng, depth - 1), **generated}
     if kind < 0.5:
         name = rng.choice(list(_LOGICAL))
-        found |= {"type": _LOGICAL[name], "name": name, "version": 1}
+        generated |= {"type": _LOGICAL[name], "name": name, "version": 1}
         if name.endswith("Decimal"):
-            found["parameters"] = {"scale": str(rng.choice((0, 1, 2, 2, 5, 10)))}
+            generated["parameters"] = {"scale": str(rng.choice((0, 1, 2, 2, 5, 10)))}
     elif kind < 0.57:
         name = rng.choice(list(_DEBEZIUM))
-        found |= {"type": _DEBEZIUM[name], "name": name, "version": 1}
+        generated |= {"type": _DEBEZIUM[name], "name": name, "version": 1}
     else:
-        found["type"] = rng.choice(_PLAIN)
+        generated["type"] = rng.choice(_PLAIN)
         if rng.random() < 0.25:
-            found["default"] = _default(rng, found["type"])
+            generated["default"] = _default(rng, generated["type"])
         if rng.random() < 0.1:
-            found |= {"name": rng.choice(("n", "x.Y")), "doc": "d", "parameters": {"p": "1"}}
-    return found
+            generated |= {"name": rng.choice(("n", "x.Y")), "doc": "d", "parameters": {"p": "1"}}
+    return generated
 
 
 def _default(rng: Random, kind: str) -> Any:
@@ -259,10 +259,10 @@ def struct(rng: Random, depth: int = 2) -> dict[str, Any]:
     """The schema of a struct."""
     names = rng.sample(NAMES, rng.randrange(1, 6))
     inner = [{**schema(rng, depth), "field": name} for name in names]
-    found: dict[str, Any] = {"type": "struct", "optional": False, "fields": inner}
+    generated: dict[str, Any] = {"type": "struct", "optional": False, "fields": inner}
     if rng.random() < 0.4:
-        found |= {"name": "shop.Order", "version": rng.choice((1, 3))}
-    return found
+        generated |= {"name": "shop.Order", "version": rng.choice((1, 3))}
+    return generated
 
 
 def payload(rng: Random, source: dict[str, Any]) -> Any:

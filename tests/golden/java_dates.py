@@ -34,22 +34,22 @@ def java_dates() -> Iterator[None]:
     ours = date_format.day_of, date_format.civil_from_days, date_format.read_part
     instant_of = date_format.instant_of
 
-    def read(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+    def read(piece: Piece, text: str, index: int, numbers: dict[str, int], *, abuts: bool) -> int:
         if not piece.is_number:
-            return ours[2](piece, text, index, found, abuts=abuts)
+            return ours[2](piece, text, index, numbers, abuts=abuts)
         end = len(text) if not abuts else index + piece.count
         start = index + len(text[index:]) - len(text[index:].lstrip(" \t"))
         if end > len(text) or start >= len(text):
             raise ValueError("there is no number where the pattern has one")
-        found[piece.letter], index = _number(text[:end], start)
+        numbers[piece.letter], index = _number(text[:end], start)
         number = text[start:index]
         if piece.letter == "y" and piece.count <= 2 and len(number) == 2 and number.isdecimal():
-            found["y"] += 1900 if found["y"] >= 69 else 2000
+            numbers["y"] += 1900 if numbers["y"] >= 69 else 2000
         return index
 
     date_format.day_of, date_format.civil_from_days = _day_of, _civil_from_days
     date_format.read_part = read
-    date_format.instant_of = lambda found: wrapped(instant_of(found), 64)
+    date_format.instant_of = lambda fields: wrapped(instant_of(fields), 64)
     try:
         yield
     finally:

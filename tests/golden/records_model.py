@@ -168,25 +168,25 @@ def schema_json(schema: ConnectSchema | None) -> Any:
     if schema is None:
         return None
     names = {"float32": "float", "float64": "double"}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "type": names.get(schema.type, schema.type),
         "optional": schema.optional,
     }
     for key in ("name", "version", "doc"):
         if getattr(schema, key) is not None:
-            found[key] = getattr(schema, key)
+            document[key] = getattr(schema, key)
     if schema.parameters:
-        found["parameters"] = dict(schema.parameters)
+        document["parameters"] = dict(schema.parameters)
     if schema.has_default:
-        found["default"] = _default_json(schema.default)
+        document["default"] = _default_json(schema.default)
     if schema.type == "struct":
-        found["fields"] = [{**schema_json(s), "field": name} for name, s in schema.fields]
+        document["fields"] = [{**schema_json(s), "field": name} for name, s in schema.fields]
     if schema.type == "array":
-        found["items"] = schema_json(schema.value_schema)
+        document["items"] = schema_json(schema.value_schema)
     if schema.type == "map":
-        found["keys"] = schema_json(schema.key_schema)
-        found["values"] = schema_json(schema.value_schema)
-    return found
+        document["keys"] = schema_json(schema.key_schema)
+        document["values"] = schema_json(schema.value_schema)
+    return document
 
 
 def _default_json(value: Any) -> Any:

@@ -310,17 +310,17 @@ def run() -> Suites:
     Returns:
         Per file: how many agree, how many differ by rule, and those that fail.
     """
-    found: Suites = {}
+    suites: Suites = {}
     for path in files():
         compare = comparison(path)
         results = [judged(compare, case) for case in cases_of(path)]
-        found[title(path)] = (
+        suites[title(path)] = (
             sum(r.verdict == "agreed" for r in results),
             sum(r.verdict == "by rule" for r in results),
             [r for r in results if r.verdict == "failing"],
         )
-    assert found, f"no recordings in {DIRECTORY}"
-    return found
+    assert suites, f"no recordings in {DIRECTORY}"
+    return suites
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def type_json(kind: IcebergType | None) -> Any:
 
 def compare_infer(case: Case) -> Result:
     """One case of ``schema/infer``."""
-    found = type_json(infer_type(model.plain(case["input"])))
-    return judge(case, Outcome(None, found, found == case["expected"]["type"], str(found)))
+    inferred = type_json(infer_type(model.plain(case["input"])))
+    return judge(case, Outcome(None, inferred, inferred == case["expected"]["type"], str(inferred)))
 
 
 def compare_from_connect(case: Case) -> Result:
@@ -90,10 +90,12 @@ def compare_from_connect(case: Case) -> Result:
     schema = model.schema_of(case["schema"])
     assert schema is not None
     try:
-        found = type_json(type_of(schema, force_optional=optional))
+        converted = type_json(type_of(schema, force_optional=optional))
     except RecordError as error:
         return judge(case, Outcome(error.code))
-    return judge(case, Outcome(None, found, found == case["expected"].get("type"), str(found)))
+    return judge(
+        case, Outcome(None, converted, converted == case["expected"].get("type"), str(converted))
+    )
 
 
 def compare_partition_spec(case: Case) -> Result:
@@ -103,7 +105,7 @@ def compare_partition_spec(case: Case) -> Result:
         spec = spec_for(split_terms(case["text"]), schema)
     except (ConfigError, RecordError) as error:
         return judge(case, Outcome(error.code, detail=str(error)))
-    found = [
+    fields = [
         {
             "source": schema.find_column_name(f.source_id),
             "transform": str(f.transform),
@@ -111,7 +113,7 @@ def compare_partition_spec(case: Case) -> Result:
         }
         for f in spec.fields
     ]
-    return judge(case, Outcome(None, found, found == case["expected"].get("fields"), str(found)))
+    return judge(case, Outcome(None, fields, fields == case["expected"].get("fields"), str(fields)))
 
 
 def compare_evolution(case: Case) -> Result:
@@ -236,11 +238,13 @@ def compare_route(case: Case) -> Result:
                 rows[table] += _write(table, record, existing, case.get("config", {}), config)
     except (ConfigError, RecordError) as error:
         return judge(case, Outcome(error.code, detail=str(error)))
-    found = {table: count for table, count in rows.items() if count}
+    routed = {table: count for table, count in rows.items() if count}
     expected = case["expected"].get("writes")
     if expected is not None:
         expected = {table: count for table, count in expected.items() if count}
-    return judge(case, Outcome(None, found, found == expected, f"{found} for {case['expected']}"))
+    return judge(
+        case, Outcome(None, routed, routed == expected, f"{routed} for {case['expected']}")
+    )
 
 
 def _start(config: ConnectorConfig, existing: Mapping[str, Schema]) -> None:
@@ -273,14 +277,14 @@ def _write(
 
 def compare_auto_create(case: Case) -> Result:
     """One case of ``routing/auto-create``."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     try:
         config = config_of(case.get("config", {}))
         record = record_of(case["record"])
         for name in config.tables:
             new = table_for(name, record, config)
             properties = dict(new.properties)
-            found[name] = {
+            tables[name] = {
                 "schema": type_json(new.schema.as_struct()),
                 "partition": [
                     {
@@ -298,8 +302,8 @@ def compare_auto_create(case: Case) -> Result:
     except (ConfigError, RecordError, Unconvertible) as error:
         code = getattr(error, "code", None) or getattr(error, "reason", "")
         return judge(case, Outcome(code, detail=str(error)))
-    agrees = found == case["expected"].get("tables")
-    return judge(case, Outcome(None, found, agrees, f"{found} for {case['expected']}"))
+    agrees = tables == case["expected"].get("tables")
+    return judge(case, Outcome(None, tables, agrees, f"{tables} for {case['expected']}"))
 
 
 COMPARISONS: dict[str, Callable[[Case], Result]] = {

@@ -72,7 +72,7 @@ def same_record(ours: SinkRecord | None, theirs: SinkRecord | None) -> str:
     """What differs between two records; empty when nothing does."""
     if ours is None or theirs is None:
         return "" if ours is theirs else f"{ours} for {theirs}"
-    found = [
+    differences = [
         name
         for name in ("topic", "partition", "offset", "timestamp_ms")
         if getattr(ours, name) != getattr(theirs, name)
@@ -81,9 +81,9 @@ def same_record(ours: SinkRecord | None, theirs: SinkRecord | None) -> str:
         schema = getattr(ours, f"{name}_schema")
         wanted = getattr(theirs, f"{name}_schema")
         if model.schema_json(schema) != model.schema_json(wanted):
-            found.append(f"{name} schema")
+            differences.append(f"{name} schema")
         if not same_value(getattr(ours, name), getattr(theirs, name), typed=schema is not None):
-            found.append(name)
+            differences.append(name)
     pairs = zip(ours.headers, theirs.headers, strict=False)
     if len(ours.headers) != len(theirs.headers) or not all(
         a.key == b.key
@@ -94,8 +94,8 @@ def same_record(ours: SinkRecord | None, theirs: SinkRecord | None) -> str:
         )
         for a, b in pairs
     ):
-        found.append("headers")
-    return f"{', '.join(found)}: {ours} for {theirs}" if found else ""
+        differences.append("headers")
+    return f"{', '.join(differences)}: {ours} for {theirs}" if differences else ""
 
 
 def same_value(ours: Any, theirs: Any, *, typed: bool) -> bool:
@@ -130,12 +130,12 @@ def compare_transform(case: Case) -> Result:
         return _configured(case, error)
     recorded = case["expected"].get("error")
     try:
-        found = chain.apply(record_of(case["input"]))
+        transformed = chain.apply(record_of(case["input"]))
     except RecordError as error:
         is_same = recorded is not None and recorded["stage"] == "apply"
         is_same = is_same and error.stage == "TRANSFORMATION"
         return _judged(case, "" if is_same else f"{error} for {case['expected']!s:.300}")
-    ours = found[0] if found else None
+    ours = transformed[0] if transformed else None
     if recorded is not None:
         return _judged(case, f"{ours} for {recorded}")
     theirs = case["expected"]["record"]
@@ -148,9 +148,9 @@ def compare_predicate(case: Case) -> Result:
         test = predicate_of(PredicateConfig("p", case["predicate"], case["config"]))
     except ConfigError as error:
         return _configured(case, error)
-    found = test(record_of(case["input"]))
-    is_same = found == case["expected"].get("result")
-    return _judged(case, "" if is_same else f"{found} for {case['expected']}")
+    result = test(record_of(case["input"]))
+    is_same = result == case["expected"].get("result")
+    return _judged(case, "" if is_same else f"{result} for {case['expected']}")
 
 
 def _judged(case: Case, difference: str) -> Result:

@@ -21,7 +21,7 @@ def main() -> int:
     status = 0
     for name, module in SUITES.items():
         try:
-            found: Any = importlib.import_module(module).run()
+            results: Any = importlib.import_module(module).run()
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise
@@ -29,7 +29,7 @@ def main() -> int:
             status = 1
             continue
         # one suite gives one triple, several give a dict of them
-        parts = found if isinstance(found, dict) else {name: found}
+        parts = results if isinstance(results, dict) else {name: results}
         for part, (agreed, by_rule, failing) in parts.items():
             count = failing if isinstance(failing, int) else len(failing)
             print(f"golden {part}: agreed {agreed}, by rule {by_rule}, failing {count}")

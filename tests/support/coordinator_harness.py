@@ -103,14 +103,14 @@ class CoordinatorHarness:
     def start_commit(self) -> UUID:
         """Wait for the next StartCommit that is not answered yet; return its commit id."""
 
-        def found() -> UUID | None:
+        def started_commit() -> UUID | None:
             for event in self.read():
                 payload = event.payload
                 if isinstance(payload, StartCommit) and payload.commit_id not in self.answered:
                     return payload.commit_id
             return None
 
-        commit_id = wait_until(found)
+        commit_id = wait_until(started_commit)
         self.answered.add(commit_id)
         return commit_id
 

@@ -110,10 +110,10 @@ def delta_duckdb() -> Iterator[Any]:
     connection = duckdb.connect(
         config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
     )
-    found = importlib.util.find_spec("duckdb_extension_delta")
-    assert found is not None
-    assert found.origin is not None
-    (path,) = Path(found.origin).parent.glob("**/*.duckdb_extension")
+    spec = importlib.util.find_spec("duckdb_extension_delta")
+    assert spec is not None
+    assert spec.origin is not None
+    (path,) = Path(spec.origin).parent.glob("**/*.duckdb_extension")
     connection.execute(f"load '{path}'")
     connection.execute("set TimeZone = 'UTC'")
     try:

@@ -27,7 +27,7 @@ class ListingProxy(LoopbackProxy):
         first = parse_qs(urlsplit(request.path).query).get("startFrom")
         if first is not None:
             start = first[0].encode()
-            content = _BLOB.sub(lambda found: found[0] if found[1] >= start else b"", content)
+            content = _BLOB.sub(lambda match: match[0] if match[1] >= start else b"", content)
         left_out = HOP_BY_HOP | {"content-encoding"}
         headers = {k: v for k, v in answer.headers.items() if k.lower() not in left_out}
         send(request, answer.status_code, headers, content, length=length)

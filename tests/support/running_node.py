@@ -153,17 +153,17 @@ class RunningNode:
 
     def statuses(self) -> StatusState:
         """Read the status topic to its end."""
-        found = StatusState()
+        statuses = StatusState()
         admin = KafkaAdmin(self.kafka)
         reader = LogReader({**self.kafka, "fetch.max.wait.ms": "10"})
         try:
             topic = self.properties["status.storage.topic"]
-            apply = partial(_apply, found)
+            apply = partial(_apply, statuses)
             read_all(admin, reader, topic, apply, clock=SystemClock())
         finally:
             reader.close()
             admin.close()
-        return found
+        return statuses
 
     def has_stopped(self, name: str) -> bool:
         """Return whether no task of a stopped connector can write any more."""

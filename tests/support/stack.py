@@ -58,8 +58,8 @@ class Topics:
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         """Return whether every partition of the topic has a leader."""
-        found = self._admin.list_topics(name, timeout=60).topics[name].partitions
-        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+        by_number = self._admin.list_topics(name, timeout=60).topics[name].partitions
+        return len(by_number) == partitions and all(p.leader >= 0 for p in by_number.values())
 
 
 class RestCatalog:

@@ -101,8 +101,8 @@ with (folder / f"{process}.jsonl").open("a") as commands:
                 state(message["connector"], message.get("task"), "STOPPED")
             case "maintain":
                 for job in message["jobs"]:
-                    found = {"table": job["table"], "work": job["work"][0], "state": "RUNNING"}
-                    event = {"event": "maintenance", **found}
+                    job_status = {"table": job["table"], "work": job["work"][0], "state": "RUNNING"}
+                    event = {"event": "maintenance", **job_status}
                     channel.send({"connector": message["connector"], **event})
                 report(message["connector"])
             case "shutdown":

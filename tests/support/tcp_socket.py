@@ -46,14 +46,14 @@ class TcpServer(socketserver.ThreadingTCPServer):
 @contextmanager
 def tcp_uri(uri: str) -> Iterator[str]:
     """Return the SQLAlchemy URI of the same server at a TCP address."""
-    found = urlsplit(uri)
-    [target] = Path(dict(parse_qsl(found.query))["host"]).glob(".s.PGSQL.*[0-9]")
+    url = urlsplit(uri)
+    [target] = Path(dict(parse_qsl(url.query))["host"]).glob(".s.PGSQL.*[0-9]")
     with TcpServer(str(target)) as server:
         serving = threading.Thread(target=server.serve_forever, args=(0.05,))
         serving.start()
         try:
             address = f"127.0.0.1:{server.server_address[1]}"
-            yield f"{found.scheme}://{found.username}@{address}{found.path}"
+            yield f"{url.scheme}://{url.username}@{address}{url.path}"
         finally:
             server.is_closing = True
             server.shutdown()
