@@ -35,7 +35,7 @@ class ColumnChain:
 
     Args:
         steps: at least one.
-        wanted: fields of all tables.
+        wanted_fields: fields of all tables.
         config: the connector's.
         tables: all tables.
         reference: of the connector, for samples.

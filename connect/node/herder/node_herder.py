@@ -295,11 +295,9 @@ class NodeHerder:
         """Withdraw the valid-through time that a stopped connector claimed."""
         return self._stopped.reset_valid_through(name, tables, reason, is_applied=is_applied)
 
-    def rewind(
-        self, name: str, request: Mapping[str, Any], *, is_applied: bool
-    ) -> Mapping[str, Any]:
+    def rewind(self, name: str, body: Mapping[str, Any], *, is_applied: bool) -> Mapping[str, Any]:
         """Show, or apply, the way back to an earlier commit."""
-        return self._stopped.rewind(name, request, is_applied=is_applied)
+        return self._stopped.rewind(name, body, is_applied=is_applied)
 
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Return one of Icefloe's own views of a connector."""
