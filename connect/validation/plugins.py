@@ -28,8 +28,8 @@ from connect.config.keys.registry_keys import (
     PROTOBUF_KEYS,
 )
 from connect.errors import ConfigError
-from connect.records.converters import custom_converters
 from connect.records.converters.converter_classes import converter, is_custom
+from connect.records.converters.custom_converters import installed as installed_converters
 from connect.records.transforms.custom_transforms import installed
 from connect.records.transforms.predicates import PREDICATES
 from connect.records.transforms.transform import KAFKA, OWN, Declaration, Side, typed_options
@@ -268,6 +268,23 @@ def _check_converter(name: str, raw: Mapping[str, str]) -> str | None:
     return None
 
 
+def custom_converters() -> tuple[Plugin, ...]:
+    """Return the converters of installed packages."""
+    return tuple(
+        Plugin(
+            name,
+            kind,
+            None,
+            (CONVERTER_TYPE,),
+            check_options=partial(_check_converter, name),
+            is_custom=True,
+        )
+        for name in installed_converters()
+        if is_custom(name)
+        for kind in CONVERTER_TYPES
+    )
+
+
 BUILT_IN = Plugins(
     [
         Plugin(
@@ -285,19 +302,7 @@ BUILT_IN = Plugins(
             for name, keys in REGISTRY_CONVERTERS.items()
         ),
         Plugin(f"{_KAFKA}.storage.SimpleHeaderConverter", "header_converter", KAFKA_VERSION),
-        *(
-            Plugin(
-                name,
-                kind,
-                None,
-                (CONVERTER_TYPE,),
-                check_options=partial(_check_converter, name),
-                is_custom=True,
-            )
-            for name in custom_converters.installed()
-            if is_custom(name)
-            for kind in CONVERTER_TYPES
-        ),
+        *custom_converters(),
         *(
             Plugin(
                 class_name,

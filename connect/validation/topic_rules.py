@@ -16,10 +16,12 @@ def named_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
     topics, pattern = view["topics"], view["topics.regex"]
     is_open = view.has_placeholder("topics") or view.has_placeholder("topics.regex")
     is_regex = bool(pattern) and fault(pattern) is None
+    named: set[str] = set()
     for key in view.raw if not is_open else ():
         found = topic_key(key)
-        if found is None or _regex_key(found.name) in view.raw:
+        if found is None or found.name in named or _regex_key(found.name) in view.raw:
             continue
+        named.add(found.name)
         if topics and found.name not in topics:
             near = nearest(found.name, topics)
             yield key, f"{key}: the topic {found.name} is not in topics.{near}"
