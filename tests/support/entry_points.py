@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from connect.records.converters.custom_converters import GROUP
+
+CONVERTERS_PAGE: Final = Path(__file__).parents[2] / "docs/reference/converters/custom.md"
 
 
 def distribution(folder: Path, group: str, line: str) -> Path:
@@ -19,3 +25,14 @@ def distribution(folder: Path, group: str, line: str) -> Path:
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path, group: str, line: str) -> None:
     """Install a package with an entry point in this process."""
     monkeypatch.syspath_prepend(distribution(folder, group, line))
+
+
+def documented_package(folder: Path) -> Path:
+    """Write a package with the converters of their page; returns the folder for ``PYTHONPATH``."""
+    codes = re.findall(r"```python\n(.*?)```", CONVERTERS_PAGE.read_text("utf-8"), re.DOTALL)
+    lines = re.findall(r"```toml\n\[.*?\]\n(.*?)```", CONVERTERS_PAGE.read_text("utf-8"), re.DOTALL)
+    package = folder / "my_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "converters.py").write_text("\n".join(codes))
+    return distribution(folder, GROUP, "".join(lines))
