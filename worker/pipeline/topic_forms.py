@@ -3,7 +3,7 @@
 Rules of this file:
 - Each set of converters has its own form. A block is divided by the sets of its topics. A block
   whose records have one set is not copied.
-- A connector without converters of topics has one form, without any cost here.
+- A connector without converters of topics has one form, and its blocks are not divided.
 """
 
 from __future__ import annotations
