@@ -351,8 +351,7 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
 
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
-    v, errors = checked.values, _errors(checked)
-    default_table = _default_table(checked)
+    v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
     consumer = allowed_overrides(raw, "consumer.override.")
