@@ -33,6 +33,7 @@ from pyiceberg.types import (
 
 from connect.records.converters.column_converter import ColumnConverter
 from connect.records.converters.custom_converters import GROUP, installed
+from connect.records.record_path import ReferencePath
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import (
     config,
@@ -43,7 +44,9 @@ from tests.differential.support import (
     source,
 )
 from tests.support.entry_points import install
-from worker.batch.pipeline_spec import ChangePlan
+from worker.batch.pipeline_spec import ChangePlan, PipelineSpec
+from worker.pipeline.column_path import ColumnForm
+from worker.pipeline.topic_forms import column_form
 
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -288,3 +291,6 @@ def test_without_topics_there_is_one_form(tmp_path: Path) -> None:
     result = run_batches(connector, [table], [source([b"1 a", b"2 b"])])
     assert [found["id"] for found in rows_of(result, "db.app_pair")] == [1, 2]
     assert calls == [2]
+    spec = PipelineSpec(connector, (table,))
+    assert isinstance(column_form(spec, [], (), ReferencePath(connector)), ColumnForm)
+    assert spec.columns() == (*PipelineSpec(config(), (table,)).columns(), "headers")
