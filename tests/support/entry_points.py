@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -30,9 +31,11 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, group: str, line: str
 def documented_package(folder: Path) -> Path:
     """Write a package with the converters of their page; returns the folder for ``PYTHONPATH``."""
     codes = re.findall(r"```python\n(.*?)```", CONVERTERS_PAGE.read_text("utf-8"), re.DOTALL)
-    lines = re.findall(r"```toml\n\[.*?\]\n(.*?)```", CONVERTERS_PAGE.read_text("utf-8"), re.DOTALL)
+    tables = re.findall(r"```toml\n(.*?)```", CONVERTERS_PAGE.read_text("utf-8"), re.DOTALL)
+    points = [tomllib.loads(table)["project"]["entry-points"][GROUP] for table in tables]
+    lines = [f"{name} = {value}" for each in points for name, value in each.items()]
     package = folder / "my_package"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "converters.py").write_text("\n".join(codes))
-    return distribution(folder, GROUP, "".join(lines))
+    return distribution(folder, GROUP, "\n".join(lines))
