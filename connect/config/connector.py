@@ -33,6 +33,29 @@ class ConverterConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicConverters:
+    """``icefloe.topic.<name>.*``: the converters of one topic, or of the topics of a pattern.
+
+    Attributes:
+        name: the topic; with ``regex`` a name of the pattern.
+        regex: Java regular expression for whole topic names; None for the topic ``name``.
+        key: converter of keys; None is the connector's.
+        value: converter of values; None is the connector's.
+    """
+
+    name: str
+    regex: str | None = None
+    key: ConverterConfig | None = None
+    value: ConverterConfig | None = None
+
+    def has_topic(self, topic: str) -> bool:
+        """Return whether the converters are those of a topic."""
+        if self.regex is None:
+            return topic == self.name
+        return compile_java_regex(self.regex).fullmatch(topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class PredicateConfig:
     """``predicates.<alias>.*``: the class as configured, and the options without prefix."""
 
@@ -187,12 +210,31 @@ class ConnectorConfig:
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
+    topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
     name_template: str | None = None
     default_namespace: str | None = None
     granted_tables: str | None = None
     locations: LocationPolicy = EVERYWHERE
     static_tables: StaticTablesPolicy = EVERY_STATIC_TABLE
+
+    def with_converters(self, own: TopicConverters) -> ConnectorConfig:
+        """Return the configuration with the converters of some topics."""
+        return replace(
+            self,
+            key_converter=own.key or self.key_converter,
+            value_converter=own.value or self.value_converter,
+        )
+
+    def for_topic(self, topic: str) -> ConnectorConfig:
+        """Return the configuration with the converters of a topic."""
+        own = next((each for each in self.topic_converters if each.has_topic(topic)), None)
+        return self if own is None else self.with_converters(own)
+
+    @property
+    def converter_sets(self) -> tuple[ConnectorConfig, ...]:
+        """Return the configuration, and one with the converters of each entry for topics."""
+        return (self, *map(self.with_converters, self.topic_converters))
 
     @property
     def is_row_level(self) -> bool:

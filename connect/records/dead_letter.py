@@ -68,7 +68,7 @@ def context_headers(
         (PREFIX + "connector.name", config.name),
         (PREFIX + "task.id", str(task_id)),
         (PREFIX + "stage", error.stage),
-        (PREFIX + "class.name", _class_name(error, config)),
+        (PREFIX + "class.name", _class_name(error, config.for_topic(record.topic))),
         (PREFIX + "exception.class.name", kind),
         (PREFIX + "exception.message", text),
         # an error that crosses processes has no stack frames; its code takes their place

@@ -20,6 +20,7 @@ from connect.records.conversion.row_converter import ConversionOptions, RowConve
 from connect.records.conversion.temporal import TruncationCounts
 from connect.records.converters import converter
 from connect.records.converters.converter import Converter
+from connect.records.converters.record_converters import ConvertersByTopic
 from connect.records.routing import Router
 from connect.records.row_operations import key_value
 from connect.records.transforms.transform_chain import Chain
@@ -38,8 +39,7 @@ class ReferencePath:
         config: the connector's configuration.
 
     Attributes:
-        key: converter of keys.
-        value: converter of values.
+        converters: converters of keys and values, by topic.
         losses: counts truncated digits.
 
     Raises:
@@ -48,8 +48,7 @@ class ReferencePath:
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._config = config
-        self.key = converter(config.key_converter, "key")
-        self.value = converter(config.value_converter, "value")
+        self.converters = ConvertersByTopic(config)
         self._header = _header_converter(config.header_converter)
         self._chain = Chain(config.transforms)
         self._router = Router(config)
@@ -69,8 +68,9 @@ class ReferencePath:
         headers = record.headers
         try:
             converted = tuple(self._headers(record)) if headers else ()
-            key_schema, key = self.key.to_connect(record.topic, headers, record.key)
-            value_schema, value = self.value.to_connect(record.topic, headers, record.value)
+            by = self.converters.of(record.topic)
+            key_schema, key = by.key.to_connect(record.topic, headers, record.key)
+            value_schema, value = by.value.to_connect(record.topic, headers, record.value)
             read = SinkRecord(
                 record.topic,
                 record.partition,

@@ -25,6 +25,7 @@ from connect.validation.config_view import ConfigView, Rule
 from connect.validation.delta_rules import delta_keys, delta_partition_terms
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
+from connect.validation.topic_rules import matched_topics, named_topics
 
 _DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 _TABLES = "iceberg.tables"
@@ -284,6 +285,8 @@ RULES: tuple[Rule, ...] = (
     route_field_needs_a_regex,
     mapped_topics,
     started_topics,
+    named_topics,
+    matched_topics,
     mapped_tables,
     namespace_levels,
     id_columns,

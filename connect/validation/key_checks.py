@@ -25,6 +25,7 @@ from connect.config.keys.connector_keys import (
 )
 from connect.config.keys.delta_keys import DELTA, DELTA_LOCATION, FORMAT
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
+from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX
 from connect.errors import ConfigError
@@ -129,6 +130,7 @@ def check_connector(raw: Raw) -> Checked:
     _check_tables(raw, checked)
     _check_new_tables(raw, checked)
     _check_groups(raw, checked)
+    _check_topic_keys(raw, checked)
     return checked
 
 
@@ -190,6 +192,9 @@ def unknown(name: str) -> str | None:
         candidates = [*KEYS, *(p.name for p in PREFIXES)]
         near = nearest(name, [c for c in candidates if is_ours(c)])
         return f"Unknown configuration {name}.{near}"
+    if prefix.name == TOPIC_PREFIX and topic_key(name) is None:
+        ends = {key.name for key in TOPIC_KEYS}
+        return f"Unknown topic setting {name}; use one of {', '.join(sorted(ends))}"
     if prefix.name == "iceberg.table.":
         table_ends = {key.name for key in TABLE_KEYS}
         table, _, end = name.removeprefix(prefix.name).rpartition(".")
@@ -202,6 +207,27 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion of the nearest known name for an error message, or an empty text."""
     matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {matches[0]}?" if matches else ""
+
+
+def _check_topic_keys(raw: Raw, checked: Checked) -> None:
+    """Check that options of topics have a converter, and patterns a regex and a converter."""
+    found = {name: key for name in raw if (key := topic_key(name)) is not None}
+    has_converter = {key.name for key in found.values() if key.setting != REGEX}
+    for name, key in found.items():
+        text = raw[name] or ""
+        if key.setting == REGEX:
+            why = None if has_placeholder(text) else fault(text)
+            if not text:
+                why = "set a regular expression"
+            elif key.name not in has_converter:
+                wanted = TopicKey(key.name, "value.converter").whole
+                why = f"the topics have no converter; set {wanted}"
+            if why is not None:
+                checked.add(name, invalid(name, text, why))
+        elif key.option is None and not text.strip():
+            checked.add(name, invalid(name, text, "set the class of a converter"))
+        elif key.whole not in raw:
+            checked.add(name, f"{name} needs a converter; set {key.whole}, too")
 
 
 def _check_tables(raw: Raw, checked: Checked) -> None:

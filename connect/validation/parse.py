@@ -14,6 +14,7 @@ from connect.config.connector import (
     PredicateConfig,
     SnapshotExpiryConfig,
     TableConfig,
+    TopicConverters,
     TransformConfig,
 )
 from connect.config.end_position import end_position
@@ -22,6 +23,7 @@ from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
 from connect.config.keys.delta_keys import FORMAT
 from connect.config.keys.maintenance_keys import window_of
+from connect.config.keys.topic_keys import CONVERTER_SETTINGS, REGEX, TopicKey, topic_key
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
 from connect.config.placeholders import has_placeholder
@@ -190,10 +192,26 @@ def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> Co
     """Return the connector's converter, or the node's converter with the node's options."""
     name = f"{kind}.converter"
     source = raw if name in raw or name not in node else node
-    default = KEYS[name].default_text
+    return _converter_at(name, source, KEYS[name].default_text or "")
+
+
+def _converter_at(name: str, source: Mapping[str, str], default: str = "") -> ConverterConfig:
     options = split(source, f"{name}.")
     options.pop("plugin.version", None)
-    return ConverterConfig(source.get(name, default or "").strip(), options)
+    return ConverterConfig(source.get(name, default).strip(), options)
+
+
+def _topic_converters(raw: Mapping[str, str]) -> tuple[TopicConverters, ...]:
+    """Return the converters of topics; those of single topics are before those of patterns."""
+    keys = [found for name in raw if (found := topic_key(name)) is not None]
+    entries = []
+    for name in sorted({key.name for key in keys}):
+        key, value = (
+            _converter_at(whole, raw) if whole in raw else None
+            for whole in (TopicKey(name, setting).whole for setting in CONVERTER_SETTINGS)
+        )
+        entries.append(TopicConverters(name, raw.get(TopicKey(name, REGEX).whole), key, value))
+    return tuple(sorted(entries, key=lambda entry: entry.regex is not None))
 
 
 def _transforms(raw: Mapping[str, str]) -> tuple[TransformConfig, ...]:
@@ -333,8 +351,7 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
 
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
-    v, errors = checked.values, _errors(checked)
-    default_table = _default_table(checked)
+    v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
     consumer = allowed_overrides(raw, "consumer.override.")
@@ -348,6 +365,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         key_converter=_converter("key", raw, node),
         value_converter=_converter("value", raw, node),
         header_converter=_converter("header", raw, node),
+        topic_converters=_topic_converters(raw),
         errors=errors,
         catalog_name=v["iceberg.catalog"],
         catalog_properties=catalog_properties(raw),

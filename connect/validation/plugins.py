@@ -12,6 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Literal
 
+from connect.config.connector import ConverterConfig
 from connect.config.key import Key, any_case, invalid
 from connect.config.keys.connector_keys import (
     CONNECTOR_CLASS,
@@ -27,6 +28,8 @@ from connect.config.keys.registry_keys import (
     PROTOBUF_KEYS,
 )
 from connect.errors import ConfigError
+from connect.records.converters.converter_classes import converter, is_custom
+from connect.records.converters.custom_converters import installed as installed_converters
 from connect.records.transforms.custom_transforms import installed
 from connect.records.transforms.predicates import PREDICATES
 from connect.records.transforms.transform import KAFKA, OWN, Declaration, Side, typed_options
@@ -73,6 +76,7 @@ class Plugin:
         groups: groups of its keys, in the order of REST answers.
         check_options: check of the combination of its keys, without prefix; returns an error
             message or None.
+        is_custom: whether it is an entry point, which has its full name only.
     """
 
     class_name: str
@@ -85,12 +89,13 @@ class Plugin:
     aliases: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
     check_options: Callable[[Mapping[str, str]], str | None] | None = None
+    is_custom: bool = False
 
     @property
     def names(self) -> frozenset[str]:
         """Return all names of the class."""
         simple = self.class_name.rpartition(".")[2]
-        if "$" in simple or self.type == "transformation":
+        if "$" in simple or self.type == "transformation" or self.is_custom:
             return self.aliases | {self.class_name}
         short = simple.removesuffix(INTERFACES[self.type]) or simple
         if self.type == "header_converter":  # most header converters are also value converters
@@ -255,6 +260,31 @@ def _check_options(declared: Declaration, side: Side, raw: Mapping[str, str]) ->
     return None
 
 
+def _check_converter(name: str, raw: Mapping[str, str]) -> str | None:
+    try:
+        converter(ConverterConfig(name, raw), "value")
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+def custom_converters() -> tuple[Plugin, ...]:
+    """Return the converters of installed packages."""
+    return tuple(
+        Plugin(
+            name,
+            kind,
+            None,
+            (CONVERTER_TYPE,),
+            check_options=partial(_check_converter, name),
+            is_custom=True,
+        )
+        for name in installed_converters()
+        if is_custom(name)
+        for kind in CONVERTER_TYPES
+    )
+
+
 BUILT_IN = Plugins(
     [
         Plugin(
@@ -272,6 +302,7 @@ BUILT_IN = Plugins(
             for name, keys in REGISTRY_CONVERTERS.items()
         ),
         Plugin(f"{_KAFKA}.storage.SimpleHeaderConverter", "header_converter", KAFKA_VERSION),
+        *custom_converters(),
         *(
             Plugin(
                 class_name,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
 from connect.config.key import list_of
+from connect.config.keys.topic_keys import topic_key
 from connect.config.location_policy import decides_locations
 from connect.config.masking import secrets_in
 from connect.config.placeholders import Placeholder, has_placeholder, replaced
@@ -159,7 +160,8 @@ def resolve(
 def _learn_inline(properties: Mapping[str, str]) -> None:
     """Mask the secrets in properties, except short texts."""
     for name, value in properties.items():
-        if name.startswith(_NO_SECRETS) or has_placeholder(value):
+        is_setting = name.startswith(_NO_SECRETS) and topic_key(name) is None
+        if is_setting or has_placeholder(value):
             continue
         for secret in secrets_in(name, value):
             if len(secret) > ALONE_CHARACTERS_MAX:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from connect.config.client_overrides import split
+from connect.config.keys.topic_keys import topic_key
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog_reach import check_catalog
@@ -35,7 +36,8 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
     """
     hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` checks paths of tables
     yield from _catalog(catalog_properties(raw), hosts, reach)
-    for prefix in _CONVERTERS:
+    own = {f"{found.whole}." for name in raw if (found := topic_key(name)) and found.option}
+    for prefix in (*_CONVERTERS, *sorted(own)):
         options = split(raw, prefix)
         for name, value in options.items():
             try:

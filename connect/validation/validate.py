@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 from connect.config import source_group as groups
 from connect.config import version_range
-from connect.config.client_overrides import PREFIXES
+from connect.config.client_overrides import PREFIXES, split
 from connect.config.key import Key, Raw, invalid, typed
 from connect.config.keys.client_keys import CLIENT_KEYS
 from connect.config.keys.framework_keys import GROUPS
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC
+from connect.config.keys.topic_keys import CONVERTER_SETTINGS, TOPIC_KEYS, topic_key
 from connect.config.masking import Masker
 from connect.config.reserved_topics import WHY
 from connect.config.size_limits import SENTENCE_CHARACTERS_MAX, check_resolved, check_size
@@ -39,6 +40,10 @@ CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
     ("value", "converter"),
     ("header", "header_converter"),
 )
+_TOPIC_SETTINGS = frozenset(CONVERTER_SETTINGS)
+_TOPIC_CLASSES = {
+    key.name.partition(".")[0]: key for key in TOPIC_KEYS if key.name in _TOPIC_SETTINGS
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,20 +322,45 @@ def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins)
 
 def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
     for name, kind in CONVERTERS:
-        class_name = answer.raw.get(f"{name}.converter")
-        plugin_class = plugins.find(class_name.strip(), kind) if class_name else None
-        if plugin_class is None:
-            continue
-        prefix = f"{name}.converter."
-        answer.groups.extend(group for group in plugin_class.groups if group not in answer.groups)
-        raw = {prefix + "converter.type": name, **answer.raw}
-        own = [
-            k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in plugin_class.keys
-        ]
-        keys = (*plugin_class.keys, *own)
-        answer.checked.merge(check_keys(raw, keys, prefix=prefix))
-        for key in keys:
-            answer.define(key, prefix=prefix)
+        _option_entries(answer, plugins, f"{name}.converter", name, kind)
+    for whole, side in _topic_converters(answer.raw):
+        key = dataclasses.replace(_TOPIC_CLASSES[side], name=whole)
+        _check_class(answer, whole, "converter", plugins)
+        answer.define(key, recommended=[p.class_name for p in plugins.of("converter")])
+        _option_entries(answer, plugins, whole, side, "converter")
+
+
+def _topic_converters(raw: Raw) -> list[tuple[str, str]]:
+    """Return the keys of converters of topics, with their roles."""
+    keys = ((name, topic_key(name)) for name in sorted(raw))
+    return [
+        (name, key.setting.partition(".")[0])
+        for name, key in keys
+        if key is not None and key.setting in _TOPIC_SETTINGS and key.option is None
+    ]
+
+
+def _option_entries(
+    answer: _Answer, plugins: Plugins, name: str, role: str, kind: PluginType
+) -> None:
+    """Define and check the options of a converter."""
+    class_name = answer.raw.get(name)
+    plugin_class = plugins.find(class_name.strip(), kind) if class_name else None
+    if plugin_class is None:
+        return
+    prefix = f"{name}."
+    answer.groups.extend(group for group in plugin_class.groups if group not in answer.groups)
+    raw = {prefix + "converter.type": role, **answer.raw}
+    own = [k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in plugin_class.keys]
+    keys = (*plugin_class.keys, *own)
+    checked = check_keys(raw, keys, prefix=prefix)
+    if plugin_class.check_options is not None and not checked.errors:
+        options = split(raw, prefix)
+        if (why := plugin_class.check_options(options)) is not None:
+            checked.add(name, why)
+    answer.checked.merge(checked)
+    for key in keys:
+        answer.define(key, prefix=prefix)
 
 
 def _override_entries(answer: _Answer) -> None:

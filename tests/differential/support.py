@@ -19,8 +19,8 @@ from control_schemas.events import TableReference
 from worker.batch.blocks import Block
 from worker.batch.descriptors import BatchResult, collect
 from worker.decode.decoded_rows import Columns
-from worker.pipeline.column_path import ColumnForm
 from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
+from worker.pipeline.topic_forms import column_form
 from worker.write.routes import ColumnRouter
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import ColumnOperations
@@ -146,5 +146,5 @@ def decoded_by_columns(
     router = ColumnRouter(connector, lambda _: ())
     paths = (*router.paths, ColumnOperations(connector).path)
     reference = ReferencePath(connector)
-    form = ColumnForm(spec, writers, paths, reference, uses_schema=router.uses_schema)
+    form = column_form(spec, writers, paths, reference, uses_schema=router.uses_schema)
     return list(form.decode(Block(pa.Table.from_batches([batch]))))

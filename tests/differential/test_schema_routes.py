@@ -184,3 +184,96 @@ def test_a_step_that_may_change_schemas_uses_the_reference_path(
     decoded = decoded_by_columns(connector, table, batch)
     assert sum(part.table.num_rows for part in decoded) == count
     assert {part.schema_name for part in decoded} <= {"app.Bought"}
+
+
+def avro_union(server: SchemaRegistryServer) -> tuple[dict[str, str | None], Callable[..., bytes]]:
+    """A union whose members are references."""
+    avro(server)
+    members = [f"app.{name}" for name in NAMES]
+    references = [{"name": m, "subject": f"t-{m}", "version": 1} for m in members]
+    number = server.register("t-union", json.dumps(members), references=references)
+    kinds = [
+        {
+            "type": "record",
+            "name": member,
+            "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": "string"}],
+        }
+        for member in members
+    ]
+
+    def encode(name: str, value: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(kinds), (f"app.{name}", value))
+        return struct.pack(">bI", 0, number) + out.getvalue()
+
+    return registry(server, "avro.AvroConverter"), encode
+
+
+def json_one_of(server: SchemaRegistryServer) -> tuple[dict[str, str | None], Callable[..., bytes]]:
+    """Alternatives with a required property that only they have."""
+    number = server.register(
+        "t-one-of",
+        json.dumps(
+            {
+                "oneOf": [
+                    {
+                        "type": "object",
+                        "title": f"app.{name}",
+                        "properties": {"id": {"type": "integer"}, name: {"type": "string"}},
+                    }
+                    for name in NAMES
+                ]
+            }
+        ),
+        "JSON",
+    )
+
+    def encode(name: str, value: dict[str, Any]) -> bytes:
+        return struct.pack(">bI", 0, number) + json.dumps({**value, name: ""}).encode()
+
+    return registry(server, "json.JsonSchemaConverter"), encode
+
+
+def protobuf_one_of(
+    server: SchemaRegistryServer,
+) -> tuple[dict[str, str | None], Callable[..., bytes]]:
+    """A message with a oneof."""
+    fields = " ".join(f"{name} f{i} = {i};" for i, name in enumerate(NAMES, 1))
+    text = f"{PROTO} message Event {{ oneof event {{ {fields} }} }}"
+    number = server.register("t-oneof", text, "PROTOBUF")
+    _, file = pool_of(text, {})
+    event = message_factory.GetMessageClass(file.message_types_by_name["Event"])
+    place = bytes([2, 2 * len(NAMES)])
+
+    def encode(name: str, value: dict[str, Any]) -> bytes:
+        message = event(**{f"f{NAMES.index(name) + 1}": value})
+        return struct.pack(">bI", 0, number) + place + message.SerializeToString()
+
+    keys: dict[str, str | None] = {
+        **registry(server, "protobuf.ProtobufConverter"),
+        "value.converter.enhanced.protobuf.schema.support": "true",
+        "transforms": "e,u",
+        "transforms.e.type": f"{KAFKA}ExtractField$Value",
+        "transforms.e.field": "event_0",
+    }
+    return keys, encode
+
+
+@pytest.mark.parametrize("form", [avro_union, json_one_of, protobuf_one_of])
+def test_types_of_a_union_have_their_own_tables(
+    form: Any, server: SchemaRegistryServer, tmp_path: Path
+) -> None:
+    """``UnwrapUnion`` gives each value the schema of its type."""
+    keys, encode = form(server)
+    chain = {
+        "transforms": "u",
+        "transforms.u.type": "UnwrapUnion",
+        "iceberg.tables": None,
+        "iceberg.tables.name-template": "lake.${schema}",
+    }
+    connector = config(**ALL, **{**chain, **keys})
+    tables = [plan(tmp_path, TABLE, name=f"lake.app_{name.lower()}") for name in NAMES]
+    values = [encode(NAMES[i % 3], {"id": i, "note": f"n{i}"}) for i in range(60)]
+    by_column, by_record = both(connector, tables, [source(values)])
+    assert by_column == by_record
+    assert [len(rows) for rows in by_column["rows"].values()] == [20, 20, 20], by_column["letters"]

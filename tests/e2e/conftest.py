@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from connect.embedded.stack import Stack
+from tests.support.entry_points import documented_package
 from tests.support.otlp_collector import OtlpCollector
 from tests.support.running_stack import RunningStack
 
@@ -68,6 +70,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     }
     with pytest.MonkeyPatch.context() as environment, datagrams() as (address, taken):
         environment.setenv("ICEFLOE_CATALOG_CANARY", CANARIES["env"])
+        package = documented_package(tmp_path_factory.mktemp("package"))
+        environment.setenv("PYTHONPATH", str(package), prepend=os.pathsep)
         properties["icefloe.statsd.address"] = address
         properties["icefloe.otel.enabled"] = "true"
         with (

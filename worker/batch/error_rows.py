@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connect.errors import ConfigError, RecordError, RetriableError
+from connect.records.converters.custom_function import UNAVAILABLE
 
 DEAD_LETTERS_FULL = "dead_letters_full"
 """The dead letters of a Spark task, or of all tasks of a batch, do not fit into memory."""
@@ -24,12 +25,17 @@ REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 """A table may not be used. No record causes it, and a change of permissions ends it."""
 
 
+def is_converter_outage(error: RetriableError | ConfigError) -> bool:
+    """Return whether a service that a converter uses did not answer, or refused us."""
+    return error.code == UNAVAILABLE or error.code.startswith("registry_")
+
+
 def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
     """Return whether to send an error to the driver; Spark retries all other errors first."""
     return (
         isinstance(error, RecordError)
         or error.code in {DEAD_LETTERS_FULL, STORE_UNAVAILABLE, *REFUSALS}
-        or error.code.startswith("registry_")
+        or is_converter_outage(error)
     )
 
 

@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.config.keys.delta_keys import DELTA, FORMAT
 from connect.records.converters.compressed import is_gzip
+from connect.records.converters.converter_classes import is_custom
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
 
@@ -192,18 +193,22 @@ class PipelineSpec:
             self.has_dead_letters
             or self.config.is_row_level
             or self.config.transforms
-            or not is_total(self.config.key_converter)
+            or not all(is_total(each.key_converter) for each in self.config.converter_sets)
         )
 
     @property
     def needs_headers(self) -> bool:
         """Whether a converter, a transformation, a schema id or dead letters need headers."""
-        sides = (self.config.key_converter, self.config.value_converter)
+        sets = self.config.converter_sets
+        sides = [each for one in sets for each in (one.key_converter, one.value_converter)]
         return (
             self.has_dead_letters
             or needs_headers(self.config.transforms)
             or not is_total(self.config.header_converter)
-            or any("schema.registry.url" in side.options for side in sides)
+            or any(
+                "schema.registry.url" in side.options or is_custom(side.class_name)
+                for side in sides
+            )
         )
 
     def columns(self) -> tuple[str, ...]:
@@ -222,7 +227,9 @@ def is_total(converter: ConverterConfig) -> bool:
 
 
 def converter_name(converter: ConverterConfig) -> str:
-    """Return Java's class name without package and suffix, e.g. ``Json``."""
+    """Return Java's class name without package and suffix, e.g. ``Json``; empty if custom."""
+    if is_custom(converter.class_name):
+        return ""
     return converter.class_name.rpartition(".")[2].removesuffix("Converter")
 
 

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
-from connect.config.connector import ConnectorConfig
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.converters.compressed import DecompressingConverter
+from connect.records.converters.record_converters import RecordConverters
 from connect.records.record_path import ReferencePath
 from worker.batch.blocks import Block
 from worker.batch.pipeline_spec import PipelineSpec, is_plain_json, is_total
@@ -48,7 +48,9 @@ class ColumnForm:
         spec: of the Spark task.
         tables: all tables of the spec.
         paths: of fields that are needed in addition to the tables' columns: route, operation.
-        reference: its converters are used where both paths must read the same schemas.
+        reference: reads samples of records.
+        converters: those of the records, which the record path uses, too: both must read the same
+            schemas.
         uses_schema: whether tables are named by the schemas of values.
     """
 
@@ -58,13 +60,14 @@ class ColumnForm:
         tables: Iterable[TableWriter],
         paths: Iterable[tuple[str, ...]],
         reference: ReferencePath,
+        converters: RecordConverters,
         *,
         uses_schema: bool = False,
     ) -> None:
-        config = spec.config
+        config = converters.config
         self._has_headers = not is_total(config.header_converter)
-        self._is_compressed = isinstance(reference.value, DecompressingConverter)
-        self._keys = KeyCheck(config, reference.key)
+        self._is_compressed = isinstance(converters.value, DecompressingConverter)
+        self._keys = KeyCheck(config, converters.key)
         self._values: ValueColumns | None = None
         self._chain: ColumnChain | None = None
         self._names: tuple[str, ...] = ()
@@ -79,10 +82,10 @@ class ColumnForm:
             plan = planned(steps, fields, evolves=evolves, is_text=is_text)
             if plan is not None:
                 self._names = tuple(fields)
-                self._values = _values(config, steps, plan, listed, reference)
+                self._values = _values(converters, steps, plan, listed)
                 self._fields = leaf_count((plan.fields if is_text else fields).values())
                 if steps:
-                    keys = _key_reader(config, reference, plan)
+                    keys = _key_reader(converters, plan)
                     self._chain = ColumnChain(
                         steps, fields, config, listed, reference=reference, keys=keys
                     )
@@ -148,26 +151,24 @@ def _column_steps(
 
 
 def _values(
-    config: ConnectorConfig,
+    converters: RecordConverters,
     steps: tuple[ColumnStep, ...],
     plan: ChainPlan,
     tables: list[TableWriter],
-    reference: ReferencePath,
 ) -> ValueColumns | None:
+    config = converters.config
     if is_plain_json(config.value_converter):
         return json_values(plan, evolves=config.evolve_schema_enabled, keeps=bool(steps))
     # transformations may change the schema, so the chain finds the tables that it asks to change
     asking = [] if steps else tables
-    value = uncompressed(reference.value)
+    value = uncompressed(converters.value)
     return schema_values(value, config, asking, takes_whole=take_whole(steps))
 
 
-def _key_reader(
-    config: ConnectorConfig, reference: ReferencePath, plan: ChainPlan
-) -> KeyReader | None:
-    if plan.key is None or isinstance(reference.key, DecompressingConverter):
+def _key_reader(converters: RecordConverters, plan: ChainPlan) -> KeyReader | None:
+    if plan.key is None or isinstance(converters.key, DecompressingConverter):
         return None
-    return KeyReader(config, reference.key, plan.key)
+    return KeyReader(converters.config, converters.key, plan.key)
 
 
 def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.config.connector import ConnectorConfig
+from connect.records.converters.column_converter import CustomColumnConverter
 from connect.records.converters.compressed import DecompressingConverter
 from connect.records.converters.converter import Converter
 from connect.records.converters.json_converter import JsonConverter
@@ -52,6 +53,7 @@ class KeyCheck:
         bare = uncompressed(converter)
         self._registered = registered_form(bare, "key", config)
         self._envelopes = envelopes_of(bare)
+        self._columns = bare if isinstance(bare, CustomColumnConverter) else None
         self._json = JsonDecoder({}, report_unexpected=False)
 
     def refused(self, block: Block) -> Mask:
@@ -81,6 +83,9 @@ class KeyCheck:
             ambiguous[places] = True
             for _, _, rows in self._envelopes.decode(values):
                 ambiguous[places[rows]] = False
+            return ambiguous
+        if self._columns is not None:
+            ambiguous[places[self._columns.tried(values)[1]]] = True
             return ambiguous
         if not is_plain_json(self._config):
             return present

@@ -37,10 +37,10 @@ from worker.batch.descriptors import (
 )
 from worker.batch.error_rows import error_row, is_reported
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
-from worker.pipeline.column_path import ColumnForm
 from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
 from worker.pipeline.record_fallback import RecordPath
+from worker.pipeline.topic_forms import column_form
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Appends, Changes
 
@@ -105,7 +105,7 @@ class PipelineTask:
         self._columns = ColumnWriter(
             spec, self._tables, self._records, self._output, self._reference
         )
-        self._form = ColumnForm(
+        self._form = column_form(
             spec,
             self._tables.values(),
             self._columns.paths,

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connect.config.connector import ConnectorConfig
+from connect.records.converters.column_converter import CustomColumnConverter
 from connect.records.converters.compressed import NotGzip, inflate
 from connect.records.converters.converter import Converter
 from connect.records.converters.plain_converters import ByteArrayConverter, StringConverter
@@ -136,6 +137,42 @@ class EnvelopedValues:
             yield Columns(payloads, places[rows], _NOTHING, unfit, schema_name=schema.name)
 
 
+class CustomValues:
+    """Values of a user's converter over columns.
+
+    Args:
+        converter: the user's.
+        config: the connector's.
+        tables: those that the schema may ask to change.
+    """
+
+    is_typed = True
+
+    def __init__(
+        self,
+        converter: CustomColumnConverter,
+        config: ConnectorConfig,
+        tables: Sequence[TableWriter],
+    ) -> None:
+        self._converter = converter
+        self._unfit = unfit_tables(converter.schema, config, tables)
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """See ``ValueColumns``."""
+        del block
+        table, bad = self._converter.tried(values)
+        if not table.num_rows:
+            return
+        good = np.delete(places, bad)
+        yield Columns(
+            table.combine_chunks(),
+            good,
+            _NOTHING,
+            self._unfit,
+            schema_name=self._converter.schema.name,
+        )
+
+
 class WholeValues:
     """Text or bytes without fields, which a transformation puts into a field."""
 
@@ -186,6 +223,8 @@ def schema_values(
     envelopes = envelopes_of(converter)
     if envelopes is not None:
         return EnvelopedValues(envelopes, config, tables)
+    if isinstance(converter, CustomColumnConverter):
+        return CustomValues(converter, config, tables)
     if takes_whole and isinstance(converter, StringConverter | ByteArrayConverter):
         return WholeValues(converter)
     return None

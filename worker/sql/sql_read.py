@@ -45,11 +45,11 @@ from connect.records.transforms.sql.sql_columns import spark_type
 from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import TableReference
 from worker.batch.blocks import Block, blocks, one_chunk
-from worker.batch.error_rows import error_row
+from worker.batch.error_rows import error_row, is_converter_outage
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
-from worker.pipeline.column_path import ColumnForm
 from worker.pipeline.record_fallback import to_arrow
 from worker.pipeline.table_group import Part
+from worker.pipeline.topic_forms import column_form
 from worker.sql.row_transport import (
     CARRIED,
     DROPPED,
@@ -165,7 +165,7 @@ def _read(
         for block in blocks(batches, spec.limits):
             yield from reading.take(block)
     except (RetriableError, ConfigError) as error:
-        if not error.code.startswith("registry_"):
+        if not is_converter_outage(error):
             raise
         yield from reading.outage(error)
 
@@ -189,7 +189,7 @@ class _Reading:
         self._has_dead_letters = has_dead_letters
         self._reference = ReferencePath(spec.config)
         self._table = TableWriter(spec.tables[0], lambda: "")
-        self._form = ColumnForm(spec, [self._table], (), self._reference)
+        self._form = column_form(spec, [self._table], (), self._reference)
         self._types = [spark_arrow(f.field_type) for f in self._table.schema.fields]
         self._names = [f.name for f in self._table.schema.fields]
         self._seq = 0

@@ -8,6 +8,7 @@ from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
 from connect.config.keys.delta_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
+from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
 
 CONTROL_TOPIC = "iceberg.control.topic"
@@ -441,6 +442,12 @@ TABLE_KEYS: tuple[Key, ...] = (
 )
 
 PREFIXES: tuple[Prefix, ...] = (
+    Prefix(
+        TOPIC_PREFIX,
+        "Converters of one topic, or of the topics of a pattern: key.converter, value.converter "
+        "and their options, regex.",
+        "icefloe.topic.orders.value.converter",
+    ),
     Prefix(
         "iceberg.catalog.",
         "Property of the catalog and its file system.",

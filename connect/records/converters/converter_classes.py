@@ -11,6 +11,7 @@ from connect.errors import ConfigError
 from connect.records.converters.avro_converter import AvroConverter
 from connect.records.converters.compressed import with_decompression
 from connect.records.converters.converter import Converter, Role
+from connect.records.converters.custom_converters import custom_converter, installed
 from connect.records.converters.json_converter import JsonConverter
 from connect.records.converters.json_schema_converter import JsonSchemaConverter
 from connect.records.converters.plain_converters import (
@@ -66,20 +67,36 @@ def converter_names() -> tuple[str, ...]:
     return tuple(_FACTORIES)
 
 
+def is_custom(class_name: str) -> bool:
+    """Return whether a class is an entry point of an installed package.
+
+    Kafka's and Confluent's converters cannot be replaced.
+    """
+    return _full_name(class_name) not in _FACTORIES and class_name in installed()
+
+
+def _full_name(class_name: str) -> str:
+    return _SHORT.get(class_name) or _ALIASES.get(class_name) or class_name
+
+
 def converter(config: ConverterConfig, role: Role) -> Converter:
     """Build a converter.
 
     Args:
-        config: class (full Java name, simple name, or an alias such as ``json``) and options.
+        config: class (full Java name, simple name, an alias such as ``json``, or the name of an
+            entry point) and options.
         role: key, value or header.
 
     Raises:
         ConfigError: the class is unknown, or an option is invalid.
     """
     name = config.class_name
-    factory = _FACTORIES.get(_SHORT.get(name) or _ALIASES.get(name) or name)
+    if is_custom(name):
+        custom = custom_converter(installed()[name], config.options, role)
+        return with_decompression(custom, config.options, role)
+    factory = _FACTORIES.get(_full_name(name))
     if factory is None:
-        names = ", ".join(sorted(_SHORT))
+        names = ", ".join(sorted([*_SHORT, *installed()]))
         hint = next((text for prefix, text in _HINTS if name.startswith(prefix)), "")
         raise ConfigError(
             f"unknown converter {name!r}{hint}; use one of {names}", code="converter_class"

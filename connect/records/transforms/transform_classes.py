@@ -17,6 +17,7 @@ from connect.records.transforms import (
     filter,  # noqa: A004 - Kafka's name
     flatten,
     header_from,
+    header_to_value,
     hoist_field,
     insert_field,
     insert_header,
@@ -32,6 +33,7 @@ from connect.records.transforms import (
     set_schema_metadata,
     timestamp_converter,
     timestamp_router,
+    unwrap_union,
     value_to_key,
 )
 from connect.records.transforms.sql import sql_transform
@@ -61,10 +63,12 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     kafka_metadata_transform.DECLARATION,
     mongo_debezium_transform.DECLARATION,
     explode.DECLARATION,
+    header_to_value.DECLARATION,
     jmespath_transform.DECLARATION,
     parse_json.DECLARATION,
     parse_timestamp.DECLARATION,
     sql_transform.DECLARATION,
+    unwrap_union.DECLARATION,
 )
 
 

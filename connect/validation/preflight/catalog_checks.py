@@ -211,16 +211,17 @@ class CatalogQuestions:
     def _keyless(self, each: WantedTable) -> Found:
         """Check that message keys have fields if no key columns are configured or in the table."""
         config = self._config
-        kind = config.key_converter.class_name.rpartition(".")[2].removesuffix("Converter")
+        classes = [each.key_converter.class_name for each in config.converter_sets]
+        kinds = [name.rpartition(".")[2].removesuffix("Converter") for name in classes]
         is_changed = any(
             "$Key" in t.class_name or "ValueToKey" in t.class_name for t in config.transforms
         )
-        if kind in _WHOLE_KEYS and not is_changed:
+        if all(kind in _WHOLE_KEYS for kind in kinds) and not is_changed:
             yield (
                 each.key,
                 (
                     f"rows of table {each.name} cannot be identified: it has no identifier fields, "
-                    f"and keys of {kind}Converter have no fields; set "
+                    f"and keys of {kinds[0]}Converter have no fields; set "
                     f"iceberg.table.{each.name}.id-columns"
                 ),
             )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from connect.config.connector import ConnectorConfig
+from connect.config.keys.topic_keys import CONVERTER_SETTINGS, TopicKey
 from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
 from connect.gateways.schema_registry.registry_options import number, without_credentials
 from connect.validation.preflight.live_checks import Check, Found
@@ -35,6 +36,10 @@ def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check
         "key.converter": config.key_converter,
         "header.converter": config.header_converter,
     }
+    for own in config.topic_converters:
+        for setting, each in zip(CONVERTER_SETTINGS, (own.key, own.value), strict=True):
+            if each is not None:
+                sides[TopicKey(own.name, setting).whole] = each
     for side, converter in sides.items():
         options = converter.options
         if URL not in options or options in checked:

@@ -26,6 +26,7 @@ from connect.records.transforms.column_function import ColumnFunction
 from connect.records.transforms.custom_transforms import GROUP, declaration, installed
 from connect.records.transforms.transform import Apply, typed_options
 from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.support.entry_points import install
 
 INSTANT = pa.timestamp("us", "UTC")
 PAGE = Path(__file__).parents[4] / "docs/reference/transforms/custom.md"
@@ -51,13 +52,9 @@ def _forgotten() -> Iterator[None]:
     installed.cache_clear()
 
 
-def install(monkeypatch: pytest.MonkeyPatch, folder: Path, line: str) -> None:
+def installed_as(monkeypatch: pytest.MonkeyPatch, folder: Path, line: str) -> None:
     """Install a distribution with an entry point of the group."""
-    inside = folder / "own-1.dist-info"
-    inside.mkdir()
-    (inside / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1\n")
-    (inside / "entry_points.txt").write_text(f"[{GROUP}]\n{line}\n")
-    monkeypatch.syspath_prepend(folder)
+    install(monkeypatch, folder, GROUP, line)
     installed.cache_clear()
 
 
@@ -163,7 +160,7 @@ def test_columns_and_single_records_have_the_same_result(
 
     calls: list[int] = []
     own(monkeypatch, strict=strict)
-    install(monkeypatch, tmp_path, "Own = own_transforms:strict")
+    installed_as(monkeypatch, tmp_path, "Own = own_transforms:strict")
     names: list[Any] = [str(n) for n in range(100)]
     names[17], names[50], names[80], names[81] = "x", None, 5, True
     lines = [json.dumps({"id": n, "name": name}).encode() for n, name in enumerate(names)]

@@ -100,6 +100,35 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "contains 2 tables",
     ),
     (
+        "named_topics",
+        {"icefloe.topic.order.value.converter": "String"},
+        "icefloe.topic.order.value.converter",
+        "the topic order is not in topics. Did you mean orders?",
+    ),
+    (
+        "named_topics",
+        {"topics": "", "topics.regex": "shop-.*", "icefloe.topic.a.key.converter": "String"},
+        "icefloe.topic.a.key.converter",
+        "topics.regex does not match the topic a",
+    ),
+    (
+        "matched_topics",
+        {"icefloe.topic.x.value.converter": "String", "icefloe.topic.x.regex": "order"},
+        "icefloe.topic.x.regex",
+        "matches no topic",
+    ),
+    (
+        "matched_topics",
+        {
+            "icefloe.topic.x.value.converter": "String",
+            "icefloe.topic.x.regex": "o.*",
+            "icefloe.topic.y.value.converter": "String",
+            "icefloe.topic.y.regex": ".*s",
+        },
+        "icefloe.topic.y.regex",
+        "icefloe.topic.x.regex matches topic orders, too",
+    ),
+    (
         "namespace_levels",
         {"iceberg.tables.default-namespace": "a..b"},
         "iceberg.tables.default-namespace",
@@ -286,6 +315,18 @@ def test_every_rule_is_tested() -> None:
         {f"{CATALOG}type": "sql", f"{CATALOG}uri": "${env:X}", f"{CATALOG}warehouse": "/w"},
         {f"{CATALOG}type": "glue", f"{CATALOG}uri": ""},
         {"iceberg.tables": "${env:TABLES}.x", "iceberg.table.a.b.id-columns": "id"},
+        {
+            "icefloe.topic.orders.value.converter": "String",
+            "icefloe.topic.refunds.key.converter": "Json",
+        },
+        {
+            "icefloe.topic.orders.value.converter": "String",
+            "icefloe.topic.x.value.converter": "String",
+            "icefloe.topic.x.regex": "o.*",
+            "icefloe.topic.y.value.converter": "String",
+            "icefloe.topic.y.regex": ".*s",
+        },
+        {"icefloe.topic.x.value.converter": "String", "icefloe.topic.x.regex": "${env:REGEX}"},
         {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
     ],
 )
