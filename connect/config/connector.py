@@ -188,6 +188,7 @@ class ConnectorConfig:
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
+    has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None
     granted_tables: str | None = None

@@ -33,6 +33,9 @@ from connect.node.herder.sole_member import SoleMember
 from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
+from connect.node.lineage.connector_facts import connector_facts
+from connect.node.lineage.lineage_reporter import LineageReporter
+from connect.node.lineage.lineage_runs import ConnectorFacts
 from connect.node.metrics.otel_reporter import OtelReporter
 from connect.node.metrics.statsd_reporter import StatsdReporter
 from connect.node.node_start import NodeStart, child_spec
@@ -184,7 +187,11 @@ class NodeParts:
         self._otel = OtelReporter.of(
             config, settings.started.environ, exposition, clock, resource=settings.resource
         )
-        self._reporters = self._made_reporters(exposition)
+        resolved = settings.providers.resolve_all(config.properties)
+        self._lineage = LineageReporter.of(
+            config, resolved, settings.started.environ, partial(self._facts, resolved), clock
+        )
+        self._reporters = self._made_reporters(exposition, resolved)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
 
@@ -207,10 +214,9 @@ class NodeParts:
         )
 
     def _made_reporters(
-        self, exposition: Exposition
-    ) -> list[StatsdReporter | Notifier | OtelReporter]:
+        self, exposition: Exposition, resolved: Mapping[str, str]
+    ) -> list[StatsdReporter | Notifier | OtelReporter | LineageReporter]:
         config, clock = self._settings.config, self._settings.clock
-        resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
         view = NodeView(
             self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples
@@ -219,11 +225,12 @@ class NodeParts:
             StatsdReporter.of(config, exposition),
             Notifier.of(config, resolved, view, clock),
             self._otel,
+            self._lineage,
         )
         return [reporter for reporter in made if reporter is not None]
 
     def start_reporters(self) -> None:
-        """Start what sends metrics and notifications to other systems."""
+        """Start what sends metrics, notifications and lineage to other systems."""
         for reporter in self._reporters:
             reporter.start()
 
@@ -236,6 +243,12 @@ class NodeParts:
         """Send what the children sent last, for a short time; called when they have ended."""
         if self._otel is not None:
             self._otel.close()
+        if self._lineage is not None:
+            self._lineage.close()
+
+    def _facts(self, resolved: Mapping[str, str], name: str) -> ConnectorFacts | None:
+        run, resolve = self.herder.run_of(name), self._settings.providers.resolve
+        return connector_facts(self.store.get(name), run, resolved, resolve)
 
     def _api(
         self,
@@ -333,6 +346,8 @@ class NodeParts:
             return
         if event.get("event") == "exited":
             self._requests.exited(child)
+        if self._lineage is not None:
+            self._lineage.received(child, event)
         self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:

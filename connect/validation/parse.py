@@ -392,6 +392,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         end=end_position(v["icefloe.end"]) if v["icefloe.end"] else None,
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         fail_on_data_loss=v["icefloe.fail-on-data-loss"],
+        has_lineage=v["icefloe.lineage.enabled"],
         start=_start(checked, consumer),
         consumer_overrides=consumer,
         producer_overrides=allowed_overrides(raw, "producer.override."),
