@@ -187,11 +187,8 @@ class NodeParts:
         self._otel = OtelReporter.of(
             config, settings.started.environ, exposition, clock, resource=settings.resource
         )
-        resolved = settings.providers.resolve_all(config.properties)
-        self._lineage = LineageReporter.of(
-            config, resolved, settings.started.environ, partial(self._facts, resolved), clock
-        )
-        self._reporters = self._made_reporters(exposition, resolved)
+        self._lineage = _lineage(settings, self.store, self.herder)
+        self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
 
@@ -214,9 +211,10 @@ class NodeParts:
         )
 
     def _made_reporters(
-        self, exposition: Exposition, resolved: Mapping[str, str]
+        self, exposition: Exposition
     ) -> list[StatsdReporter | Notifier | OtelReporter | LineageReporter]:
         config, clock = self._settings.config, self._settings.clock
+        resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
         view = NodeView(
             self._settings.worker_id, config.group_id, self.api.statuses, exposition.samples
@@ -245,10 +243,6 @@ class NodeParts:
             self._otel.close()
         if self._lineage is not None:
             self._lineage.close()
-
-    def _facts(self, resolved: Mapping[str, str], name: str) -> ConnectorFacts | None:
-        run, resolve = self.herder.run_of(name), self._settings.providers.resolve
-        return connector_facts(self.store.get(name), run, resolved, resolve)
 
     def _api(
         self,
@@ -372,6 +366,17 @@ def _leader(
         shrink_delay_ms=config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
+
+
+def _lineage(settings: NodeSettings, store: ConfigStore, herder: Herder) -> LineageReporter | None:
+    providers, config = settings.providers, settings.config
+    resolved = providers.resolve_all(config.properties)
+
+    def facts(name: str) -> ConnectorFacts | None:
+        run = herder.run_of(name)
+        return connector_facts(store.get(name), run, resolved, providers.resolve)
+
+    return LineageReporter.of(config, resolved, settings.started.environ, facts, settings.clock)
 
 
 def _restarts(config: NodeConfig) -> BackoffPolicy:

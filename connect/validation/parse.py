@@ -15,6 +15,7 @@ from connect.config.connector import (
     SnapshotExpiryConfig,
     TableConfig,
     TransformConfig,
+    Unmatched,
 )
 from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
@@ -332,6 +333,11 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
     )
 
 
+def _unmatched(errors: ErrorsConfig) -> Unmatched:
+    """Return what happens to records without a table if the configuration does not say it."""
+    return "dead-letter" if errors.tolerance_all else "fail"
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors = checked.values, _errors(checked)
     default_table = _default_table(checked)
@@ -369,8 +375,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),
-        unmatched=v["iceberg.tables.unmatched"]
-        or ("dead-letter" if errors.tolerance_all else "fail"),
+        unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],
         timestamp_unit=v["iceberg.tables.timestamp-unit"],
         max_new_columns=v["iceberg.tables.max-new-columns"],

@@ -55,6 +55,7 @@ class LineageReporter:
         namespace: of the jobs.
         interval_ms: shortest time between two events of a connector that runs.
         events_max: that wait.
+        close_timeout_s: longest time that the end waits for the receiver.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LineageReporter:
         namespace: str,
         interval_ms: int,
         events_max: int = EVENTS_MAX,
+        close_timeout_s: float = CLOSE_TIMEOUT_S,
     ) -> None:
         self._send = send
         self._clock = clock
@@ -73,6 +75,7 @@ class LineageReporter:
             namespace, facts, clock, interval_ms=interval_ms, emit=self._queue_event
         )
         self._events_max = events_max
+        self._close_timeout_s = close_timeout_s
         self._waiting: deque[LineageEvent] = deque()
         self._backoff = Backoff(RETRY_POLICY)
         self._send_at_ms = 0
@@ -135,7 +138,7 @@ class LineageReporter:
         self._closing.set()
         self._wakes.set()
         if self._thread.is_alive():
-            self._thread.join(CLOSE_TIMEOUT_S)
+            self._thread.join(self._close_timeout_s)
         if left := len(self._waiting):
             counter("lineage_events", outcome="dropped").inc(left)
             _log.warning("lineage events not sent before the end of the node", events=left)
@@ -192,16 +195,18 @@ class LineageReporter:
 
 
 def _transport(config: NodeConfig, resolved: Mapping[str, str], environ: Mapping[str, str]) -> Any:
-    """Return a ``connect.gateways.openlineage.Transport``, which is imported here."""
-    values, option = config.values, "icefloe.lineage.transport."
-    kind = values[f"{option}type"]
+    """Return a ``connect.gateways.openlineage.Transport``, and import that module."""
+    values = config.values
+    kind = values["icefloe.lineage.transport.type"]
     needed, variable = _NEEDED[kind]
     target = resolved.get(needed) or environ.get(variable or "")
     if not target:
         also = f" or the environment variable {variable}" if variable else ""
-        raise ConfigError(f"set {needed}{also}: {option}type is {kind}", code="lineage")
+        raise ConfigError(
+            f"set {needed}{also}: the type of the transport is {kind}", code="lineage"
+        )
     openlineage = importlib.import_module("connect.gateways.openlineage")
-    timeout_s = values[f"{option}timeout"]
+    timeout_s = values["icefloe.lineage.transport.timeout"]
     if kind == "file":
         return openlineage.FileSender(target)
     if kind == "kafka":
@@ -209,13 +214,14 @@ def _transport(config: NodeConfig, resolved: Mapping[str, str], environ: Mapping
         own = {k[size:]: v for k, v in resolved.items() if k.startswith(LINEAGE_KAFKA_PREFIX)}
         properties = client_properties(resolved, own, prefix="producer.")
         return openlineage.KafkaSender(properties, target, timeout_s)
-    endpoint = resolved.get(f"{option}endpoint") or environ.get("OPENLINEAGE_ENDPOINT")
+    endpoint = resolved.get("icefloe.lineage.transport.endpoint")
+    api_key = resolved.get("icefloe.lineage.transport.auth.apikey")
     return openlineage.HttpSender(
         openlineage.HttpOptions(
             target,
-            endpoint or "api/v1/lineage",
-            resolved.get(f"{option}auth.apikey") or environ.get("OPENLINEAGE_API_KEY"),
+            endpoint or environ.get("OPENLINEAGE_ENDPOINT") or "api/v1/lineage",
+            api_key or environ.get("OPENLINEAGE_API_KEY"),
             timeout_s,
-            is_compressed=values[f"{option}compression"] == "gzip",
+            is_compressed=values["icefloe.lineage.transport.compression"] == "gzip",
         )
     )

@@ -3,7 +3,7 @@
 Rules of this file:
 - A run begins when a coordinator of this node runs, and ends when it stops or fails, when its
   bounded run is complete, or when its process has ended. Each run has an id of its own.
-- Nothing here waits or grows without bound: what was committed is summed up until the next event.
+- Nothing waits or grows without bound: what was committed is summed up until the next event.
 - An event of a connector that runs has the tables that were committed to since the last event, the
   last event has all of them. Events with many tables are divided, because receivers limit sizes.
 - Called from the threads that read the child processes, and from the thread that sends.

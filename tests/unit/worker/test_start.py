@@ -44,7 +44,7 @@ def test_spark_starts_before_slow_imports() -> None:
 
 
 def test_a_process_imports_no_modules_of_other_processes() -> None:
-    """No Spark in coordinator and node, no REST API elsewhere, no telemetry."""
+    """No Spark in coordinator and node, no REST API in the others, no telemetry."""
     for module, others in OF_OTHERS.items():
         found = imported(module)
         assert module in found

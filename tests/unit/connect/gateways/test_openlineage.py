@@ -228,7 +228,7 @@ def test_a_refused_event_is_not_repeated(receiver: LineageReceiver, status: int)
 def test_a_redirect_is_not_followed(receiver: LineageReceiver) -> None:
     """The key is for one server."""
     receiver.status = 307
-    receiver.answer_headers = {"content-length": "0", "location": f"{receiver.url}/elsewhere"}
+    receiver.answer_headers = {"content-length": "0", "location": f"{receiver.url}/other"}
     with pytest.raises(ConfigError, match="redirect"):
         sender(receiver.url, api_key="lineage-key-4").send(EVENT)
     assert receiver.paths == ["/api/v1/lineage"]

@@ -17,7 +17,6 @@ from connect.metrics.process_metrics import Exposition
 from connect.model.layout import Layout, TopicPartition
 from connect.model.lineage_event import LineageEvent
 from connect.node.herder.units import ConnectorRun
-from connect.node.lineage import lineage_reporter
 from connect.node.lineage.column_mapping import ColumnMapping
 from connect.node.lineage.connector_facts import connector_facts
 from connect.node.lineage.lineage_reporter import LineageReporter
@@ -322,11 +321,9 @@ def test_a_refused_event_does_not_hold_up_the_next_ones(harness: ReporterHarness
     assert harness.counts == {"refused": 2, "sent": 2}
 
 
-def test_a_receiver_that_hangs_holds_up_nobody(
-    harness: ReporterHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_that_hangs_holds_up_no_caller(harness: ReporterHarness) -> None:
     """Events wait up to the bound, more are dropped and counted, and the end is not held up."""
-    monkeypatch.setattr(lineage_reporter, "CLOSE_TIMEOUT_S", 0.1)
+    harness.reporter._close_timeout_s = 0.1
     harness.receiver.may_answer.clear()
     harness.reporter.start()
     harness.run_once(1)
