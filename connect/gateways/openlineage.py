@@ -366,5 +366,5 @@ def _column_lineage(table: OutputTable) -> column_lineage_dataset.ColumnLineageD
 
 
 def _instant(instant_us: int) -> str:
-    found = datetime.fromtimestamp(instant_us / 1_000_000, UTC)
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    instant = datetime.fromtimestamp(instant_us / 1_000_000, UTC)
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -118,13 +118,13 @@ class _Run:
             has_all: with the tables to which nothing was committed.
         """
         sources = tuple(self._dataset(topic) for topic in sorted(self.topics))
-        found = []
+        outputs = []
         for name in sorted(self.tables if has_all else self.committed):
             table = self.tables[name]
             columns = (column.name for column in table.columns)
             identity = self.facts.mapping.identity(columns, topics=len(sources))
-            found.append(OutputTable(table, identity, sources, self.committed.get(name)))
-        return found
+            outputs.append(OutputTable(table, identity, sources, self.committed.get(name)))
+        return outputs
 
     def _dataset(self, topic: str) -> DatasetName:
         return topic_dataset(self.facts.bootstrap_servers, topic)
