@@ -103,6 +103,19 @@ class NodeSettings:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Exports:
+    """What sends reports of the child processes to other systems.
+
+    Attributes:
+        otel: metrics and spans; None while they are not exported.
+        lineage: lineage events; None while they are not sent.
+    """
+
+    otel: OtelReporter | None
+    lineage: LineageReporter | None
+
+
 class NodeParts:
     """Every part of a node except its REST server.
 
@@ -184,10 +197,12 @@ class NodeParts:
         )
         self._views = self._new_views(configs, exposition, stores.reader_properties)
         self.api = self._api(configs, deployer, exposition)
-        self._otel = OtelReporter.of(
-            config, settings.started.environ, exposition, clock, resource=settings.resource
+        self._exports = _Exports(
+            OtelReporter.of(
+                config, settings.started.environ, exposition, clock, resource=settings.resource
+            ),
+            _lineage(settings, self.store, self.herder),
         )
-        self._lineage = _lineage(settings, self.store, self.herder)
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
@@ -222,8 +237,8 @@ class NodeParts:
         made = (
             StatsdReporter.of(config, exposition),
             Notifier.of(config, resolved, view, clock),
-            self._otel,
-            self._lineage,
+            self._exports.otel,
+            self._exports.lineage,
         )
         return [reporter for reporter in made if reporter is not None]
 
@@ -239,10 +254,9 @@ class NodeParts:
 
     def close_exports(self) -> None:
         """Send what the children sent last, for a short time; called when they have ended."""
-        if self._otel is not None:
-            self._otel.close()
-        if self._lineage is not None:
-            self._lineage.close()
+        for export in (self._exports.otel, self._exports.lineage):
+            if export is not None:
+                export.close()
 
     def _api(
         self,
@@ -335,13 +349,13 @@ class NodeParts:
             self._requests.answered(event)
             return
         if event.get("event") == "spans":
-            if self._otel is not None:
-                self._otel.received(event["spans"])
+            if self._exports.otel is not None:
+                self._exports.otel.received(event["spans"])
             return
         if event.get("event") == "exited":
             self._requests.exited(child)
-        if self._lineage is not None:
-            self._lineage.received(child, event)
+        if self._exports.lineage is not None:
+            self._exports.lineage.received(child, event)
         self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:
