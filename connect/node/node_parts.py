@@ -197,12 +197,8 @@ class NodeParts:
         )
         self._views = self._new_views(configs, exposition, stores.reader_properties)
         self.api = self._api(configs, deployer, exposition)
-        self._exports = _Exports(
-            OtelReporter.of(
-                config, settings.started.environ, exposition, clock, resource=settings.resource
-            ),
-            _lineage(settings, self.store, self.herder),
-        )
+        lineage = _lineage(settings, self.store, self.herder)
+        self._exports = _Exports(_otel(settings, exposition), lineage)
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
@@ -380,6 +376,11 @@ def _leader(
         shrink_delay_ms=config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
+
+
+def _otel(settings: NodeSettings, exposition: Exposition) -> OtelReporter | None:
+    environ, resource = settings.started.environ, settings.resource
+    return OtelReporter.of(settings.config, environ, exposition, settings.clock, resource=resource)
 
 
 def _lineage(settings: NodeSettings, store: ConfigStore, herder: Herder) -> LineageReporter | None:

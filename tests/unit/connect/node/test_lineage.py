@@ -285,6 +285,8 @@ def harness() -> Iterator[ReporterHarness]:
     harness = ReporterHarness()
     yield harness
     harness.receiver.may_answer.set()
+    if harness.reporter._thread.is_alive():  # it would count events of the next test
+        harness.reporter._thread.join()
 
 
 def test_a_failing_receiver_gets_every_event_in_order_later(
