@@ -59,8 +59,6 @@ PRODUCER: Final = f"urn:icefloe:{version('icefloe')}"
 COMMIT_FACET: Final = "icefloe_commit"
 COMMIT_SCHEMA: Final = "urn:icefloe:lineage:1-0-0#/$defs/IcefloeCommitOutputDatasetFacet"
 _REPEATED: Final = frozenset({408, 425, 429})
-_UNAVAILABLE: Final = "lineage_unavailable"
-_REFUSED: Final = "lineage_refused"
 
 set_producer(PRODUCER)  # of the events and their facets
 
@@ -154,17 +152,17 @@ class HttpSender:
             status = 0 if error.response is None else error.response.status_code
             text = f"the receiver of lineage events answered with HTTP {status}"
             if status in _REPEATED or status >= 500:
-                raise RetriableError(text, code=_UNAVAILABLE) from None
-            raise ConfigError(text, code=_REFUSED) from None
+                raise RetriableError(text, code="lineage_unavailable") from None
+            raise ConfigError(text, code="lineage_refused") from None
         except requests.TooManyRedirects:
             raise ConfigError(
                 "the receiver of lineage events answered with a redirect, which is not followed",
-                code=_REFUSED,
+                code="lineage_refused",
             ) from None
         except (requests.RequestException, OSError) as error:
             raise RetriableError(
                 f"the receiver of lineage events does not answer: {type(error).__name__}",
-                code=_UNAVAILABLE,
+                code="lineage_unavailable",
             ) from None  # the text of the exception may contain the address
 
 
@@ -190,7 +188,7 @@ class FileSender:
             self._transport.emit(run_event(event))
         except (RuntimeError, OSError) as error:  # the library raises the first for any other
             raise RetriableError(
-                f"lineage events cannot be written: {error}", code=_UNAVAILABLE
+                f"lineage events cannot be written: {error}", code="lineage_unavailable"
             ) from None
 
 
@@ -232,16 +230,20 @@ class KafkaSender:
             left = self._producer.flush(self._timeout_s + 1)
         except KafkaException as error:  # refused before it was queued, such as too large
             raise ConfigError(
-                f"a lineage event cannot be produced: {error.args[0].name()}", code=_REFUSED
+                f"a lineage event cannot be produced: {error.args[0].name()}",
+                code="lineage_refused",
             ) from None
         except BufferError:
             left = 1
         if failures and failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise ConfigError("the broker refuses a lineage event: too large", code=_REFUSED)
+            raise ConfigError(
+                "the broker refuses a lineage event: too large", code="lineage_refused"
+            )
         if failures or left:
             reason = failures[0].name() if failures else "no answer"
             raise RetriableError(
-                f"lineage events cannot be produced to {self._topic}: {reason}", code=_UNAVAILABLE
+                f"lineage events cannot be produced to {self._topic}: {reason}",
+                code="lineage_unavailable",
             )
 
 
