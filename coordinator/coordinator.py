@@ -35,6 +35,7 @@ from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.committer import Committer
 from coordinator.commit.delta_committer import DeltaCommitter
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
+from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_topic_watch import ControlTopicWatch
 from coordinator.coordinator_context import CoordinatorContext
@@ -297,6 +298,9 @@ class _CoordinatorRun:
         config, observe = self._config, process_metrics.catalog_requests("coordinator")
         committer: TableCommitter
         joint = None
+        descriptions = None
+        if self._wiring.describes_tables:
+            descriptions = TableDescriptions.reporting(config, self._wiring.on_event)
         if config.is_delta:
             committer = DeltaCommitter(
                 open_delta_tables(config.catalog_properties, config.locations, observe),
@@ -304,6 +308,7 @@ class _CoordinatorRun:
                 self._wiring.clock,
                 control_topic_id=topic_id,
                 control=control,
+                descriptions=descriptions,
             )
         else:
             catalog = open_catalog(
@@ -318,6 +323,7 @@ class _CoordinatorRun:
                 control=control,
                 has_history=has_history,
                 due=DueWork.reporting(config, self._wiring.on_event),
+                descriptions=descriptions,
             )
             if config.multi_table_commit:
                 joint = JointCommitter(committer, catalog)

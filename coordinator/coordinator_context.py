@@ -35,13 +35,15 @@ class CoordinatorContext:
             - ``stalled``; ``retention`` with the time after which the control topic deletes an
               announcement;
             - ``completed`` with the layout when a bounded run is complete;
-            - ``maintenance_due`` with a table and its due work.
+            - ``maintenance_due`` with a table and its due work;
+            - ``table_described`` with a table's location and columns.
         waits_for: called with what it waits for, and with None when it works again.
         ends: end offsets of a bounded run; None when it is not bounded.
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.
         admins: admin clients, for all coordinators of the process.
         on_spans: receives the spans of each round; None while the node exports no traces.
+        describes_tables: report ``table_described``, for lineage events of the node.
     """
 
     kafka: Mapping[str, str]
@@ -55,3 +57,4 @@ class CoordinatorContext:
     secrets: SecretRenewal | None = None
     admins: SharedAdmins = field(default_factory=SharedAdmins)
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
+    describes_tables: bool = False

@@ -120,6 +120,7 @@ class CoordinatorHost:
             waits_for=lambda reason: self.units.waits_for(unit, reason),
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
+            describes_tables=self._node.values["icefloe.lineage.enabled"] and parsed.has_lineage,
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
@@ -231,6 +232,7 @@ class CoordinatorHost:
                 | "retention"
                 | "maintenance_limits"
                 | "maintenance_due"
+                | "table_described"
             ):
                 self._report(connector, kind, where)
             case "decided":
@@ -264,6 +266,10 @@ class CoordinatorHost:
             duration_ms / 1000
         )
         _log_round(connector, ended, duration_ms)
+        read: dict[str, int] = {}
+        for part in ended.ranges:
+            if part.records_read:
+                read[part.topic] = read.get(part.topic, 0) + part.records_read
         self._child.channel.send(
             {
                 "event": "round",
@@ -272,8 +278,9 @@ class CoordinatorHost:
                 "partial": ended.is_partial,
                 "valid_through_us": ended.valid_through_us,
                 "duration_ms": duration_ms,
-                "records": sum(r.records_read for r in ended.ranges),
-                "topics": sorted({r.topic for r in ended.ranges if r.records_read}),
+                "records": sum(read.values()),
+                "topics": sorted(read),
+                "topic_records": read,
                 "tables": [_displayed(outcome) for outcome in ended.outcomes],
             }
         )
@@ -331,5 +338,6 @@ def _displayed(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
         "snapshot_id": outcome.snapshot_id,
         "files": outcome.files,
         "records": outcome.records,
+        "bytes": outcome.size_bytes,
         "duration_ms": outcome.duration_ms,
     }

@@ -212,6 +212,7 @@ class ConnectorConfig:
     transforms: tuple[TransformConfig, ...] = ()
     topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
+    has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None
     granted_tables: str | None = None

@@ -431,6 +431,14 @@ CATALOGUE: tuple[Metric, ...] = (
         ("outcome",),
         "Messages to the webhook: sent, failed (sent again later) or refused.",
     ),
+    Metric(
+        "lineage_events",
+        "counter",
+        "events",
+        ("outcome",),
+        "Lineage events: sent, failed (sent again later), refused by the receiver, or dropped "
+        "because too many waited.",
+    ),
     Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
     Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
     Metric("rebalances", "counter", "rebalances", (), "This leader placed the work again."),

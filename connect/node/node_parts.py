@@ -33,6 +33,9 @@ from connect.node.herder.sole_member import SoleMember
 from connect.node.herder.stopped_connectors import StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import Views
+from connect.node.lineage.connector_facts import connector_facts
+from connect.node.lineage.lineage_reporter import LineageReporter
+from connect.node.lineage.lineage_runs import ConnectorFacts
 from connect.node.metrics.otel_reporter import OtelReporter
 from connect.node.metrics.statsd_reporter import StatsdReporter
 from connect.node.node_start import NodeStart, child_spec
@@ -98,6 +101,19 @@ class NodeSettings:
                 self.providers.resolve_all(self.config.properties), prefix=prefix
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Exports:
+    """What sends reports of the child processes to other systems.
+
+    Attributes:
+        otel: metrics and spans; None while they are not exported.
+        lineage: lineage events; None while they are not sent.
+    """
+
+    otel: OtelReporter | None
+    lineage: LineageReporter | None
 
 
 class NodeParts:
@@ -181,9 +197,8 @@ class NodeParts:
         )
         self._views = self._new_views(configs, exposition, stores.reader_properties)
         self.api = self._api(configs, deployer, exposition)
-        self._otel = OtelReporter.of(
-            config, settings.started.environ, exposition, clock, resource=settings.resource
-        )
+        lineage = _lineage(settings, self.store, self.herder)
+        self._exports = _Exports(_otel(settings, exposition), lineage)
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
@@ -208,7 +223,7 @@ class NodeParts:
 
     def _made_reporters(
         self, exposition: Exposition
-    ) -> list[StatsdReporter | Notifier | OtelReporter]:
+    ) -> list[StatsdReporter | Notifier | OtelReporter | LineageReporter]:
         config, clock = self._settings.config, self._settings.clock
         resolved = self._settings.providers.resolve_all(config.properties)
         exposition.also(ProcessCollector(registry=None))
@@ -218,12 +233,13 @@ class NodeParts:
         reporters = (
             StatsdReporter.of(config, exposition),
             Notifier.of(config, resolved, view, clock),
-            self._otel,
+            self._exports.otel,
+            self._exports.lineage,
         )
         return [reporter for reporter in reporters if reporter is not None]
 
     def start_reporters(self) -> None:
-        """Start what sends metrics and notifications to other systems."""
+        """Start what sends metrics, notifications and lineage to other systems."""
         for reporter in self._reporters:
             reporter.start()
 
@@ -234,8 +250,9 @@ class NodeParts:
 
     def close_exports(self) -> None:
         """Send what the children sent last, for a short time; called when they have ended."""
-        if self._otel is not None:
-            self._otel.close()
+        for export in (self._exports.otel, self._exports.lineage):
+            if export is not None:
+                export.close()
 
     def _api(
         self,
@@ -328,11 +345,13 @@ class NodeParts:
             self._requests.answered(event)
             return
         if event.get("event") == "spans":
-            if self._otel is not None:
-                self._otel.received(event["spans"])
+            if self._exports.otel is not None:
+                self._exports.otel.received(event["spans"])
             return
         if event.get("event") == "exited":
             self._requests.exited(child)
+        if self._exports.lineage is not None:
+            self._exports.lineage.received(child, event)
         self.herder.received(child, event)
 
     def _set_log_level(self, namespace: str, level: str) -> None:
@@ -357,6 +376,22 @@ def _leader(
         shrink_delay_ms=config.values["scheduled.rebalance.max.delay.ms"],
     )
     return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
+
+
+def _otel(settings: NodeSettings, exposition: Exposition) -> OtelReporter | None:
+    environ, resource = settings.started.environ, settings.resource
+    return OtelReporter.of(settings.config, environ, exposition, settings.clock, resource=resource)
+
+
+def _lineage(settings: NodeSettings, store: ConfigStore, herder: Herder) -> LineageReporter | None:
+    providers, config = settings.providers, settings.config
+    resolved = providers.resolve_all(config.properties)
+
+    def facts(name: str) -> ConnectorFacts | None:
+        run = herder.run_of(name)
+        return connector_facts(store.get(name), run, resolved, providers.resolve)
+
+    return LineageReporter.of(config, resolved, settings.started.environ, facts, settings.clock)
 
 
 def _restarts(config: NodeConfig) -> BackoffPolicy:

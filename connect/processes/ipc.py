@@ -40,7 +40,10 @@ Child to node (``event``):
                    node exports traces
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
-                   topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
+                   topics: [...], topic_records: {topic: records},
+                   tables: [{table, snapshot_id, files, records, bytes, ...}]}
+    ``table_described``  {connector, table, format, location, catalog, columns}  after a commit, if
+                   it is new; only while the node sends lineage events
     ``failed_tables``  {connector, tables: [{table, code, message, retriable, announcements,
                    files, records}]}                  all tables not committed, after each change
     ``retention``  {connector, message|null}          an alarm about the control topic's retention

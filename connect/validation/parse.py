@@ -16,6 +16,7 @@ from connect.config.connector import (
     TableConfig,
     TopicConverters,
     TransformConfig,
+    Unmatched,
 )
 from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
@@ -350,6 +351,11 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
     )
 
 
+def _unmatched(errors: ErrorsConfig) -> Unmatched:
+    """Return what happens to records without a table if the configuration does not say it."""
+    return "dead-letter" if errors.tolerance_all else "fail"
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
@@ -387,8 +393,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),
-        unmatched=v["iceberg.tables.unmatched"]
-        or ("dead-letter" if errors.tolerance_all else "fail"),
+        unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],
         timestamp_unit=v["iceberg.tables.timestamp-unit"],
         max_new_columns=v["iceberg.tables.max-new-columns"],
@@ -410,6 +415,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         end=end_position(v["icefloe.end"]) if v["icefloe.end"] else None,
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         fail_on_data_loss=v["icefloe.fail-on-data-loss"],
+        has_lineage=v["icefloe.lineage.enabled"],
         start=_start(checked, consumer),
         consumer_overrides=consumer,
         producer_overrides=allowed_overrides(raw, "producer.override."),

@@ -68,6 +68,7 @@ from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
+from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
@@ -181,6 +182,7 @@ class Committer:
         control: the control topic; None without a broker.
         has_history: False when the connector's control group has no committed offsets yet.
         due: reports maintenance that is due after a commit; None reports none.
+        descriptions: reports the tables that were committed to; None reports none.
     """
 
     def __init__(
@@ -193,10 +195,12 @@ class Committer:
         control: ControlLogCheck | None = None,
         has_history: bool = True,
         due: DueWork | None = None,
+        descriptions: TableDescriptions | None = None,
     ) -> None:
         self._catalog = catalog
         self._config = config
         self._due = due
+        self._descriptions = descriptions
         self.clock = clock
         self._topic_id = control_topic_id
         self._control = control or ControlLogCheck(None, config.control_topic)
@@ -342,6 +346,9 @@ class Committer:
             count = None if done.manifests is None else len(done.manifests[1])
             files = ready.selection.data_files
             self._due.committed(str(commit.table), files, done.table.metadata, count)
+        if self._descriptions is not None:
+            name = str(commit.table)
+            self._descriptions.committed(name, done.table.location(), done.table.schema())
         return TableCommitted(
             commit.table,
             commit.commit_id,
@@ -349,6 +356,7 @@ class Committer:
             ready.selection.files,
             ready.selection.records,
             self.clock.monotonic_ms() - ready.started_ms,
+            ready.selection.size_bytes,
         )
 
     def _memory(self, commit: TableCommit) -> _Memory:

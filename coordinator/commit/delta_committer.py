@@ -56,6 +56,7 @@ from coordinator.commit.delta_files import delta_file
 from coordinator.commit.file_selection import Selection, select
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.snapshots import instant_text
+from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted
 
@@ -155,6 +156,7 @@ class DeltaCommitter:
         clock: time, identities, waiting.
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
         control: the control topic; None where no broker is at hand.
+        descriptions: reports the tables that were committed to; None reports none.
     """
 
     def __init__(
@@ -165,10 +167,12 @@ class DeltaCommitter:
         *,
         control_topic_id: str | None = None,
         control: ControlLogCheck | None = None,
+        descriptions: TableDescriptions | None = None,
     ) -> None:
         self._tables = tables
         self._config = config
         self._clock = clock
+        self._descriptions = descriptions
         self._topic_id = control_topic_id
         self._control = control or ControlLogCheck(None, config.control_topic)
         self._ids = TransactionIds.of(config)
@@ -203,7 +207,7 @@ class DeltaCommitter:
             selection = select(commit, state.floor, table.location, {})
             if not selection.steps:
                 committed_version = None if added is None else self._version_of(table, commit_uuid)
-                return self._committed(commit, committed_version, added, started_ms)
+                return self._committed(commit, table, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
                 raise failure
             if attempt:
@@ -221,7 +225,7 @@ class DeltaCommitter:
             else:
                 memory.committed(offsets)
                 failpoints.hit("C12")
-                return self._committed(commit, version, selection, started_ms)
+                return self._committed(commit, table, version, selection, started_ms)
         raise CommitConflict(
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
         ) from failure
@@ -319,13 +323,25 @@ class DeltaCommitter:
         return table.version if version is None else version
 
     def _committed(
-        self, commit: TableCommit, version: int | None, added: Selection | None, started_ms: int
+        self,
+        commit: TableCommit,
+        table: DeltaVersion,
+        version: int | None,
+        added: Selection | None,
+        started_ms: int,
     ) -> TableCommitted:
         if version is None or added is None:
             return TableCommitted(commit.table, commit.commit_id, None)
-        duration_ms = self._clock.monotonic_ms() - started_ms
+        if self._descriptions is not None:
+            self._descriptions.committed(str(commit.table), table.location, table.schema)
         return TableCommitted(
-            commit.table, commit.commit_id, version, added.files, added.records, duration_ms
+            commit.table,
+            commit.commit_id,
+            version,
+            added.files,
+            added.records,
+            self._clock.monotonic_ms() - started_ms,
+            added.size_bytes,
         )
 
 

@@ -82,6 +82,12 @@ class Selection:
         """Rows of the data files."""
         return sum(f.record_count for s in self.steps for f in s.data_files)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the data and delete files."""
+        steps = self.steps
+        return sum(f.file_size_in_bytes for s in steps for f in (*s.data_files, *s.delete_files))
+
 
 def select(
     commit: TableCommit, floor: Mapping[int, int], location: str, properties: Mapping[str, str]

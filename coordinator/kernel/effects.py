@@ -72,6 +72,7 @@ class TableCommitted:
     files: int = 0
     records: int = 0
     duration_ms: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,10 +74,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         environment.setenv("PYTHONPATH", str(package), prepend=os.pathsep)
         properties["icefloe.statsd.address"] = address
         properties["icefloe.otel.enabled"] = "true"
+        lineage = tmp_path_factory.mktemp("lineage") / "events.jsonl"
+        properties["icefloe.lineage.enabled"] = "true"
+        properties["icefloe.lineage.interval.ms"] = "1000"
+        properties["icefloe.lineage.transport.type"] = "file"
+        properties["icefloe.lineage.transport.log_file_path"] = str(lineage)
         with (
             collector(environment) as telemetry,
             Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack,
         ):
-            running = RunningStack(stack, statsd=taken, collector=telemetry)
+            running = RunningStack(stack, statsd=taken, collector=telemetry, lineage=lineage)
             yield running
             running.close()

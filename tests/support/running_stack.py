@@ -50,14 +50,20 @@ class RunningStack:
         stack: started.
         statsd: growing list of the metric datagrams that its node sends.
         collector: receives its metrics and traces over OTLP.
+        lineage: file to which its lineage events are appended.
     """
 
     def __init__(
-        self, stack: Stack, statsd: Sequence[str] = (), collector: OtlpCollector | None = None
+        self,
+        stack: Stack,
+        statsd: Sequence[str] = (),
+        collector: OtlpCollector | None = None,
+        lineage: Path | None = None,
     ) -> None:
         self.stack = stack
         self.statsd = statsd
         self.collector = collector
+        self.lineage = lineage
         self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
         # silent: the broker ends before these clients do
         self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}

@@ -391,6 +391,13 @@ OWN_KEYS: tuple[Key, ...] = (
         check=where_read(end_error),
     ),
     Key(
+        "icefloe.lineage.enabled",
+        "BOOLEAN",
+        "Whether a node with `icefloe.lineage.enabled` sends lineage events of this connector.",
+        "true",
+        "LOW",
+    ),
+    Key(
         "icefloe.lso.stalled.ms",
         "LONG",
         "Time for which an open transaction may block a source partition or the control topic "

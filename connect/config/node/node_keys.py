@@ -5,6 +5,7 @@ from __future__ import annotations
 from connect.config.key import REQUIRED, Key, at_least, between
 from connect.config.keys.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
 from connect.config.local_paths import LOCAL_KEY
+from connect.config.node.lineage_keys import LINEAGE_KEYS
 from connect.config.node.notification_keys import NOTIFICATION_KEYS
 from connect.config.reserved_topics import NODE_KEY
 
@@ -557,6 +558,7 @@ NODE_KEYS: tuple[Key, ...] = (
         _OWN,
     ),
     *NOTIFICATION_KEYS,
+    *LINEAGE_KEYS,
     Key(
         "icefloe.validate.remote.ms",
         "INT",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from connect.config.key import Prefix
 from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFIX
+from connect.config.node.lineage_keys import LINEAGE_KAFKA_PREFIX
 
 NODE_PREFIXES: tuple[Prefix, ...] = (
     Prefix("security.", "Kafka client security.", "security.protocol"),
@@ -46,6 +47,13 @@ NODE_PREFIXES: tuple[Prefix, ...] = (
         "is a name, a pattern or `default`, as for grants. Default: all tables, or none if the "
         "REST API has users.",
         "icefloe.static.tables.orders-*",
+    ),
+    Prefix(
+        LINEAGE_KAFKA_PREFIX,
+        "Property of the producer of lineage events, in addition to the node's own. A producer "
+        "with other `bootstrap.servers` does not receive the node's login and TLS properties.",
+        f"{LINEAGE_KAFKA_PREFIX}bootstrap.servers",
+        is_secret_bearing=True,
     ),
     Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),
 )

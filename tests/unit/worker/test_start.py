@@ -19,10 +19,11 @@ HEAVY = (
     "sqlalchemy",
 )
 TELEMETRY = "opentelemetry.sdk"  # only a node that exports imports it
+LINEAGE = "openlineage"  # the same
 OF_OTHERS = {
-    "coordinator.serving": (TELEMETRY, "fastapi", "py4j", "pyspark", "uvicorn", "worker"),
-    "worker.serving": (TELEMETRY, "coordinator", "fastapi", "uvicorn"),
-    "connect.node.node": (TELEMETRY, "coordinator", "py4j", "pyspark", "worker"),
+    "coordinator.serving": (TELEMETRY, LINEAGE, "fastapi", "py4j", "pyspark", "uvicorn", "worker"),
+    "worker.serving": (TELEMETRY, LINEAGE, "coordinator", "fastapi", "uvicorn"),
+    "connect.node.node": (TELEMETRY, LINEAGE, "coordinator", "py4j", "pyspark", "worker"),
 }
 
 
@@ -43,7 +44,7 @@ def test_spark_starts_before_slow_imports() -> None:
 
 
 def test_a_process_imports_no_modules_of_other_processes() -> None:
-    """No Spark in coordinator and node, no REST API in coordinator and worker, no telemetry."""
+    """No Spark in coordinator and node, no REST API in the others, no telemetry."""
     for module, others in OF_OTHERS.items():
         found = imported(module)
         assert module in found

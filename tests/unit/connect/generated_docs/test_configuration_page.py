@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[4]
 DECLARING = {
     "framework_keys.py",
     "iceberg_keys.py",
+    "lineage_keys.py",
     "node_keys.py",
     "notification_keys.py",
     "docs.py",
