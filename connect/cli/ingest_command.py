@@ -236,14 +236,11 @@ def ingest(
 
 def _refuse(soe_avro: str | None, letter_transforms: Pairs) -> None:
     if soe_avro is not None:
-        raise ConfigError(
-            "--soe-avro (Avro's single-object encoding) is not supported", code="usage"
-        )
+        raise ConfigError("--soe-avro (Avro's single-object encoding) is not supported")
     if letter_transforms or os.environ.get("DLQ_TRANSFORMS"):
         raise ConfigError(
             "--dlq_transform is not supported: the dead letter table has the columns topic, "
             "partition, offset, timestamp, key, value, stage, code, message and others",
-            code="usage",
         )
 
 
@@ -276,7 +273,7 @@ def _print(job: IngestJob, printed: Printed) -> None:
 def _run(job: IngestJob) -> None:
     from connect.node.ingest_run import run_ingest  # noqa: PLC0415 - on use
 
-    # the secrets of the command line are placeholders everywhere but here
+    # the secrets of the command line are placeholders in all configurations
     os.environ.update(job.secrets)
     try:
         status = run_ingest(job, os.environ)

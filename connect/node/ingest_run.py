@@ -51,13 +51,9 @@ def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
         control_topic = cluster.config.control_topic
         if control_topic not in cluster.admin.topics():
             cluster.admin.ensure_topic(control_topic, 1, CONTROL_TOPIC_CONFIG)
-        lock = AppLock(consuming, app_id=job.name, topic=control_topic, on_lost=_stop)
-        lock.acquire()
-        try:
-            connector = _continued(job, cluster)
-        except BaseException:
-            lock.release()
-            raise
+        connector = _continued(job, cluster)
+    lock = AppLock(consuming, app_id=job.name, topic=control_topic, on_lost=_stop)
+    lock.acquire()
     try:
         status = run_standalone(config, (GivenConnector(job.name, connector),), is_new_run=True)
     finally:

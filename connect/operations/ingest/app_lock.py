@@ -69,7 +69,7 @@ class AppLock:
 
         Raises:
             ConfigError: ``app_id_in_use``: another process holds the app id.
-            RetriableError: ``group``: the broker did not answer in time.
+            RetriableError: the broker did not answer in time.
         """
         self._member.start()
         is_answered = self._answered.wait(timeout_s)
@@ -78,9 +78,7 @@ class AppLock:
         self._member.leave()
         if not is_answered:
             why = self._refusal or "the broker does not answer"
-            raise RetriableError(
-                f"cannot join the group {lock_group(self._app_id)}: {why}", code="group"
-            )
+            raise RetriableError(f"cannot join the group {lock_group(self._app_id)}: {why}")
         raise ConfigError(
             f"another process ingests with the app id {self._app_id!r}, and one process reads all "
             "partitions with all cores. To use several machines, run nodes with one group.id and "

@@ -60,7 +60,7 @@ def environment_settings(environ: Mapping[str, str]) -> dict[str, str]:
         except (ValueError, KeyError, TypeError):
             # the text has the password: it must not be in the message
             raise ConfigError(
-                f'{_SCRAM} must be JSON: {{"username": "…", "password": "…"}}', code="usage"
+                f'{_SCRAM} must be JSON: {{"username": "…", "password": "…"}}'
             ) from None
         found |= {"sasl.username": str(user), "sasl.password": str(password)}
     return found

@@ -40,7 +40,6 @@ def place_of(location: str) -> str:
         raise ConfigError(
             f"{location} is not adls2://account/container/folder; "
             "or use abfss://container@account.dfs.core.windows.net/folder",
-            code="usage",
         )
     return f"abfss://{container}@{parts.netloc}.dfs.core.windows.net/{folder}"
 

@@ -54,7 +54,7 @@ def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, 
         environ: environment variables, of which those of kafka-delta-ingest count.
 
     Raises:
-        ConfigError: ``usage``, an option has a wrong form or cannot be supported.
+        ConfigError: an option has a wrong form or cannot be supported.
     """
     notes: list[str] = []
     secrets: dict[str, str] = {}
@@ -96,12 +96,12 @@ def parse_pair(text: str, delimiter: str) -> tuple[str, str]:
     """Split ``NAME: SOURCE`` or ``NAME=VALUE`` at the first delimiter, without spaces around.
 
     Raises:
-        ConfigError: ``usage``, the delimiter is missing; the message has no value.
+        ConfigError: the delimiter is missing; the message has no value.
     """
     name, found, value = text.partition(delimiter)
     if not found or not name.strip():
         form = "PROPERTY: SOURCE" if delimiter == ":" else "PROPERTY_NAME=PROPERTY_VALUE"
-        raise ConfigError(f"{name.strip()!r} does not have the form {form}", code="usage")
+        raise ConfigError(f"{name.strip()!r} does not have the form {form}")
     return name.strip(), value.strip()
 
 
@@ -109,13 +109,13 @@ def parse_seek_offsets(text: str) -> dict[int, int]:
     """Parse ``{"0":123, "1":321}``.
 
     Raises:
-        ConfigError: ``usage``, the text has another form.
+        ConfigError: the text has another form.
     """
     try:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(
-            'seek_offsets must be JSON with an offset for each partition: {"0":123}', code="usage"
+            'seek_offsets must be JSON with an offset for each partition: {"0":123}'
         ) from None
 
 
@@ -186,13 +186,12 @@ def _transformation(transforms: Sequence[str]) -> dict[str, str]:
 
 def _converter(value: ValueFormat, environ: Mapping[str, str]) -> dict[str, str]:
     if value.json is not None and value.avro is not None:
-        raise ConfigError("--json and --avro exclude each other", code="usage")
+        raise ConfigError("--json and --avro exclude each other")
     if value.avro is not None:
         if not value.avro:
             raise ConfigError(
                 "--avro needs the URL of a schema registry or a file with the schema: values that "
                 "are Avro container files are not supported",
-                code="usage",
             )
         return {_VALUE: _AVRO, **_schema(value.avro, environ)}
     if value.json is not None and value.json.startswith("http"):
@@ -206,7 +205,7 @@ def _schema(given: str, environ: Mapping[str, str]) -> dict[str, str]:
     if not given.startswith("http"):
         file = Path(given).absolute()
         if not file.is_file():
-            raise ConfigError(f"the schema file {given} does not exist", code="usage")
+            raise ConfigError(f"the schema file {given} does not exist")
         return {f"{_VALUE}.schema.file": str(file)}
     found = {"schema.registry.url": given.rstrip("/")}
     if environ.get("SCHEMA_REGISTRY_USERNAME"):
