@@ -115,12 +115,12 @@ class IngestRuns:
             return []
         return found
 
-    def await_rows(self, count: int) -> None:
-        """Wait until the table has this many rows."""
+    def await_rows(self, count: int, running: psutil.Popen) -> None:
+        """Wait until the table has this many rows; the process must not end before."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while len(self.rows()) < count:
             assert time.monotonic() < deadline_s, self.log()
-            assert self._started[-1].poll() is None, self.log()
+            assert running.poll() is None, self.log()
             time.sleep(0.2)
 
     def log(self, name: str = "run.log") -> str:
@@ -178,8 +178,8 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) ->
     runs.create_table()
     first, second = web_requests(RECORDS, seed=1), web_requests(RECORDS, seed=2)
     produce(runs.servers, topic, first, 2)
-    runs.start(runs.command(topic))
-    runs.await_rows(RECORDS)
+    running = runs.start(runs.command(topic))
+    runs.await_rows(RECORDS, running)
 
     other = runs.start(
         runs.command(topic), "other.log", CONNECT_ICEFLOE_STATE_DIR=str(runs.folder / "other")
@@ -188,7 +188,7 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) ->
     assert f"another process ingests with the app id '{runs.app_id}'" in runs.log("other.log")
 
     produce(runs.servers, topic, second[: RECORDS // 2], 2)
-    runs.await_rows(RECORDS + 1)
+    runs.await_rows(RECORDS + 1, running)
     runs.kill()
     produce(runs.servers, topic, second[RECORDS // 2 :], 2)
     bounded = runs.command(topic, "--ends_at_latest_offsets")
