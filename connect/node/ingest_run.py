@@ -19,7 +19,7 @@ from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_properties import client_properties
 from connect.logs import logger
 from connect.node.given_connectors import GivenConnector
-from connect.node.node_start import run_standalone
+from connect.node.node_start import configure_logs, run_standalone
 from connect.operations.connector_clients import ConnectorCluster, opened_cluster
 from connect.operations.ingest.app_lock import AppLock
 from connect.operations.ingest.continued_offsets import continued_offsets
@@ -44,6 +44,7 @@ def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
         IcefloeError: the job cannot be run. ConfigError: ``app_id_in_use``, ``app_id_other_job``.
     """
     config = NodeConfig.from_properties({**job.node, **from_environment(environ)})
+    configure_logs(config)
     refuse_other_job(job.connector, _stored(config, job.name))
     node = config.properties
     consuming = client_properties(Providers(node, environ).resolve_all(node), prefix="consumer.")
