@@ -63,6 +63,10 @@ _COMMANDS = {
         "connect.cli.standalone_command",
         "Run connectors from files without a cluster of nodes.",
     ),
+    "ingest": (
+        "connect.cli.ingest_command",
+        "Ingest a topic into a table, with the options of kafka-delta-ingest.",
+    ),
     "preview": ("connect.cli.preview_command", "Show what a connector makes of a few records."),
     "rewind": ("connect.cli.rewind_command", "Take tables and offsets back to a commit."),
     "validate": ("connect.cli.gitops.commands", "Check connectors in files."),

@@ -140,7 +140,7 @@ class SinkRecord:
     Values have Python types: int, float (``Float32`` for float32, rounded), str, bytes, bool, list,
     dict, ``decimal.Decimal``, ``Date``/``Time``/``Timestamp`` for the logical types, ``Struct`` for
     a struct schema. Transformations may also return ``Int8``/``Int16``/``Int32``, ``uuid.UUID`` and
-    ``datetime.date/time/datetime``.
+    ``datetime.date/time/datetime``. ``timestamp_type`` is as in ``KafkaRecord``.
     """
 
     topic: str
@@ -152,3 +152,4 @@ class SinkRecord:
     value: Any = None
     value_schema: ConnectSchema | None = None
     headers: tuple[Header, ...] = ()
+    timestamp_type: int = -1

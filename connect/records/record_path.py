@@ -81,6 +81,7 @@ class ReferencePath:
                 value,
                 value_schema,
                 converted,
+                record.timestamp_type,
             )
             return self._chain.apply(read) if self._chain.links else (read,)
         except RecordError as error:

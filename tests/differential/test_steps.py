@@ -281,6 +281,7 @@ EXPRESSIONS = {
     "indexes": own("Jmespath", fields_n="l[0]", fields_id="l[-1]", fields_b="m.x[1].b"),
     "struct": {**own("Jmespath", fields_f="{n: id, b: m.b}"), "fields.g": "m.{b: b}"},
     "below": {**own("Jmespath"), "fields.f.n": "id", "fields.f.b": "kafka.topic"},
+    "kept": {**own("Jmespath", fields_n="m.n"), "set-null": "false", "fields.f.b": "b"},
     "alone": {**own("Jmespath", keep="false"), "fields.n": "kafka.offset", "fields.id": "id"},
     "times": {
         **own("Jmespath"),

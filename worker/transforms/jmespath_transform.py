@@ -3,7 +3,7 @@
 Rules of this file:
 - An expression with any other part has no step.
 - A function of a null is an error, and a double may not determine a number's text: these rows are
-  ambiguous.
+  ambiguous. So are rows with a null result that must not be set.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def jmespath_fields(options: Mapping[str, Any]) -> ColumnStep | None:
         return None
     if where is not None and not _is_test(where):
         return None
-    return _Expressions(expressions, where, keeps=bool(options["keep"]))
+    keeps, sets_null = bool(options["keep"]), bool(options["set-null"])
+    return _Expressions(expressions, where, keeps=keeps, sets_null=sets_null)
 
 
 def _parsed(expression: str) -> Node:
@@ -296,11 +297,17 @@ class _Expressions:
     """Computes fields by expressions, and drops rows for which a condition does not hold."""
 
     def __init__(
-        self, fields: Mapping[tuple[str, ...], Node], where: Node | None, *, keeps: bool
+        self,
+        fields: Mapping[tuple[str, ...], Node],
+        where: Node | None,
+        *,
+        keeps: bool,
+        sets_null: bool,
     ) -> None:
         self._fields = fields
         self._where = where
         self._keeps = keeps
+        self._sets_null = sets_null
 
     def plan(self, chain_plan: ChainPlan) -> None:
         before = dict(chain_plan.fields)
@@ -327,6 +334,8 @@ class _Expressions:
         if not self._keeps:
             rows.columns = {}
         for target, column in columns.items():
+            if not self._sets_null:  # the field may have a value, which was not decoded
+                rows.suspect(~valid(column))
             if rows.had_schema and (pa.types.is_nested(column.type) or len(target) > 1):
                 rows.suspect_all()  # the structs inside become maps
             if pa.types.is_float32(column.type):

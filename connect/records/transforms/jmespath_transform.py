@@ -34,7 +34,8 @@ _NUMBER: Final = {"types": ["number"]}
 
 
 def _substr(_: Any, text: str, start: float, length: float) -> str:
-    return text[int(start) : int(start) + int(length)]
+    first = max(0, int(start))  # a negative number is 0, as in kafka-delta-ingest
+    return text[first : first + max(0, int(length))]
 
 
 def _iso(nanos: int) -> Any:
@@ -99,7 +100,7 @@ def make(options: Options, side: Side) -> Apply:
         raise ConfigError(
             "neither fields nor where is set; set at least one of them", code="transform_option"
         )
-    keeps = options["keep"]
+    keeps, sets_null = options["keep"], options["set-null"]
     search_options = jmespath.Options(custom_functions=_FUNCTIONS())
 
     def search(expression: Any, document: dict[str, Any]) -> Any:
@@ -121,7 +122,9 @@ def make(options: Options, side: Side) -> Apply:
             return record
         new: dict[Any, Any] = value if keeps else {}
         for target, expression in fields.items():
-            new = put_in(new, target, search(expression, document))
+            result = search(expression, document)
+            if sets_null or result is not None:
+                new = put_in(new, target, result)
         return with_side(record, "value", None, new)
 
     return apply
@@ -133,6 +136,7 @@ def _origin(record: SinkRecord) -> dict[str, Any]:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
         "key": _searchable(record.key),
         "headers": {header.key: _header(header) for header in record.headers},
     }
@@ -149,11 +153,12 @@ DECLARATION: Final = Declaration(
     OWN,
     "Sets fields to the results of [JMESPath](https://jmespath.org) expressions, and drops records "
     "if `where` is false, null or empty. Expressions can use the value's fields and `kafka` "
-    "with `topic`, `partition`, `offset`, `timestamp` (milliseconds), `key` and `headers`. In "
-    "addition to the functions of JMESPath, `substr(text, start, length)`, "
-    "`epoch_seconds_to_iso8601`, `epoch_millis_to_iso8601`, `epoch_micros_to_iso8601` and "
-    "`epoch_millis_to_micro` are available. All expressions use the original record. If fields "
-    "change, the result has no value schema.",
+    "with `topic`, `partition`, `offset`, `timestamp` (milliseconds), `timestamp_type` (0: time of "
+    "the producer, 1: of the broker, -1: none), `key` and `headers`. In addition to the functions "
+    "of JMESPath, `substr(text, start, length)`, `epoch_seconds_to_iso8601`, "
+    "`epoch_millis_to_iso8601`, `epoch_micros_to_iso8601` and `epoch_millis_to_micro` are "
+    "available. All expressions use the original record. If fields change, the result has no "
+    "value schema.",
     make,
     Example(
         {
@@ -179,6 +184,13 @@ DECLARATION: Final = Declaration(
             "",
         ),
         Key("keep", "BOOLEAN", "Keep all other fields of the value.", "true"),
+        Key(
+            "set-null",
+            "BOOLEAN",
+            "Set a field to null if its expression results in null; `false` leaves the field as it "
+            "is.",
+            "true",
+        ),
     ),
     families={_FIELDS: "expression for the field with this path; dots separate nested fields."},
     needs_headers=True,

@@ -25,6 +25,7 @@ CLOSED = "http://127.0.0.1:1"
 PRINTS_NO_DATA = {
     "node": "runs until it is stopped",
     "standalone": "runs until its connectors have ended",
+    "ingest": "the same",
     "up": "the same",
     "demo": "the same",
     "datagen": "produces records and prints their number",

@@ -277,3 +277,13 @@ def test_jmespath_uses_the_original_record() -> None:
     for bad in ({"fields__x": "a["}, {}):
         with pytest.raises(ConfigError):
             one("Jmespath", {"a": 1}, **bad)
+
+
+def test_jmespath_leaves_fields_without_a_result_as_they_are() -> None:
+    """With ``set-null=false``, also nested ones; ``substr`` takes a negative number as 0."""
+    value = {"a": 1, "m": {"b": 2}}
+    kept = {"set-null": "false", "fields__a": "gone", "fields__m__b": "gone"}
+    assert one("Jmespath", value, **kept) == value
+    assert one("Jmespath", {"a": 1}, fields__a="gone") == {"a": None}
+    assert one("Jmespath", {"a": "William"}, fields__a="substr(a, `-3`, `4`)") == {"a": "Will"}
+    assert one("Jmespath", {}, fields__kind="kafka.timestamp_type") == {"kind": -1}

@@ -1,0 +1,110 @@
+"""Runs the job of ``icefloe ingest`` in a standalone node.
+
+Rules of this file:
+- One process per app id. The connector of an app id keeps its topic and its table: its source
+  offsets would be wrong for others.
+- A table that kafka-delta-ingest has written is continued at the offsets in its log.
+- ``--ends_at_latest_offsets`` begins a new run each time; a run that was ended early is continued.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+
+from connect.config.node.node_config import NodeConfig, from_environment
+from connect.errors import ConfigError, ExitStatus
+from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.kafka.kafka_properties import client_properties
+from connect.logs import logger
+from connect.node.given_connectors import GivenConnector
+from connect.node.node_start import configure_logs, run_standalone
+from connect.operations.connector_clients import ConnectorCluster, opened_cluster
+from connect.operations.ingest.app_lock import AppLock
+from connect.operations.ingest.continued_offsets import continued_offsets
+from connect.operations.ingest.ingest_options import IngestJob
+from connect.operations.ingest.translation import with_start_offsets
+from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
+from connect.state.file_log import CONFIG_FILE, read_state
+from connect.validation.providers import Providers
+
+_log = logger("ingest")
+_FIXED = ("topics", "icefloe.format", "icefloe.delta.location", "iceberg.tables")
+
+
+def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
+    """Run a job until it is completed or a signal; return the exit status.
+
+    Args:
+        job: the connector and its node.
+        environ: environment variables; they replace the node's properties.
+
+    Raises:
+        IcefloeError: the job cannot be run. ConfigError: ``app_id_in_use``, ``app_id_other_job``.
+    """
+    config = NodeConfig.from_properties({**job.node, **from_environment(environ)})
+    configure_logs(config)
+    refuse_other_job(job.connector, _stored(config, job.name))
+    node = config.properties
+    consuming = client_properties(Providers(node, environ).resolve_all(node), prefix="consumer.")
+    with opened_cluster(job.connector, node, environ) as cluster:
+        control_topic = cluster.config.control_topic
+        if control_topic not in cluster.admin.topics():
+            cluster.admin.ensure_topic(control_topic, 1, CONTROL_TOPIC_CONFIG)
+        connector = _continued(job, cluster)
+    lock = AppLock(consuming, app_id=job.name, topic=control_topic, on_lost=_stop)
+    lock.acquire()
+    try:
+        status = run_standalone(config, (GivenConnector(job.name, connector),), is_new_run=True)
+    finally:
+        lock.release()
+    if lock.is_lost:
+        raise ConfigError(
+            f"another process has taken over the app id {job.name!r} while this one did not answer",
+            code="app_id_in_use",
+        )
+    return ExitStatus.DONE if status == 0 else status
+
+
+def refuse_other_job(connector: Mapping[str, str], stored: Mapping[str, str] | None) -> None:
+    """Check that an app id keeps its topic and its table.
+
+    Args:
+        connector: of the command line.
+        stored: the last one with this app id in the state folder; None if there is none.
+
+    Raises:
+        ConfigError: ``app_id_other_job``.
+    """
+    for key in _FIXED:
+        before, now = (stored or {}).get(key), connector.get(key)
+        if stored is not None and before != now:
+            raise ConfigError(
+                f"the app id {connector['name']!r} belongs to {key}={before}, not to {now}: its "
+                "source offsets are stored under this name. Set another --app_id",
+                code="app_id_other_job",
+            )
+
+
+def _stored(config: NodeConfig, name: str) -> Mapping[str, str] | None:
+    return read_state(config.state_dir / CONFIG_FILE).get(name).config
+
+
+def _continued(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
+    """Return the connector with the offsets that kafka-delta-ingest has left in the table."""
+    config = cluster.config
+    if not config.is_delta:
+        return dict(job.connector)
+    topic = job.connector["topics"]
+    partitions = range(cluster.admin.topics().get(topic, 0))
+    store = open_delta_tables(config.catalog_properties, config.locations, lambda *_: None)
+    found = continued_offsets(store, job.table, job.name, partitions)
+    if found:
+        _log.info("offsets of kafka-delta-ingest", table=job.table, next_offsets=found)
+    return with_start_offsets(job.connector, found)
+
+
+def _stop() -> None:
+    """Let the node drain and end."""
+    os.kill(os.getpid(), signal.SIGTERM)

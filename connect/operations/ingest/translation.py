@@ -1,0 +1,225 @@
+"""Translates the options of ``icefloe ingest`` to a connector and the properties of its node.
+
+Rules of this file:
+- Everything that ``ingest`` does is in the result: ``icefloe standalone`` does the same with it.
+- Options keep the meaning that they have in kafka-delta-ingest. An option that cannot is refused,
+  or named in the notes.
+
+Source:
+    kafka-delta-ingest (c6d42de) ``src/main.rs``, ``src/lib.rs``, ``src/transforms.rs``,
+    ``src/serialization.rs``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from connect.errors import ConfigError
+from connect.operations.ingest.ingest_options import (
+    IngestJob,
+    SourceOptions,
+    TableOptions,
+    ValueFormat,
+)
+from connect.operations.ingest.kafka_settings import RESET, environment_settings, node_properties
+from connect.operations.ingest.placeholder_secrets import (
+    from_environment,
+    hidden,
+    provider_properties,
+)
+from connect.operations.ingest.store_settings import place_of, store_keys, table_name
+
+GROUP: Final = "icefloe-ingest"
+_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_JSON_SCHEMA: Final = "io.confluent.connect.json.JsonSchemaConverter"
+_AVRO: Final = "io.confluent.connect.avro.AvroConverter"
+_VALUE: Final = "value.converter"
+_ALIAS: Final = "ingest"
+# the sources that kafka-delta-ingest knows; any other text is an expression over the value
+_WELL_KNOWN: Final = {"kafka.timestamp": "epoch_millis_to_micro(kafka.timestamp)"}
+
+
+def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, str]) -> IngestJob:
+    """Return the connector and the node properties of a command line.
+
+    Args:
+        source: what is read.
+        table: what is written.
+        environ: environment variables, of which those of kafka-delta-ingest count.
+
+    Raises:
+        ConfigError: an option has a wrong form or cannot be supported.
+    """
+    notes: list[str] = []
+    secrets: dict[str, str] = {}
+    settings = {**environment_settings(environ), **source.settings}
+    name, tables = _tables(table, environ)
+    connector = {
+        "name": source.app_id,
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "tasks.max": "1",
+        "topics": source.topic,
+        "key.converter": _BYTES,
+        "header.converter": _BYTES,
+        **_converter(source.value_format, environ),
+        **_start(source, settings),
+        **_transformation(table.transforms),
+        **tables,
+        "iceberg.tables.timestamp-unit": "us",
+        "iceberg.tables.write-props.write.target-file-size-bytes": str(table.min_bytes_per_file),
+        "iceberg.control.topic": f"control-{source.app_id}",
+        "iceberg.control.commit.interval-ms": str(max(1, table.allowed_latency_s) * 1000),
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
+        **hidden(table.settings, secrets),
+    }
+    kafka = hidden(node_properties(settings, notes), secrets)
+    node = {
+        "bootstrap.servers": source.brokers,
+        "group.id": GROUP,
+        "icefloe.state.storage": "file",
+        "icefloe.state.dir": f"icefloe-state/{re.sub(r'[^A-Za-z0-9._-]', '_', source.app_id)}",
+        **_statsd(table.statsd_endpoint, environ),
+        **kafka,
+        **provider_properties(connector, kafka),
+    }
+    return IngestJob(connector, node, name, secrets, notes)
+
+
+def parse_pair(text: str, delimiter: str) -> tuple[str, str]:
+    """Split ``NAME: SOURCE`` or ``NAME=VALUE`` at the first delimiter, without spaces around.
+
+    Raises:
+        ConfigError: the delimiter is missing; the message has no value.
+    """
+    name, found, value = text.partition(delimiter)
+    if not found or not name.strip():
+        form = "PROPERTY: SOURCE" if delimiter == ":" else "PROPERTY_NAME=PROPERTY_VALUE"
+        raise ConfigError(f"{name.strip()!r} does not have the form {form}")
+    return name.strip(), value.strip()
+
+
+def parse_seek_offsets(text: str) -> dict[int, int]:
+    """Parse ``{"0":123, "1":321}``.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    try:
+        return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError(
+            'seek_offsets must be JSON with an offset for each partition: {"0":123}'
+        ) from None
+
+
+def with_start_offsets(
+    connector: Mapping[str, str], next_offsets: Mapping[int, int]
+) -> dict[str, str]:
+    """Return the connector with first offsets of partitions in place of its own ones."""
+    if not next_offsets:
+        return dict(connector)
+    key, topic = "icefloe.start.offsets", connector["topics"]
+    before = json.loads(connector.get(key, "{}")).get(topic, {})
+    after = {**before, **{str(partition): offset for partition, offset in next_offsets.items()}}
+    return {**connector, key: json.dumps({topic: after}, sort_keys=True)}
+
+
+def _start(source: SourceOptions, settings: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        # as there, -K replaces the option
+        f"consumer.override.{RESET}": settings.get(RESET, source.auto_offset_reset)
+    }
+    if source.is_bounded:
+        found["icefloe.end"] = "latest"
+    after = {partition: offset + 1 for partition, offset in source.seek_offsets.items()}
+    return with_start_offsets({"topics": source.topic, **found}, after) | found
+
+
+def _tables(table: TableOptions, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the name of the table, and the keys of both tables."""
+    letters = table.dead_letter_location
+    keys = {"iceberg.tables.auto-create-enabled": "true"}
+    if table.is_iceberg:
+        keys["iceberg.tables"] = table.location
+        return table.location, keys | ({"errors.deadletterqueue.table": letters} if letters else {})
+    place = place_of(table.location)
+    name = table_name("ingest", place)
+    keys |= {
+        "icefloe.format": "delta",
+        "icefloe.delta.location": place,
+        "iceberg.tables": name,
+        f"iceberg.table.{name}.location": place,
+    }
+    places = [place]
+    if letters:
+        places.append(place_of(letters))
+        other = table_name("dead_letters", places[1])
+        keys |= {
+            "errors.deadletterqueue.table": other,
+            f"iceberg.table.{other}.location": places[1],
+        }
+    return name, keys | store_keys(places, environ)
+
+
+def _transformation(transforms: Sequence[str]) -> dict[str, str]:
+    if not transforms:
+        return {}
+    prefix = f"transforms.{_ALIAS}."
+    fields = dict(parse_pair(text, ":") for text in transforms)
+    return {
+        "transforms": _ALIAS,
+        f"{prefix}type": "icefloe.transforms.Jmespath",
+        f"{prefix}set-null": "false",
+        **{
+            f"{prefix}fields.{path}": _WELL_KNOWN.get(found, found)
+            for path, found in fields.items()
+        },
+    }
+
+
+def _converter(value: ValueFormat, environ: Mapping[str, str]) -> dict[str, str]:
+    if value.json is not None and value.avro is not None:
+        raise ConfigError("--json and --avro exclude each other")
+    if value.avro is not None:
+        if not value.avro:
+            raise ConfigError(
+                "--avro needs the URL of a schema registry or a file with the schema: values that "
+                "are Avro container files are not supported",
+            )
+        return {_VALUE: _AVRO, **_schema(value.avro, environ)}
+    if value.json is not None and value.json.startswith("http"):
+        return {_VALUE: _JSON_SCHEMA, **_schema(value.json, environ)}
+    compression = {f"{_VALUE}.payload.compression": "gzip"} if value.is_gzip else {}
+    return {_VALUE: _JSON, f"{_VALUE}.schemas.enable": "false", **compression}
+
+
+def _schema(given: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys of a schema registry, or of a file with a schema."""
+    if not given.startswith("http"):
+        file = Path(given).absolute()
+        if not file.is_file():
+            raise ConfigError(f"the schema file {given} does not exist")
+        return {f"{_VALUE}.schema.file": str(file)}
+    found = {"schema.registry.url": given.rstrip("/")}
+    if environ.get("SCHEMA_REGISTRY_USERNAME"):
+        names = [f"SCHEMA_REGISTRY_{name}" for name in ("USERNAME", "PASSWORD")]
+        login = ":".join(from_environment(name) if environ.get(name) else "" for name in names)
+        found |= {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": login}
+    if proxy := environ.get("SCHEMA_REGISTRY_PROXY"):
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        found |= {"proxy.host": parts.hostname or "", "proxy.port": str(parts.port or 80)}
+    return {f"{_VALUE}.{key}": text for key, text in found.items()}
+
+
+def _statsd(endpoint: str, environ: Mapping[str, str]) -> dict[str, str]:
+    if not endpoint:
+        return {}
+    prefix = environ.get("KDI_METRICS_PREFIX", "kafka_delta_ingest")
+    return {"icefloe.statsd.address": endpoint, "icefloe.statsd.prefix": prefix}

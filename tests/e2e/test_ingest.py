@@ -1,0 +1,239 @@
+"""``icefloe ingest``: the example of kafka-delta-ingest's README, killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from connect.embedded.broker import Broker
+from tests.support.delta_tables import delta_duckdb
+from tests.support.stack import Topics, unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+TIMEOUT_S = 300
+RECORDS = 2_000
+FIRST_DAY = datetime(2021, 3, 24, 15, 6, 17, 321710, UTC)
+METHODS = ("GET", "POST", "PUT", "DELETE")
+SITES = ("http://www.example.com", "http://www.youku.com", "http://www.wikipedia.org")
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def struct(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(fields)}
+
+
+KAFKA_FIELDS = struct(
+    field("offset", "long"), field("topic", "string"), field("partition", "integer")
+)
+META = struct(field("producer", struct(field("timestamp", "string"))), field("kafka", KAFKA_FIELDS))
+WEB_REQUESTS = struct(
+    field("meta", META),
+    field("method", "string"),
+    field("session_id", "string"),
+    field("status", "integer"),
+    field("url", "string"),
+    field("uuid", "string"),
+    field("date", "string"),
+)
+"""The table of the README's example."""
+
+
+class IngestRuns:
+    """Runs of the README's command in one folder."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self.folder = folder
+        self.servers = broker.bootstrap_servers
+        self.app_id = unique_name("web_requests")
+        self.location = folder / "tests" / "data" / "web_requests"
+        self._started: list[psutil.Popen] = []
+
+    def create_table(self) -> None:
+        """Create the table as the example's first transaction does."""
+        self.location.mkdir(parents=True)
+        schema = Schema.from_json(json.dumps(WEB_REQUESTS))
+        DeltaTable.create(str(self.location), schema, partition_by=["date"])
+
+    def command(self, topic: str, *more: str) -> list[str]:
+        """The arguments of the README, with the broker of this test."""
+        return [
+            *("ingest", topic, "./tests/data/web_requests"),
+            *("--allowed_latency", "1", "--app_id", self.app_id),
+            *("--transform", "date: substr(meta.producer.timestamp, `0`, `10`)"),
+            *("--transform", "meta.kafka.offset: kafka.offset"),
+            *("--transform", "meta.kafka.partition: kafka.partition"),
+            *("--transform", "meta.kafka.topic: kafka.topic"),
+            *("--auto_offset_reset", "earliest", "-k", self.servers, *more),
+        ]
+
+    def start(self, arguments: list[str], log: str = "run.log", **environ: str) -> psutil.Popen:
+        """Start the command; its output is in a file of the folder."""
+        own = {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "CONNECT_SPARK_MASTER": "local[2]",
+            "CONNECT_SPARK_DRIVER_MEMORY": "1g",
+        }
+        with (self.folder / log).open("ab") as output:
+            started = psutil.Popen(
+                [sys.executable, "-m", "connect.cli.main", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **own, **environ},
+                cwd=self.folder,
+            )
+        self._started.append(started)
+        return started
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows of the table as delta-rs reads them; none if there is no table."""
+        try:
+            found: list[dict[str, Any]] = (
+                DeltaTable(str(self.location)).to_pyarrow_table().to_pylist()
+            )
+        except TableNotFoundError:
+            return []
+        return found
+
+    def await_rows(self, count: int, running: psutil.Popen) -> None:
+        """Wait until the table has this many rows; the process must not end before."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while len(self.rows()) < count:
+            assert time.monotonic() < deadline_s, self.log()
+            assert running.poll() is None, self.log()
+            time.sleep(0.2)
+
+    def log(self, name: str = "run.log") -> str:
+        """The end of what the command and its children wrote."""
+        return (self.folder / name).read_text()[-8_000:]
+
+    def kill(self) -> None:
+        """SIGKILL for every process that still runs, the parent first."""
+        for started in self._started:
+            if started.poll() is None:
+                tree = [started, *started.children(recursive=True)]
+                for process in tree:
+                    process.send_signal(signal.SIGKILL)
+                psutil.wait_procs(tree, TIMEOUT_S)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, broker: Broker) -> Iterator[IngestRuns]:
+    """Runs whose processes end with the test."""
+    made = IngestRuns(tmp_path, broker)
+    yield made
+    made.kill()
+
+
+def web_requests(count: int, seed: int) -> list[dict[str, Any]]:
+    """Records in the form of the example's data, of two days."""
+    chance = random.Random(seed)
+
+    def one(index: int) -> dict[str, Any]:
+        at = FIRST_DAY + timedelta(seconds=index * 86_400 / count)
+        return {
+            "meta": {"producer": {"timestamp": at.isoformat(timespec="microseconds")}},
+            "method": chance.choice(METHODS),
+            "session_id": str(uuid.UUID(int=chance.getrandbits(128))),
+            "status": chance.choice((200, 204, 404, 500)),
+            "url": chance.choice(SITES),
+            "uuid": str(uuid.UUID(int=chance.getrandbits(128))),
+        }
+
+    return [one(index) for index in range(count)]
+
+
+def produce(servers: str, topic: str, records: list[dict[str, Any]], partitions: int) -> None:
+    """Produce records to the partitions in turn, as lines of the example's file."""
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    for index, record in enumerate(records):
+        producer.produce(topic, json.dumps(record), partition=index % partitions)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) -> None:
+    """A run without end is killed after commits; a second process is refused; the third ends."""
+    topic = topics.create("web_requests", partitions=2)
+    runs.create_table()
+    first, second = web_requests(RECORDS, seed=1), web_requests(RECORDS, seed=2)
+    produce(runs.servers, topic, first, 2)
+    running = runs.start(runs.command(topic))
+    runs.await_rows(RECORDS, running)
+
+    other = runs.start(
+        runs.command(topic), "other.log", CONNECT_ICEFLOE_STATE_DIR=str(runs.folder / "other")
+    )
+    assert other.wait(TIMEOUT_S) == 2, runs.log("other.log")
+    assert f"another process ingests with the app id '{runs.app_id}'" in runs.log("other.log")
+
+    produce(runs.servers, topic, second[: RECORDS // 2], 2)
+    runs.await_rows(RECORDS + 1, running)
+    runs.kill()
+    produce(runs.servers, topic, second[RECORDS // 2 :], 2)
+    bounded = runs.command(topic, "--ends_at_latest_offsets")
+    assert runs.start(bounded).wait(TIMEOUT_S) == 0, runs.log()
+
+    rows = runs.rows()
+    sent = {record["uuid"]: record for record in (*first, *second)}
+    assert len(rows) == len(sent) == 2 * RECORDS
+    origins = set()
+    for row in rows:
+        kafka = row["meta"].pop("kafka")
+        origins.add((kafka["topic"], kafka["partition"], kafka["offset"]))
+        assert row.pop("date") == row["meta"]["producer"]["timestamp"][:10]
+        assert row == sent[row["uuid"]]
+    assert origins == {(topic, part, offset) for part in (0, 1) for offset in range(RECORDS)}
+    with delta_duckdb() as duck:
+        table = f"delta_scan('{runs.location}')"
+        found = duck.execute(
+            f"select date, count(distinct uuid) from {table} group by 1"
+        ).fetchall()
+    assert dict(found).keys() == {"2021-03-24", "2021-03-25"}
+    assert sum(dict(found).values()) == 2 * RECORDS
+
+
+def test_a_table_of_kafka_delta_ingest_is_continued(runs: IngestRuns, topics: Topics) -> None:
+    """After the offsets in its log, at another partition from the start; bad records are kept."""
+    topic = topics.create("continued", partitions=2)
+    runs.create_table()
+    schema = DeltaTable(str(runs.location)).to_pyarrow_table().schema
+    records = web_requests(20, seed=3)
+    produce(runs.servers, topic, records, 2)
+    produce(runs.servers, topic, [{**records[0], "status": "none"}], 1)
+    written = pa.Table.from_pylist([{**r, "date": "2021-03-24"} for r in records[:10:2]], schema)
+    stored = Transaction(app_id=f"{runs.app_id}-0", version=4)
+    write_deltalake(
+        str(runs.location),
+        written,
+        mode="append",
+        partition_by=["date"],
+        commit_properties=CommitProperties(app_transactions=[stored]),
+    )
+    letters = runs.folder / "letters"
+    command = runs.command(topic, "-e", "--dlq_table_location", "letters")
+    assert runs.start(command).wait(TIMEOUT_S) == 0, runs.log()
+    found = sorted(row["uuid"] for row in runs.rows())
+    assert found == sorted(record["uuid"] for record in records)
+    kept = DeltaTable(str(letters)).to_pyarrow_table().to_pylist()
+    assert [(row["partition"], row["offset"]) for row in kept] == [(0, 10)]
