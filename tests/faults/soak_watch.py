@@ -76,15 +76,18 @@ class TableWatch:
             raise self._failures[0]
 
     def _run(self) -> None:
+        is_stopping = False
         try:
-            while not self._stopping.wait(PAUSE_S):
+            while not is_stopping:
                 for name in self.snapshots:
-                    self._observe(name, self._catalog.load_table(name))
+                    self.observe(name, self._catalog.load_table(name))
                 self.states.update(self._read_states())
-        except BaseException as error:
+                is_stopping = self._stopping.wait(PAUSE_S)
+        except BaseException as error:  # raised by stop
             self._failures.append(error)
 
-    def _observe(self, name: str, table: Table) -> None:
+    def observe(self, name: str, table: Table) -> None:
+        """Take a table as it is now."""
         known = self.snapshots[name]
         present = {s.sequence_number or 0 for s in table.metadata.snapshots}
         for snapshot in table.metadata.snapshots:
