@@ -110,7 +110,7 @@ def _soak(folder: Path, seconds: int) -> SoakReport:
         watch.start()
         try:
             run.wait_until(lambda: all(_rows(run).values()), "the first rows", RECOVERY_S)
-            orphans = [run.add_orphan(topic) for topic in TABLES]
+            orphans = {topic: run.add_orphan(topic) for topic in TABLES}
             kills_s = time.monotonic()
             kills = _kill(run, random.Random(SEED), kills_s + seconds)
             killed_s = time.monotonic() - kills_s
@@ -122,13 +122,16 @@ def _soak(folder: Path, seconds: int) -> SoakReport:
         run.wait_until(run.is_running, "everything RUNNING", RECOVERY_S)
         recovered_s = time.monotonic() - stopped_s
         _wait_until_committed(run, producer)
-        _maintain(run)
+        run.wait_until(
+            lambda: not [one for one in orphans.items() if not _is_maintained(run, *one)],
+            "maintenance of both tables",
+            RECOVERY_S,
+        )
         watch.stop()
         differences = {topic: _differences(run, topic, producer) for topic in TABLES}
         findings = [
             *(f"{topic}: {found}" for topic, found in differences.items() if any(found.values())),
             *_findings(run, producer, watch),
-            *(f"orphan file {path}" for path in orphans if path.exists()),
             *(f"process {process}" for process in run.orphan_processes()),
             *(f"no {victim} was killed" for victim in VICTIMS if not kills[victim]),
         ]
@@ -263,27 +266,18 @@ def _differences(run: SoakStack, topic: str, producer: SoakProducer) -> dict[str
     return {kind: max(result[kind] for result in results) for kind in results[0]}
 
 
-def _maintain(run: SoakStack) -> None:
-    """Ask for all maintenance of each table, until compaction has left few files."""
-    for topic in TABLES:
-        run.wait_until(
-            lambda t=topic: _is_maintained(run, t), f"maintenance of {topic}", RECOVERY_S
-        )
-
-
-def _is_maintained(run: SoakStack, topic: str) -> bool:
+def _is_maintained(run: SoakStack, topic: str, orphan: Path) -> bool:
+    """Whether maintenance has left few files, no delete file and no orphan; else ask for it."""
     table: Table = run.table(topic)
     snapshot = table.current_snapshot()
-    summary = snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
-    view = run.maintenance(topic)
-    if view.get("state") in {"RUNNING", "WAITING"} or not summary:
-        return False
-    results = {one["work"]: one["state"] for one in view.get("results", ())}
-    deletes = int(summary.get("total-delete-files", 0))
-    is_done = results.get("orphan-files") == results.get("delete-files") == "DONE"
-    if is_done and files_of(summary) <= FILES_LEFT_MAX and not deletes:
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    summary = snapshot.summary.additional_properties
+    has_deletes = int(summary.get("total-delete-files", 0)) > 0
+    if files_of(summary) <= FILES_LEFT_MAX and not has_deletes and not orphan.exists():
         return True
-    run.request_maintenance(topic)
+    if run.maintenance(topic).get("state") not in {"RUNNING", "WAITING"}:
+        run.request_maintenance(topic)
     return False
 
 
