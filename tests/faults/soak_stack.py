@@ -24,7 +24,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.processes.child_process import ChildProcess, free_port
 from tests.faults.soak_records import APPEND_TOPIC, PARTITIONS, UPSERT_TOPIC
 from tests.support.object_stores import S3Proxy, started
-from tests.support.processes import arguments
+from tests.support.processes import arguments, still_running
 from tests.support.secure_broker import CertificateFiles, SecureBroker
 from tests.support.stack import postgres_server
 from tests.support.tcp_socket import tcp_uri
@@ -266,7 +266,7 @@ class SoakStack:
 
     def orphan_processes(self, wait_s: float = 90.0) -> list[psutil.Process]:
         """Return descendants of killed processes that still run after ``wait_s``."""
-        return psutil.wait_procs(self.children, timeout=wait_s)[1]
+        return still_running(self.children, wait_s)
 
     def wait_until(self, is_so: Callable[[], object], what: str, wait_s: float = 300) -> None:
         """Wait for it; a node that ended by itself fails the wait.

@@ -11,6 +11,7 @@ import random
 import resource
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def _soak(folder: Path, seconds: int) -> SoakReport:
             run.wait_until(lambda: all(_rows(run).values()), "the first rows", RECOVERY_S)
             orphans = {topic: run.add_orphan(topic) for topic in TABLES}
             kills_s = time.monotonic()
-            kills = _kill(run, random.Random(SEED), kills_s + seconds)
+            kills = _kill(run, lambda: _recover(run, producer, orphans), kills_s + seconds)
             killed_s = time.monotonic() - kills_s
             run.wait_until(lambda: _is_expired(run, watch), "old snapshots to expire", RECOVERY_S)
         finally:
@@ -122,11 +123,7 @@ def _soak(folder: Path, seconds: int) -> SoakReport:
         run.wait_until(run.is_running, "everything RUNNING", RECOVERY_S)
         recovered_s = time.monotonic() - stopped_s
         _wait_until_committed(run, producer)
-        run.wait_until(
-            lambda: not [one for one in orphans.items() if not _is_maintained(run, *one)],
-            "maintenance of both tables",
-            RECOVERY_S,
-        )
+        _wait_until_maintained(run, orphans)
         watch.stop()
         differences = {topic: _differences(run, topic, producer) for topic in TABLES}
         findings = [
@@ -165,11 +162,12 @@ def _soak(folder: Path, seconds: int) -> SoakReport:
     return SoakReport(tuple(findings), lines)
 
 
-def _kill(run: SoakStack, rng: random.Random, until_s: float) -> Counter[str]:
+def _kill(run: SoakStack, recover: Callable[[], None], until_s: float) -> Counter[str]:
     """Kill a process every ``KILL_EVERY_S``; each kind in turn, in random order, on any node.
 
     Each third time also the maintenance process is killed, if one runs.
     """
+    rng = random.Random(SEED)
     kills: Counter[str] = Counter()
     victims: list[str] = []
     left = PHASE_KILLS
@@ -184,30 +182,30 @@ def _kill(run: SoakStack, rng: random.Random, until_s: float) -> Counter[str]:
         kills[victim] += 1
         left -= 1
         if not left:
-            _recover(run)
+            recover()
             left = PHASE_KILLS
     return kills
 
 
-def _recover(run: SoakStack) -> None:
-    """Wait until everything runs, rows are committed and each table was maintained again."""
-    done = _done(run)
+def _recover(run: SoakStack, producer: SoakProducer, orphans: Mapping[str, Path]) -> None:
+    """Wait until everything runs and rows are committed; then until maintenance left few files.
+
+    On a slow machine a rewrite takes longer than several commits and loses against them. So there
+    are none while it is awaited.
+    """
     committed = run.committed()
     run.wait_until(run.is_running, "everything RUNNING", RECOVERY_S)
     run.wait_until(lambda: _moved(committed, run.committed()), "progress", RECOVERY_S)
+    with producer.paused():
+        _wait_until_maintained(run, orphans)
+
+
+def _wait_until_maintained(run: SoakStack, orphans: Mapping[str, Path]) -> None:
     run.wait_until(
-        lambda: all(_done(run)[name] > done[name] for name in TABLES.values()),
-        "maintenance between kills",
+        lambda: not [one for one in orphans.items() if not _is_maintained(run, *one)],
+        "maintenance of both tables",
         RECOVERY_S,
     )
-
-
-def _done(run: SoakStack) -> Counter[str]:
-    """How often work of the maintenance was done, by table."""
-    done: Counter[str] = Counter()
-    for (table, _, outcome), count in maintained(run.node_logs()).items():
-        done[table] += count if outcome == "DONE" else 0
-    return done
 
 
 def _moved(before: dict[str, dict[int, int | None]], now: dict[str, dict[int, int | None]]) -> bool:
