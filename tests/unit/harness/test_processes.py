@@ -1,4 +1,4 @@
-"""Processes that were killed are told from those that still run."""
+"""Processes that have ended are distinguished from those that still run."""
 
 from __future__ import annotations
 
