@@ -25,7 +25,7 @@ from tests.faults import checkers
 from tests.faults.checkers import Log
 from tests.faults.payments_producer import DEAD_LETTER, DROPPED, PaymentsProducer
 from tests.faults.readback import join_logs, read_dead_letters, read_log, read_ranges, read_tables
-from tests.support.processes import arguments
+from tests.support.processes import arguments, still_running
 
 NAME = "payments"
 TOPIC = "payments"
@@ -237,7 +237,7 @@ class PaymentsStack:
     def orphan_processes(self, wait_s: float = 90.0) -> list[psutil.Process]:
         """Return descendants of killed processes that still run after ``wait_s``."""
         every = [process for kill in self.kills for process in kill.children]
-        return psutil.wait_procs(every, timeout=wait_s)[1]
+        return still_running(every, wait_s)
 
     def check_result(self) -> CheckResult:
         """Check tables, dead letters, counts and offsets, and search everything for canaries."""

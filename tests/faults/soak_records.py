@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -51,12 +52,22 @@ class SoakProducer:
         self._producer = Producer({**kafka, "enable.idempotence": True, "linger.ms": 20})
         self._each_turn = max(1, round(records_per_s * PAUSE_S / 2))
         self._stopping = threading.Event()
+        self._is_paused = threading.Event()
         self._failures: list[str] = []
         self._thread = threading.Thread(target=self._run, name="soak", daemon=True)
 
     def start(self) -> None:
         """Start to produce."""
         self._thread.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Produce nothing until the block ends."""
+        self._is_paused.set()
+        try:
+            yield
+        finally:
+            self._is_paused.clear()
 
     def stop(self) -> None:
         """Stop; return when the broker has acknowledged every record."""
@@ -68,7 +79,7 @@ class SoakProducer:
 
     def _run(self) -> None:
         while not self._stopping.wait(PAUSE_S):
-            for _ in range(self._each_turn):
+            for _ in range(0 if self._is_paused.is_set() else self._each_turn):
                 number = self.sent
                 self.sent += 1
                 self._send_both(number)

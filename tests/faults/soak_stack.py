@@ -19,11 +19,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
+from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.processes.child_process import ChildProcess, free_port
 from tests.faults.soak_records import APPEND_TOPIC, PARTITIONS, UPSERT_TOPIC
 from tests.support.object_stores import S3Proxy, started
-from tests.support.processes import arguments
+from tests.support.processes import arguments, still_running
 from tests.support.secure_broker import CertificateFiles, SecureBroker
 from tests.support.stack import postgres_server
 from tests.support.tcp_socket import tcp_uri
@@ -32,25 +33,31 @@ NODES = ("first", "second", "third")
 DEAD_TOPIC = "soak-dead"
 TABLES = {APPEND_TOPIC: "soak.append", UPSERT_TOPIC: "soak.upsert"}
 GROUP_ID = "soak"
+CONTROL_TOPIC = "soak-control"
 KEY = "iceberg.maintenance"
 NODE = {
     "icefloe.task.restart.max": "1000",
     "icefloe.task.restart.backoff.max.ms": "5000",
     "icefloe.drain.grace.ms": "20000",
-    "icefloe.maintenance.heap.mb": "384",
+    "icefloe.maintenance.heap.mb": "512",
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
 }
+EXPIRY_MS = 60_000
 MAINTENANCE = {
     f"{KEY}.rewrite-data-files.enabled": "true",
     f"{KEY}.rewrite-data-files.min-delete-files": "5",
     f"{KEY}.rewrite-data-files.min-input-files": "10",
     f"{KEY}.rewrite-manifests.enabled": "true",
     f"{KEY}.rewrite-manifests.min-manifests": "20",
+    f"{KEY}.remove-orphan-files.enabled": "true",
+    f"{KEY}.remove-orphan-files.older-than-ms": str(86_400_000),
+    f"{KEY}.remove-orphan-files.interval-ms": "600000",
     f"{KEY}.expire-snapshots.enabled": "true",
-    f"{KEY}.expire-snapshots.max-age-ms": "120000",
-    f"{KEY}.min-interval-ms": "15000",
+    f"{KEY}.expire-snapshots.max-age-ms": str(EXPIRY_MS),
+    f"{KEY}.min-interval-ms": "60000",
 }
+ORPHAN_AGE_S = 10 * 86_400
 SCHEMAS = {
     "soak.append": Schema(
         NestedField(1, "id", LongType(), required=True),
@@ -77,6 +84,7 @@ class SoakStack:
     def __init__(self, folder: Path, broker: SecureBroker, catalog: Mapping[str, str]) -> None:
         self.folder = folder
         self.kafka = broker.client("TLS")
+        self.open_servers = broker.bootstrap_servers
         self.client = {
             "bootstrap.servers": broker.servers("TLS"),
             "security.protocol": "SSL",
@@ -88,6 +96,7 @@ class SoakStack:
         self.catalog = load_catalog("iceberg", **self.catalog_properties)
         self.urls = {name: f"http://127.0.0.1:{free_port()}" for name in NODES}
         self.nodes: dict[str, ChildProcess] = {}
+        self.children: list[psutil.Process] = []  # of killed processes
 
     def start(self) -> None:
         """Create topics and tables, start the nodes one after the other, create the connectors."""
@@ -140,7 +149,7 @@ class SoakStack:
             "topics": topic,
             "tasks.max": "3",
             "iceberg.tables": TABLES[topic],
-            "iceberg.control.topic": "soak-control",
+            "iceberg.control.topic": CONTROL_TOPIC,
             "iceberg.control.commit.interval-ms": "2000",
             "iceberg.control.commit.timeout-ms": "15000",
             "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -200,19 +209,49 @@ class SoakStack:
             for topic in TABLES
         }
 
-    def maintenance_results(self) -> set[tuple[str, str, str]]:
-        """How work of the maintenance has ended lately: table, work, state or code."""
-        views = [self.get(f"/icefloe/v1/connectors/{topic}/maintenance") for topic in TABLES]
-        return {
-            (one["table"], one["work"], one.get("code") or one["state"])
-            for view in views
-            if view is not None
-            for one in view["results"]
-        }
+    def maintenance(self, topic: str) -> dict[str, Any]:
+        """The view of a connector's maintenance; empty if no node answers."""
+        return self.get(f"/icefloe/v1/connectors/{topic}/maintenance") or {}
+
+    def request_maintenance(self, topic: str) -> bool:
+        """Ask for all enabled maintenance of a connector; return whether a node accepted."""
+        for url in self.urls.values():
+            with suppress(httpx.TransportError):
+                path = f"/icefloe/v1/connectors/{topic}/maintenance/run"
+                if httpx.post(f"{url}{path}", timeout=30).is_success:
+                    return True
+        return False
+
+    def node_logs(self) -> list[Path]:
+        """The logs of the nodes, over all their starts."""
+        return [self.folder / f"{name}.log" for name in NODES]
+
+    def add_orphan(self, topic: str) -> Path:
+        """Write a file of no snapshot, old enough to be removed; return where the store has it."""
+        uri = f"{self.table(topic).location()}/data/orphan.parquet"
+        with self.table(topic).io.new_output(uri).create() as file:
+            file.write(b"orphan")
+        stored = self.folder / "s3" / "data" / uri.removeprefix("s3://")
+        old_s = time.time() - ORPHAN_AGE_S
+        os.utime(stored, (old_s, old_s))
+        return stored
+
+    def stored_files(self, topic: str) -> int:
+        """Number of data files and delete files of a table that the store has."""
+        data = self.folder / "s3" / "data" / self.table(topic).location().removeprefix("s3://")
+        return sum(1 for file in (data / "data").rglob("*") if file.is_file())
+
+    def states(self) -> list[str]:
+        """States of connectors and tasks."""
+        found = [self.get(f"/connectors/{topic}/status") for topic in TABLES]
+        return [part["state"] for status in found if status for part in parts(status)]
 
     def kill(self, victim: str, node: str) -> str:
         """Kill a node, or a child process of one that has it; return what was killed."""
+        ended = [name for name, process in self.nodes.items() if not process.is_running]
+        assert not ended, f"nodes ended: {ended}\n{self.diagnostics()}"
         if victim == "node":
+            self.children += psutil.Process(self.nodes[node].pid).children(recursive=True)
             self.nodes[node].kill()
             self.start_node(node)
             return f"node {node}"
@@ -220,26 +259,25 @@ class SoakStack:
             for child in self._children(name):
                 if arguments(child)[-2:] == ["-m", victim]:
                     with suppress(psutil.NoSuchProcess):
+                        self.children += child.children(recursive=True)
                         child.send_signal(signal.SIGKILL)
                     return f"{victim} of {name}"
         return ""
 
-    def cpu_s(self) -> float:
-        """Processor time of the processes of the nodes that run now, in seconds."""
-        total = 0.0
-        for node in self.nodes.values():
-            with suppress(psutil.NoSuchProcess):
-                root = psutil.Process(node.pid)
-                for one in (root, *root.children(recursive=True)):
-                    with suppress(psutil.NoSuchProcess):
-                        times = one.cpu_times()
-                        total += times.user + times.system
-        return total
+    def orphan_processes(self, wait_s: float = 90.0) -> list[psutil.Process]:
+        """Return descendants of killed processes that still run after ``wait_s``."""
+        return still_running(self.children, wait_s)
 
     def wait_until(self, is_so: Callable[[], object], what: str, wait_s: float = 300) -> None:
-        """Wait for it; a node that ended by itself fails the wait."""
+        """Wait for it; a node that ended by itself fails the wait.
+
+        A request that the loaded machine answers too late is repeated.
+        """
         deadline_s = time.monotonic() + wait_s
-        while not is_so():
+        while True:
+            with suppress(RetriableError, httpx.TransportError):
+                if is_so():
+                    return
             ended = [name for name, node in self.nodes.items() if not node.is_running]
             is_late = time.monotonic() > deadline_s
             assert not ended, f"nodes ended: {ended}\n{self.diagnostics()}"

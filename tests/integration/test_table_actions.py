@@ -375,6 +375,47 @@ def test_the_tag_of_a_killed_run_is_removed_by_the_next(
     assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
 
 
+class _Raced:
+    """A table of the JVM that another commit changes during the next changes of its tags.
+
+    Args:
+        table: the table.
+        others: the commits.
+    """
+
+    def __init__(self, table: Any, others: list[Callable[[], object]]) -> None:
+        self._table = table
+        self._others = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def manageSnapshots(self) -> Any:  # noqa: N802 - Iceberg's name
+        """Begin a change; the other commit comes before its end."""
+        change = self._table.manageSnapshots()
+        if self._others:
+            self._others.pop()()
+        return change
+
+
+def test_tags_are_set_and_removed_between_other_commits(
+    make: Callable[..., MaintainedTable],
+) -> None:
+    """A commit that comes first costs neither the work nor leaves the tag."""
+    table = make()
+    table.commit((1, "x"))
+    actions = table.actions()
+    others: list[Callable[[], object]] = []
+    actions._table = _Raced(actions._table, others)
+    others.extend(lambda n=n: table.commit((n, "y")) for n in (2, 3))
+    with actions.history_kept("c", 7):
+        assert not others
+        assert "icefloe_maintenance-c-7" in table.reloaded().metadata.refs
+        others.append(lambda: table.commit((4, "y")))
+    assert not others
+    assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
+
+
 def test_manifests_rewritten_from_before_a_rewind_change_no_row(
     make: Callable[..., MaintainedTable],
 ) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
@@ -38,6 +38,8 @@ MIN_INPUT_FILES: Final = 5
 GROUP_BYTES: Final = 2 * 2**30
 """Data that one commit of partial progress rewrites at most, if a file is not larger."""
 MAX_COMMITS: Final = 10
+REF_ATTEMPTS_MAX: Final = 10
+"""Of a change of the table's tags, which is lost when another commit comes first."""
 _BY_PREFIX: Final = True  # files are listed by the client of the table, not by Hadoop's
 _NUMBER: Final = re.compile("[0-9]{1,18}")
 _LOST: Final = re.compile("([0-9]{1,9}) rewrite commits failed")
@@ -163,19 +165,39 @@ class TableActions:
             yield
             return
         name = tag_name(connector, now_ms)
-        change = self._table.manageSnapshots().createTag(name, snapshot.snapshotId())
-        for left in self._tags_of(connector):
-            change.removeTag(left)
-        change.commit()
-        self._table.refresh()
+
+        def create() -> None:
+            present = self._snapshot()
+            change = self._table.manageSnapshots().createTag(name, present.snapshotId())
+            for left in self._tags_of(connector):
+                change.removeTag(left)
+            change.commit()
+
+        self._change_refs(create)
         try:
             yield
         finally:
             try:
-                self._table.refresh()
-                self._table.manageSnapshots().removeTag(name).commit()
+                self._change_refs(lambda: self._table.manageSnapshots().removeTag(name).commit())
             except Py4JError as error:  # the next run removes it
                 log.warning("tag of the maintenance left in the table", tag=name, error=str(error))
+
+    def _change_refs(self, change: Callable[[], None]) -> None:
+        """Make and commit a change; again if another commit came between the two.
+
+        Iceberg does not repeat such a change by itself.
+        """
+        for attempt in range(1, REF_ATTEMPTS_MAX + 1):
+            self._table.refresh()
+            try:
+                change()
+            except Py4JJavaError as error:
+                is_conflict = "CommitFailedException" in str(error.java_exception.toString())
+                if not is_conflict or attempt == REF_ATTEMPTS_MAX:
+                    raise
+            else:
+                self._table.refresh()
+                return
 
     def apply_delete_files(self, bytes_max: int) -> WorkResult:
         """Rewrite data files without the rows that delete files remove; then remove these.

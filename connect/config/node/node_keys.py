@@ -469,7 +469,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "LOW",
         _OWN,
         unit="MiB",
-        check=between(256, 1_048_576),
+        check=between(512, 1_048_576),  # Spark does not start with less than 450 MiB
     ),
     Key(
         "icefloe.task.restart.max",

@@ -132,12 +132,15 @@ class MaintenancePlan:
             kept = [rewrite for rewrite in self._rewritten if rewrite[0] > now_ms - HOUR_MS]
             self._rewritten = [*kept, (now_ms, size)]
 
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Return table and work of what the process has begun and not ended."""
+        return [key for key, result in self.results.items() if result["state"] == "RUNNING"]
+
     def ended(self, code: str, message: str, now_ms: int) -> None:
         """The process ended: what it had not finished has failed."""
-        for result in list(self.results.values()):
-            if result["state"] == "RUNNING":
-                failed = {"state": "FAILED", "code": code, "message": message}
-                self.received({**result, **failed}, now_ms)
+        failed = {"state": "FAILED", "code": code, "message": message}
+        for key in self.unfinished():
+            self.received({**self.results[key], **failed}, now_ms)
 
     def bytes_of_hour(self, now_ms: int) -> int:
         """Return the size of the data files that were rewritten in the last hour."""

@@ -14,7 +14,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from connect.clock import Clock
@@ -68,6 +68,7 @@ class _Active:
         begun_ms: monotonic.
         child: None until it is started.
         is_stopping: it was requested to end.
+        reported: tables of which the process has reported anything.
     """
 
     run: ConnectorRun
@@ -76,6 +77,7 @@ class _Active:
     begun_ms: int
     child: SupervisedChild | None = None
     is_stopping: bool = False
+    reported: set[str] = field(default_factory=set)
 
 
 class MaintenanceRuns:
@@ -206,12 +208,13 @@ class MaintenanceRuns:
             case "ready":
                 self._send(active)
             case "maintenance":
+                active.reported.add(event["table"])
                 self._report(active.run, event)
             case "maintenance_ended":
-                self._stop(active, DIED, "the process ended before the work")
+                self._died(active, "the process ended before the work")
             case "exited":
                 text = f"the maintenance process ended with status {event['status']}"
-                self._stop(active, DIED, f"{text}; see maintenance.log in icefloe.state.dir")
+                self._died(active, f"{text}; see maintenance.log in icefloe.state.dir")
 
     def _send(self, active: _Active) -> None:
         limits = active.run.maintenance.limits
@@ -235,12 +238,27 @@ class MaintenanceRuns:
         where = {"connector": run.name, "table": event["table"]}
         outcome = "done" if state == "DONE" else event["code"]
         counter("maintenance_work", work=event["work"], outcome=outcome, **where).inc()
-        for field, name in COUNTERS.items():
-            if event.get(field):
-                counter(name, **where).inc(event[field])
+        for number, name in COUNTERS.items():
+            if event.get(number):
+                counter(name, **where).inc(event[number])
         write = _log.info if state == "DONE" else _log.warning
         numbers = {k: v for k, v in event.items() if v and k not in {"event", *where}}
         write("table maintained", **where, **numbers)
+
+    def _died(self, active: _Active, message: str) -> None:
+        """Report what the process has not finished, also where it has not begun; then end it."""
+        if active.is_stopping:
+            return
+        unfinished = active.run.maintenance.unfinished()
+        unfinished += [
+            (job["table"], job["work"][0])
+            for job in active.jobs
+            if job["table"] not in active.reported
+        ]
+        failed = {"state": "FAILED", "code": DIED, "message": message}
+        for table, work in unfinished:
+            self._report(active.run, {"table": table, "work": work, **failed})
+        self._stop(active, DIED, message)
 
     def _stop(self, active: _Active, code: str, message: str) -> None:
         if active.is_stopping:

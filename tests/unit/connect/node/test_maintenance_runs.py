@@ -14,6 +14,7 @@ import pytest
 
 from connect.clock import SystemClock
 from connect.config.connector import MaintenanceConfig
+from connect.metrics.process_metrics import Exposition
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
 from connect.node.herder.target_units import TargetUnits
@@ -33,6 +34,8 @@ for line in pipe.makefile():
         send("ready", version=message["version"])
     elif message["op"] == "maintain":
         print(line, flush=True)
+        if sys.argv[1] == "die early":
+            os._exit(9)
         for job in message["jobs"]:
             for work in job["work"]:
                 send("maintenance", table=job["table"], work=work, state="RUNNING")
@@ -55,7 +58,8 @@ class MaintenanceHarness:
 
     Args:
         folder: of the log.
-        kind: what the process does: ``work``, ``die`` or ``hang``.
+        kind: what the process does: ``work``, ``die``, ``die early`` (before it begins any work)
+            or ``hang``.
         is_allowed: by the node's properties.
         has_remote: whether another node maintains the tables.
     """
@@ -156,12 +160,23 @@ def test_the_process_lives_as_long_as_its_work(start: Callable[..., MaintenanceH
     assert harness.runs.view("c")["bytes_last_hour"] == 14
 
 
-def test_a_process_that_dies_has_failed(start: Callable[..., MaintenanceHarness]) -> None:
-    """It is not started again at once: the work rests for its interval."""
-    harness = start("die")
+@pytest.mark.parametrize("kind", ["die", "die early"])
+def test_a_process_that_dies_has_failed(
+    start: Callable[..., MaintenanceHarness], kind: str
+) -> None:
+    """Its work is reported and counted as failed, and begins again after its interval."""
+    before = _died()
+    harness = start(kind)
     harness.wait_until(lambda: ("orphan-files", "FAILED", "maintenance_died") in harness.results())
     harness.wait_until(harness.has_ended)
     assert len(harness.children) == 1
+    assert _died() == before + 1
+
+
+def _died() -> float:
+    where = {"connector": "c", "table": "db.a", "work": "orphan-files"}
+    labels = {**where, "outcome": "maintenance_died"}
+    return Exposition(lambda: 0).total("maintenance_work", **labels) or 0
 
 
 @pytest.mark.parametrize("how", ["pause", "change", "operator"])
