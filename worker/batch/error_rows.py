@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from connect.errors import ConfigError, RecordError, RetriableError
-from connect.records.converters.custom_function import UNAVAILABLE
 
 DEAD_LETTERS_FULL = "dead_letters_full"
 """The dead letters of a Spark task, or of all tasks of a batch, do not fit into memory."""
+
+CONVERTER_UNAVAILABLE = "converter_unavailable"
+"""A service that a user's converter needs does not answer."""
 
 LARGE_RECORD = "record_not_small"
 """A record is large in a read that expects small records."""
@@ -27,7 +29,7 @@ REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 
 def is_converter_outage(error: RetriableError | ConfigError) -> bool:
     """Return whether a service that a converter uses did not answer, or refused us."""
-    return error.code == UNAVAILABLE or error.code.startswith("registry_")
+    return error.code == CONVERTER_UNAVAILABLE or error.code.startswith("registry_")
 
 
 def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from connect.cli import rest_client
+from connect.config.node.lineage_keys import LINEAGE_KEYS
 from connect.gateways import webhook
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
@@ -37,9 +38,11 @@ OPENERS = {
     "connect/gateways/schema_registry/registry_client.py": "schema registries",
     "connect/gateways/storage/object_store.py": "object stores",
     "connect/gateways/webhook.py": "the operator's webhook",
+    "connect/gateways/openlineage.py": "the receiver of lineage events",
     "connect/node/rest/peers.py": "other nodes",
     "connect/cli/rest_client.py": "the command line",
 }
+LINEAGE_TIMEOUT = "icefloe.lineage.transport.timeout"
 REST = {"type": "rest", "uri": "http://c"}
 SQL = {"type": "sql", "warehouse": "/w"}
 
@@ -85,6 +88,9 @@ def _in_use() -> dict[str, str]:
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
         "WEBHOOK_TIMEOUT_S": f"{webhook.WEBHOOK_TIMEOUT_S:.0f}",
+        LINEAGE_TIMEOUT: next(
+            key.default or "" for key in LINEAGE_KEYS if key.name == LINEAGE_TIMEOUT
+        ),
         "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
         "READ_TIMEOUT_S": f"{forwarding.READ_TIMEOUT_S:.0f}",
         "CONNECT_S": f"{peers.CONNECT_S:.0f}",
