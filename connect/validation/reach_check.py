@@ -18,6 +18,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
 from connect.gateways.reach import Reach
+from connect.records.converters.registered_schemas import SCHEMA_FILE
 from connect.validation.catalog_view import catalog_properties
 from connect.validation.key_checks import creation_setting
 
@@ -41,7 +42,7 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
         options = split(raw, prefix)
         for name, value in options.items():
             try:
-                if name.endswith(".location"):
+                if name.endswith(".location") or name == SCHEMA_FILE:
                     reach.check_path(value)
                 elif name == "proxy.host":
                     reach.check_host(value, resolves=False)

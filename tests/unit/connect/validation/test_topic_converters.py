@@ -195,6 +195,17 @@ def test_addresses_and_files_are_checked_as_those_of_the_connector() -> None:
     }
 
 
+@pytest.mark.parametrize("converter", ["value.converter", f"{TOPIC}orders.value.converter"])
+def test_a_schema_file_must_be_below_the_allowed_folders(converter: str, tmp_path: Path) -> None:
+    """An error about its content would show parts of any file of the machine."""
+    key = f"{converter}.schema.file"
+    (tmp_path / "a.avsc").write_text('"string"')
+    for file, is_refused in (("/etc/passwd", True), (str(tmp_path / "a.avsc"), False)):
+        raw = changed({converter: "Avro", key: file})
+        refused = dict(unreachable(raw, Reach(names=frozenset(), roots=(str(tmp_path),))))
+        assert (key in refused) == is_refused
+
+
 def own(options: Any) -> Any:
     """A converter with a required number."""
     int(options["size"])
