@@ -21,7 +21,7 @@ def daemons():
                 found[process.pid] = process.ppid()
     return {pid for pid, parent in found.items() if parent not in found}  # the others are forks
 
-session = Opening({"spark.master": "local[2]"}, Path(sys.argv[1])).result()
+session = Opening({"spark.master": "local[2]"}, Path(sys.argv[1])).session.result()
 deadline = time.monotonic() + 60
 while not daemons() and time.monotonic() < deadline:
     time.sleep(0.1)

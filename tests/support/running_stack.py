@@ -156,9 +156,16 @@ class RunningStack:
         assert answer.status_code == 201, answer.text
 
     def delete(self, *names: str) -> None:
-        """Delete connectors."""
+        """Delete connectors; as clients of Kafka Connect do, repeat the request during a rebalance."""
         for name in names:
-            assert self.api.delete(f"/connectors/{name}").status_code == 204
+            self.wait_until(
+                lambda n=name: self._is_deleted(n), lambda n=name: f"{n} is not deleted"
+            )
+
+    def _is_deleted(self, name: str) -> bool:
+        answer = self.api.delete(f"/connectors/{name}")
+        assert answer.status_code in {204, 409}, answer.text
+        return answer.status_code == 204
 
     def request_state(self, name: str, state: str) -> None:
         """Send ``stop``, ``pause`` or ``resume`` for a connector; the node must accept it."""
