@@ -156,7 +156,7 @@ class RunningStack:
         assert answer.status_code == 201, answer.text
 
     def delete(self, *names: str) -> None:
-        """Delete connectors; repeat the request during a rebalance, as Kafka Connect's clients do."""
+        """Delete connectors; repeat it during a rebalance, as Kafka Connect's clients do."""
         for name in names:
             self.wait_until(
                 lambda n=name: self._is_deleted(n), lambda n=name: f"{n} is not deleted"
