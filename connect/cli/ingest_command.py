@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from connect.cli.terminal import echo, error
-from connect.errors import ConfigError, IcefloeError
+from connect.cli.job_process import run_and_exit
+from connect.cli.terminal import echo
+from connect.errors import ConfigError
 
 if TYPE_CHECKING:
     from connect.operations.ingest.ingest_options import IngestJob
@@ -275,11 +275,4 @@ def _run(job: IngestJob) -> None:
 
     # the secrets of the command line are placeholders in all configurations
     os.environ.update(job.secrets)
-    try:
-        status = run_ingest(job, os.environ)
-    except IcefloeError as e:
-        error(str(e))
-        status = e.exit_status
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # a job that still waits for the broker must not delay the exit
+    run_and_exit(lambda: run_ingest(job, os.environ))

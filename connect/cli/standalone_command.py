@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from connect.cli.gitops.connector_files import read_one
-from connect.cli.terminal import error
-from connect.errors import ConfigError, IcefloeError
+from connect.cli.job_process import run_and_exit
+from connect.errors import ConfigError
 
 
 def standalone(
@@ -53,11 +52,5 @@ def standalone(
             )
         connectors[connector.name] = connector
     config = load_standalone(properties, os.environ)
-    try:
-        status = run_standalone(config, tuple(connectors.values()), is_new_run=new_run)
-    except IcefloeError as e:
-        error(str(e))
-        status = e.exit_status
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # a job that still waits for the broker must not delay the exit
+    given = tuple(connectors.values())
+    run_and_exit(lambda: run_standalone(config, given, is_new_run=new_run))
