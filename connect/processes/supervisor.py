@@ -87,7 +87,7 @@ class SupervisedChild:
         self._clock = clock
         self._backoff = Backoff(policy)
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # notified when a child takes messages
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._outgoing: queue.Queue[Mapping[str, Any] | None] | None = None
@@ -114,9 +114,17 @@ class SupervisedChild:
         """Start the child and keep it running."""
         self._thread.start()
 
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """Queue a message; return False when no child runs."""
+    def send(self, message: Mapping[str, Any], *, wait_s: float = 0.0) -> bool:
+        """Queue a message; return False when no child runs.
+
+        Args:
+            message: what is sent.
+            wait_s: longest wait for a child that is being started again.
+        """
         with self._lock:
+            self._lock.wait_for(
+                lambda: self._outgoing is not None or self._stopping.is_set(), wait_s
+            )
             if self._outgoing is None:
                 return False
             try:
@@ -128,6 +136,8 @@ class SupervisedChild:
     def shutdown(self, grace_ms: int) -> None:
         """Request that the child drains, kill it after the grace; return when it has ended."""
         self._stopping.set()
+        with self._lock:
+            self._lock.notify_all()
         self.send({"op": "shutdown", "grace_ms": grace_ms})
         if self._thread.is_alive():
             self._thread.join(grace_ms / 1000)
@@ -173,6 +183,7 @@ class SupervisedChild:
             process = self._spawn(theirs, output)
         with self._lock:
             self._process, self._outgoing = process, outgoing
+            self._lock.notify_all()
         self._backoff.started(self._clock.monotonic_ms())
         self._log.info("child started", pid=process.pid)
         sender = threading.Thread(

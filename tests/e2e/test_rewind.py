@@ -126,7 +126,10 @@ def test_a_rewind_survives_a_crash_at_each_step(
         refused = running.api.put(f"/connectors/{case.name}/resume")
         assert refused.status_code == 409, (point, refused.text)
         if action == "crash":
-            running.wait_until(lambda: case.rewind()[0] == 2, lambda: "the coordinator process")
+            # without an answer of the coordinator process there is no new plan
+            running.wait_until(
+                lambda: case.rewind(target, "--replace")[0] == 2, lambda: "the coordinator process"
+            )
     status, output = case.rewind(f"--to-snapshot={case.snapshots[1]}", "--yes")
     assert status == 1, output
     status, output = case.rewind("--cancel", "--yes")

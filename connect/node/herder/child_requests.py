@@ -14,6 +14,8 @@ from connect.processes.supervisor import SupervisedChild
 ANSWER_TIMEOUT_S = 30.0
 SLOW_ANSWER_TIMEOUT_S = 600.0
 """For commands that read a control topic and commit to many tables."""
+RESTART_WAIT_S = 10.0
+"""A child that has ended starts again meanwhile, unless it ends again and again."""
 
 
 class ChildRequests:
@@ -36,15 +38,16 @@ class ChildRequests:
         """Send a command and return its answer.
 
         Raises:
-            UnavailableError: the child does not run, or did not answer in time; the command may
-                still be executed.
+            UnavailableError: the child does not run and did not start again within 10 s, or did
+                not answer in time; the command may still be executed.
         """
         request = str(self._clock.new_uuid())
         answer: Future[Mapping[str, Any]] = Future()
         with self._lock:
             self._open[request] = child, answer
         try:
-            if not self._children[child].send({**message, "request": request}):
+            command = {**message, "request": request}
+            if not self._children[child].send(command, wait_s=min(RESTART_WAIT_S, timeout_s)):
                 raise UnavailableError(f"the {child} is not running", code="child_away")
             return answer.result(timeout_s)
         except TimeoutError:

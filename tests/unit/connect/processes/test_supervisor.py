@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,37 @@ def test_a_killed_child_is_restarted_without_leftover_processes(
     assert second["pid"] != first["pid"]
     assert _has_ended(first["grandchild"])
     assert supervised.restarts == 1
+
+
+def test_a_message_waits_for_a_child_that_starts_again(tmp_path: Path) -> None:
+    """The next child gets it; without a wait it is refused while no child runs."""
+    events: Events = queue.Queue()
+    may_start = threading.Event()
+
+    def on_event(_: str, event: dict[str, Any]) -> None:
+        events.put(event)
+        if event["event"] == "exited":
+            may_start.wait(WAIT_S)
+
+    spec = ChildSpec(
+        "worker", [sys.executable, "-c", SCRIPT], tmp_path / "log", {}, dict(os.environ)
+    )
+    supervised = SupervisedChild(spec, on_event, SystemClock(), BackoffPolicy(first_ms=10))
+    supervised.start()
+    try:
+        os.kill(events.get(timeout=WAIT_S)["pid"], signal.SIGKILL)
+        assert events.get(timeout=WAIT_S)["event"] == "exited"
+        message = {"op": "echo", "text": "waited"}
+        assert not supervised.send(message)
+        with ThreadPoolExecutor() as pool:
+            sent = pool.submit(supervised.send, message, wait_s=WAIT_S)
+            may_start.set()
+            assert sent.result(WAIT_S)
+        assert events.get(timeout=WAIT_S)["event"] == "ready"
+        assert events.get(timeout=WAIT_S)["text"] == "waited"
+    finally:
+        may_start.set()
+        supervised.shutdown(100)
 
 
 def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
