@@ -8,16 +8,20 @@ Rules of this file:
   the reset. So each table also stores how far the control topic reached at the reset, and a round
   that read no further claims nothing. A table without a claim gets the snapshot as well: an older
   commit that is under way would conflict with it.
+- A table may have a lost floor and no claim. A frozen coordinator that has made no round yet takes
+  that floor for empty. So the table gets a snapshot without control offsets: its floor stays
+  unknown.
 - A commit of such a coordinator may come between. The floor is then read again: it never goes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused
@@ -67,12 +71,20 @@ def reset_claims(
     return [reset.report(name, is_applied=is_applied) for name in tables]
 
 
-def has_no_claim(refusal: CommitRefused, properties: Mapping[str, str], keys: FloorKeys) -> bool:
-    """Whether a table of unknown floor certainly holds no claim.
+def state_to_reset(metadata: TableMetadata, keys: FloorKeys) -> tuple[TableState, bool]:
+    """Return the state of a table, and whether its floor is known.
 
-    A lost floor means that no kept snapshot is the connector's; only the property can claim.
+    A lost floor means that no kept snapshot is the connector's. Then only the property can claim.
+
+    Raises:
+        CommitRefused: as ``table_state``; ``floor_lost`` only where the property claims.
     """
-    return refusal.code == "floor_lost" and not properties.get(keys.valid_through_mirror)
+    try:
+        return table_state(metadata, keys), True
+    except CommitRefused as refusal:
+        if refusal.code != "floor_lost" or metadata.properties.get(keys.valid_through_mirror):
+            raise
+        return table_state(metadata, replace(keys, has_history=False)), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,44 +111,38 @@ class _Reset:
             )
         keys = floor_keys(self.config, name)
 
-        def find() -> Table | None:
-            table = self.catalog.load(name.split("."))
-            try:
-                table_state(table.metadata, keys)
-            except CommitRefused as refusal:
-                if has_no_claim(refusal, table.properties, keys):
-                    return None
-                raise
-            return table
-
-        def content_of(_: Table, state: TableState) -> SnapshotContent | None:
+        def content_of(table: Table, state: TableState) -> SnapshotContent | None:
             texts = state.valid_through_texts
             if not claims:  # of the first attempt: a later one may read the table after its reset
                 claims.extend(sorted(set(texts)))
             is_reset = not texts and covers(state.reset_offsets, self.control_ends)
             if not is_applied or is_reset:
                 return None
-            return self._content(keys, state)
+            _, has_floor = state_to_reset(table.metadata, keys)
+            return self._content(keys, state, has_floor=has_floor)
 
         return EmptySnapshot(
             self.catalog,
             self.clock,
             keys,
-            find=find,
-            state_of=lambda table: table_state(table.metadata, keys),
+            find=lambda: self.catalog.load(name.split(".")),
+            state_of=lambda table: state_to_reset(table.metadata, keys)[0],
             content_of=content_of,
         ).commit()
 
-    def _content(self, keys: FloorKeys, state: TableState) -> SnapshotContent:
+    def _content(self, keys: FloorKeys, state: TableState, *, has_floor: bool) -> SnapshotContent:
         offsets = offsets_text(state.floor)
+        summary = {"engine-name": "icefloe", RESET_PROPERTY: self.reason}
+        properties = {
+            keys.valid_through_mirror: "",
+            keys.reset_mirror: offsets_text(merged(state.reset_offsets, self.control_ends)),
+        }
+        if has_floor:
+            summary[keys.summary] = properties[keys.mirror] = offsets
         return SnapshotContent(
             self.clock.new_snapshot_id(),
             str(self.clock.new_uuid()),
             Selection(()),
-            {keys.summary: offsets, "engine-name": "icefloe", RESET_PROPERTY: self.reason},
-            {
-                keys.mirror: offsets,
-                keys.valid_through_mirror: "",
-                keys.reset_mirror: offsets_text(merged(state.reset_offsets, self.control_ends)),
-            },
+            summary,
+            properties,
         )

@@ -11,7 +11,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.valid_through_reset import reset_claims
-from coordinator.kernel.effects import TableCommitted
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import QuickClock, connector
 
@@ -194,10 +194,9 @@ def test_a_table_that_is_gone_is_named(harness: TableHarness) -> None:
     assert (result["code"], result["snapshot_id"]) == ("table_missing", None)
 
 
-def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(
-    harness: TableHarness,
-) -> None:
-    """A table that only others wrote to, and whose snapshots expired, has nothing to reset."""
+@pytest.fixture
+def foreign(harness: TableHarness) -> TableHarness:
+    """A table that only another connector wrote to, and whose old snapshots expired."""
     other = TableHarness(harness.catalog, harness.catalog.create(("db", "u"), SCHEMA), "d")
     committer = other.committer()
     for number in range(2):
@@ -206,15 +205,45 @@ def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(
     referenced = {ref.snapshot_id for ref in metadata.refs.values()}
     unreferenced = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in referenced]
     other.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": unreferenced}))
-    config = connector("c", ["db.t", "db.u"])
-    [own, foreign] = reset_claims(
+    return other
+
+
+def reset_foreign(harness: TableHarness) -> dict[str, Any]:
+    """Reset the claims of connector ``c`` in the table of the other connector."""
+    [result] = reset_claims(
         harness.catalog,
-        config,
-        ["db.t", "db.u"],
+        connector("c", ["db.t", "db.u"]),
+        ["db.u"],
         REASON,
         QuickClock(),
         control_ends={0: 2},
         is_applied=True,
     )
-    assert own["snapshot_id"] is not None
-    assert (foreign["code"], foreign["claims"], foreign["snapshot_id"]) == (None, [], None)
+    return result
+
+
+def test_a_reset_leaves_a_lost_floor_lost(harness: TableHarness, foreign: TableHarness) -> None:
+    """The snapshot of the reset has no control offsets; a second reset finds nothing to do."""
+    done = reset_foreign(harness)
+    assert (done["code"], done["claims"]) == (None, [])
+    head = foreign.reloaded().current_snapshot()
+    assert head is not None
+    assert head.snapshot_id == done["snapshot_id"]
+    restarted = TableHarness(harness.catalog, foreign.table, "c")
+    outcome = restarted.committer().commit(restarted.round(0))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "floor_lost"
+    assert reset_foreign(harness)["snapshot_id"] is None
+
+
+def test_a_coordinator_that_never_completed_a_round_claims_nothing_after_a_reset(
+    harness: TableHarness, foreign: TableHarness
+) -> None:
+    """It takes the floor of a table with expired snapshots for empty, and was frozen meanwhile."""
+    catalog = Overtaken(harness.catalog, lambda: reset_foreign(harness))
+    frozen = TableHarness(cast("CatalogGateway", catalog), foreign.table, "c")
+    committer = frozen.committer(has_history=False)
+    outcome = committer.commit(frozen.round(1, valid_through_us=POISONED_US))
+    assert isinstance(outcome, TableCommitted)
+    assert catalog.calls > 1
+    assert claim(frozen) is None

@@ -58,7 +58,7 @@ def check_commit(
     world: World, table: Table, parent: Snapshot | None, snapshot: Snapshot, content: Any
 ) -> None:
     """Check a commit of the connector on its parent snapshot."""
-    if "control_log_reset" not in world.happened:
+    if content.has_floor and "control_log_reset" not in world.happened:
         mirror = parse_offsets(table.properties.get(MIRROR))
         before = mirror if parent is None else merged(mirror, parent.offsets)
         for partition, offset in before.items():

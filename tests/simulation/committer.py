@@ -252,7 +252,13 @@ def _failed(commit: TableCommit, code: str, *, is_retriable: bool) -> TableFaile
 
 
 class Content:
-    """The content of a commit, for any parent."""
+    """The content of a commit, for any parent.
+
+    Attributes:
+        has_floor: it carries control offsets.
+    """
+
+    has_floor = True
 
     def __init__(
         self,

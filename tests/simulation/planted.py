@@ -273,6 +273,7 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "reset unnoticed by a commit",
         "old rounds claim after a reset",
         "a table without a claim is not reset",
+        "a table of unknown floor is not reset",
         "answers of newer layouts count",
     )
 } | {
@@ -344,6 +345,10 @@ KINDS: dict[str, tuple[int, int]] = {
     "reset unnoticed by a commit": RESET_ALONE,
     "old rounds claim after a reset": RESET_ALONE,
     "a table without a claim is not reset": RESET_ALONE,
+    "a table of unknown floor is not reset": (
+        RESET_ALONE[0] | script.EXPIRY | 1 << script.OTHERS_SHIFT,
+        RESET_ALONE[1] & ~script.EXPIRY,
+    ),
     "answers of newer layouts count": RESET_ALONE,
     "timestamps of the future move the claim": (script.FUTURE, script.RESET),
     "every completion counts as a commit": (

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from connect.errors import CommitRefused
 from connect.protocol.control_offsets import offsets_text
 from control_schemas.events import CommitComplete, EventHeaders
-from coordinator.commit.floor import RESET_PROPERTY, TableState, covers, merged, table_state
-from coordinator.commit.valid_through_reset import has_no_claim
+from coordinator.commit.floor import RESET_PROPERTY, TableState, covers, merged
+from coordinator.commit.valid_through_reset import state_to_reset
 from tests.simulation.catalog import (
+    MIRROR,
     RESET_MIRROR,
     VALID_THROUGH_MIRROR,
     ConflictError,
     Snapshot,
+    Summary,
     Table,
     UnknownError,
 )
@@ -73,26 +75,26 @@ class Reset(Actor):
         for _ in range(RESTARTS_MAX + 1):
             if table.is_missing or world.now_ms < world.catalog_back_at_ms:
                 raise ConflictError
-            try:
-                state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
-            except CommitRefused as refusal:
-                if has_no_claim(refusal, table.properties, table.keys):
-                    return
-                raise
+            state, has_floor = state_to_reset(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
+            if not has_floor and "a table of unknown floor is not reset" in world.bugs:
+                return
             is_reset = (
                 covers(state.reset_offsets, ends)
                 or "a table without a claim is not reset" in world.bugs
             )
             if is_reset and not state.valid_through_texts:
                 return
-            if (yield from self._land(table, state, ends)):
+            if (yield from self._land(table, state, ends, has_floor=has_floor)):
                 return
         raise ConflictError
 
-    def _land(self, table: Table, state: TableState, ends: dict[int, int]) -> _Steps:
+    def _land(
+        self, table: Table, state: TableState, ends: dict[int, int], *, has_floor: bool
+    ) -> _Steps:
         """Return whether the snapshot is in the table; False when its content is out of date."""
         world = self.world
-        content = _NoClaim(world, dict(state.floor), merged(state.reset_offsets, ends))
+        floor = dict(state.floor) if has_floor else None
+        content = _NoClaim(world, floor, merged(state.reset_offsets, ends))
         snapshot_id = world.new_id()
         for _ in range(ATTEMPTS_MAX):
             base, uuid = table.base, table.uuid
@@ -103,7 +105,7 @@ class Reset(Actor):
                 yield False
                 if snapshot_id in table.by_id:
                     return True
-                seen = table_state(table, table.keys)  # type: ignore[arg-type] # as above
+                seen, _ = state_to_reset(table, table.keys)  # type: ignore[arg-type] # as above
                 if "reset keeps an old floor" in world.bugs:
                     continue
                 if (seen.floor, seen.reset_offsets) != (state.floor, state.reset_offsets):
@@ -114,28 +116,36 @@ class Reset(Actor):
 
 
 class _NoClaim(Content):
-    """A snapshot without files that resets earlier claims."""
+    """A snapshot without files that resets earlier claims; ``floor`` is None if it is unknown."""
 
-    def __init__(self, world: World, floor: dict[int, int], reset_offsets: dict[int, int]) -> None:
+    def __init__(
+        self, world: World, floor: dict[int, int] | None, reset_offsets: dict[int, int]
+    ) -> None:
         super().__init__(
             world,
             steps=[],
-            offsets=floor,
+            offsets=floor or {},
             vtts=None,
             partitions=frozenset(),
-            floor=floor,
+            floor=floor or {},
             topic_id=None,
             reset_offsets=reset_offsets,
         )
+        self.has_floor = floor is not None
 
     def snapshot(self, snapshot_id: int, parent: Snapshot | None) -> Snapshot:
         made = super().snapshot(snapshot_id, parent)
+        if not self.has_floor:
+            made.summary = Summary({})
         if "reset leaves the claims of snapshots" not in self.world.bugs:
             made.summary.additional_properties[RESET_PROPERTY] = "a record of the future"
         return made
 
     def put(self, table: Table, snapshot: Snapshot) -> None:
+        mirror = table.properties.get(MIRROR)
         super().put(table, snapshot)
+        if not self.has_floor and mirror is None:
+            del table.properties[MIRROR]
         table.claimed_us = 0
         table.properties[RESET_MIRROR] = offsets_text(self.reset_offsets)
         if "reset leaves the claim of the property" not in self.world.bugs:

@@ -51,6 +51,17 @@ def expire(world: World) -> None:
             world.happened.add(f"floor_lost {table.name}")
 
 
+def set_up_tables_of_others(world: World) -> None:
+    """Tables that others wrote before the connector began, and whose old snapshots expired."""
+    for table in world.tables.values():
+        if world.pick(2):
+            for _ in range(2):
+                table.put_foreign(world.new_id())
+            table.expire(with_tag=False, with_mirror=False)
+            world.happened.add(f"floor_lost {table.name}")
+            world.count("table of others with expired snapshots")
+
+
 def go_missing(world: World) -> None:
     """The catalog does not find a table for a while."""
     table = _table(world)

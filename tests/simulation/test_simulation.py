@@ -82,6 +82,7 @@ FAULTS = {
     "table failed: table_replaced",
     "table failed: table_rolled_back",
     "table missing",
+    "table of others with expired snapshots",
     "table replaced",
     "taken over from Java",
     "task failed",

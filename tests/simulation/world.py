@@ -160,6 +160,8 @@ class World:
         self.is_vtts_wrong = bool(flags & script.RESET)
         self.has_claimed = False  # since the reset
         faults.set_up(self)
+        if flags & script.FOREIGN and flags & script.EXPIRY and flags >> script.OTHERS_SHIFT & 1:
+            table_faults.set_up_tables_of_others(self)
         self.note_read()
 
     def _create_log_and_tables(self) -> None:
