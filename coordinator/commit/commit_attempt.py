@@ -230,7 +230,9 @@ class CommitAttempts:
         clock: time and waiting.
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
+        with_history: whether the table of the first attempt was loaded with its history.
         is_uncertain: an attempt was made that may still be applied.
+        is_reloaded: the table was read again; others may have committed to it.
     """
 
     catalog: CatalogGateway
@@ -238,7 +240,9 @@ class CommitAttempts:
     clock: WaitingClock
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
+    with_history: bool = True
     is_uncertain: bool = False
+    is_reloaded: bool = False
     _prepared: StagedUpdate | None = None
 
     def prepare(self, table: Table, state: TableState) -> TableChange:
@@ -327,7 +331,12 @@ class CommitAttempts:
             self.snapshot.new_manifests.is_sent = True
             try:
                 failpoints.hit_in_flight("C10")
-                after = self.catalog.commit(table, staged.requirements, staged.updates)
+                after = self.catalog.commit(
+                    table,
+                    staged.requirements,
+                    staged.updates,
+                    with_history=self.with_history or self.is_reloaded,
+                )
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:
                 self.is_uncertain = was_uncertain
@@ -351,6 +360,7 @@ class CommitAttempts:
         """Read the table after a failed attempt, and note whether its files may be in use."""
         is_certain = isinstance(error, CommitConflict | CommitRefused)
         was_uncertain, self.is_uncertain = self.is_uncertain, True
+        self.is_reloaded = True
         timeout_ms = READ_MS_MIN + self.catalog.request_timeout_ms
         try:
             table = read_after(

@@ -11,6 +11,8 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
+- While the head is our last commit, the table is loaded without its history, and the answer to the
+  commit is not parsed: both grow with the number of snapshots.
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -98,6 +100,10 @@ class _Memory:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
         pending: snapshot id -> control offsets of attempts with an unknown outcome.
+        head_id: snapshot of our last commit; None where others may have committed before it, after
+            the history was read.
+        is_alone: no other writer committed between the last two loads.
+        valid_through_texts: the last VTTS of the connector, as of that commit.
         manifests: of the head after our last commit.
         held_files: which announced files the table already holds.
         new_manifests: of announced files that no snapshot lists yet.
@@ -107,6 +113,9 @@ class _Memory:
     table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
+    head_id: int | None = None
+    is_alone: bool = False
+    valid_through_texts: tuple[str, ...] = ()
     manifests: Manifests | None = None
     held_files: HeldFiles = field(default_factory=HeldFiles)
     new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
@@ -116,9 +125,15 @@ class _Memory:
         self.table_uuid = table.metadata.table_uuid
         self.floor = dict(state.floor)
         self.pending.clear()
-        self.manifests = None
+        self.head_id = self.manifests = None
         self.held_files = HeldFiles()
         self.new_manifests.discard()
+
+    def is_newest(self, table: Table, keys: FloorKeys) -> bool:
+        """Whether our last commit is the head of the branch and the connector's tag."""
+        refs = table.metadata.refs
+        heads = {ref.snapshot_id for ref in map(refs.get, (keys.branch, keys.tag)) if ref}
+        return keys.branch in refs and keys.tag in refs and heads == {self.head_id}
 
     def check(self, table: Table, state: TableState, commit: TableCommit) -> None:
         """Compare the table with what this coordinator committed to it.
@@ -285,14 +300,23 @@ class Committer:
         memory = self._memory(commit)
         started_ms = self.clock.monotonic_ms()
         keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
-        table = self._catalog.load(commit.table.identifier)
+        table, with_history = self._load(commit, keys, memory)
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
+        if not with_history:
+            texts = *state.valid_through_texts, *memory.valid_through_texts
+            state = replace(state, valid_through_texts=texts)
         refuse_foreign_table(commit, state.floor, self._config)
         floor = merged(state.floor, memory.floor or {})
         selection = select(commit, floor, table.location(), table.properties)
         selection = selection.without(
-            memory.held_files.among(table, state.head, selection.paths, self.clock.now_ms())
+            memory.held_files.among(
+                table,
+                state.head,
+                selection.paths,
+                self.clock.now_ms(),
+                load=None if with_history else partial(self._catalog.load, table.name()),
+            )
         )
         if selection.duplicates or selection.repeated:
             log.warning(
@@ -323,7 +347,12 @@ class Committer:
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
         )
         attempts = CommitAttempts(
-            self._catalog, commit.table.identifier, self.clock, snapshot, check
+            self._catalog,
+            commit.table.identifier,
+            self.clock,
+            snapshot,
+            check,
+            with_history=with_history or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
@@ -336,11 +365,15 @@ class Committer:
             if attempts.is_uncertain:
                 memory.pending[snapshot_id] = ready.offsets
         memory.floor = dict(ready.offsets)
+        memory.head_id = None if attempts.is_reloaded else snapshot_id
+        claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
+        memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
-        old = _superseded_metadata(ready.table.metadata, done.table.metadata)
-        delete_files(done.table.io, old)
+        if _deletes_metadata(done.table):
+            old = _superseded_metadata(ready.table.metadata, done.table.metadata)
+            delete_files(done.table.io, old)
         self._cleaner.add(ready.table.metadata, attempts.snapshot.expiry, done.table)
         if self._due is not None:
             count = None if done.manifests is None else len(done.manifests[1])
@@ -358,6 +391,23 @@ class Committer:
             self.clock.monotonic_ms() - ready.started_ms,
             ready.selection.size_bytes,
         )
+
+    def _load(self, commit: TableCommit, keys: FloorKeys, memory: _Memory) -> tuple[Table, bool]:
+        """Return the table, and whether it was loaded with its history."""
+        identifier = commit.table.identifier
+        if (
+            memory.is_alone
+            and not memory.pending
+            and not self._cleaner.is_enabled
+            and memory.held_files.reaches_back(self.clock.now_ms())
+        ):
+            table = self._catalog.load(identifier, with_history=False)
+            same = table.metadata.table_uuid == memory.table_uuid
+            if same and memory.is_newest(table, keys):
+                return table, False
+        table = self._catalog.load(identifier)
+        memory.is_alone = memory.head_id is not None and memory.is_newest(table, keys)
+        return table, True
 
     def _memory(self, commit: TableCommit) -> _Memory:
         with self._lock:
@@ -434,13 +484,16 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
         )
 
 
+def _deletes_metadata(table: Table) -> bool:
+    text = table.properties.get("write.metadata.delete-after-commit.enabled", "")
+    return text.lower() == "true"
+
+
 def _superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str]:
     """Metadata files that a commit removed from the log and that the table wants deleted.
 
     PyIceberg's catalogs do not delete them. Iceberg's table operations in Java do, for
     ``write.metadata.delete-after-commit.enabled``.
     """
-    if after.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
-        return []
     kept = {entry.metadata_file for entry in after.metadata_log}
     return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]

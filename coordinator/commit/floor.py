@@ -75,7 +75,6 @@ class TableState:
             with one, and that of the mirror, which remains when snapshots expire.
         reset_offsets: control offsets up to which the last reset of the VTTS withdrew claims; empty
             if there was no reset.
-        ancestors: ids of the head and its ancestors, as far as they are kept.
         replaced: the branch's snapshot, where ``head`` is an ancestor of it: the commit then takes
             the snapshots between them out of the branch. None where ``head`` is the branch's.
         required_refs: other references -> snapshots that they must have when the commit is applied.
@@ -86,7 +85,6 @@ class TableState:
     floor: Mapping[int, int]
     valid_through_texts: tuple[str, ...] = ()
     reset_offsets: Mapping[int, int] = field(default_factory=dict)
-    ancestors: frozenset[int] = field(default_factory=frozenset)
     replaced: Snapshot | None = None
     required_refs: Mapping[str, int] = field(default_factory=dict)
 
@@ -159,7 +157,6 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
             text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
         ),
         reset_offsets=parse_offsets(metadata.properties.get(keys.reset_mirror)),
-        ancestors=frozenset([s.snapshot_id for s in chain]),
     )
 
 

@@ -10,13 +10,15 @@ Rules of this file:
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot
   since then is our own.
 - A file that a compaction replaced is still held: its rows are in the table, in another file.
+- A table whose head is our last commit may be loaded without its history. Others have added nothing
+  to its branch since the last history that was read.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -52,12 +54,25 @@ class HeldFiles:
     """
 
     since_ms: int | None = None
+    _foreign_ms: int = -1  # when the newest snapshot that is not remembered was made
     _committed: deque[tuple[int, str]] = field(default_factory=deque)
     _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
     _read: dict[str, frozenset[str]] = field(default_factory=dict)  # by manifest, see _files
 
+    def reaches_back(self, now_ms: int) -> bool:
+        """Whether files that are written now need no history, also if a clock is off."""
+        if self.since_ms is None:
+            return False
+        return now_ms - max(self.since_ms, self._foreign_ms) > CLOCK_SKEW_MS
+
     def among(
-        self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
+        self,
+        table: Table,
+        head: Snapshot | None,
+        paths: Collection[str],
+        now_ms: int,
+        *,
+        load: Callable[[], Table] | None = None,
     ) -> frozenset[str]:
         """The files that the table's branch holds.
 
@@ -66,6 +81,8 @@ class HeldFiles:
             head: snapshot of the branch; None without any.
             paths: of announced files.
             now_ms: wall clock, milliseconds since 1970.
+            load: loads the table with its history, where ``table`` has none because its head is
+                our last commit.
 
         Raises:
             RetriableError: ``storage_unavailable``.
@@ -76,9 +93,12 @@ class HeldFiles:
             return frozenset()
         from_ms = oldest_created_ms(paths, now_ms)
         is_repeated = not set(paths).isdisjoint(path for _, path in self._committed)
-        if not is_repeated and self._has_seen_all(table, from_ms):
+        has_seen_all = self._has_seen_all(table, from_ms, has_history=load is None)
+        if has_seen_all and not is_repeated:
             self._read.clear()
             return frozenset()
+        if load is not None:
+            table = load()
         with storage_errors("reading manifests for files that may be announced again"):
             manifests = [
                 manifest
@@ -111,14 +131,22 @@ class HeldFiles:
         self._committed.extend((now_ms, path) for path in paths)
         while len(self._committed) > COMMITTED_MAX:
             self.since_ms, _ = self._committed.popleft()
+        while len(self._snapshots) > COMMITTED_MAX:
+            at_ms = self._snapshots.pop(next(iter(self._snapshots)))
+            self.since_ms = max(self.since_ms or 0, at_ms)
 
-    def _has_seen_all(self, table: Table, from_ms: int | None) -> bool:
+    def _has_seen_all(self, table: Table, from_ms: int | None, *, has_history: bool) -> bool:
         """Whether every kept snapshot since then is our own and remembered."""
         kept = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}
-        self._snapshots = {key: at for key, at in self._snapshots.items() if key in kept}
+        foreign_ms = max((at for key, at in kept.items() if key not in self._snapshots), default=-1)
+        if has_history:
+            self._snapshots = {key: at for key, at in self._snapshots.items() if key in kept}
+            self._foreign_ms = foreign_ms
+        else:
+            self._foreign_ms = max(self._foreign_ms, foreign_ms)
         if from_ms is None or self.since_ms is None or from_ms < self.since_ms:
             return False
-        return all(key in self._snapshots for key, at in kept.items() if at >= from_ms)
+        return self._foreign_ms < from_ms
 
     def _is_remembered(self, manifest: ManifestFile) -> bool:
         """Whether it lists only files that this memory holds: nothing was merged into it."""

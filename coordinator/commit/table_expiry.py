@@ -94,6 +94,11 @@ class ExpiredFileCleaner:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_enabled(self) -> bool:
+        """Whether commits of the connector remove snapshots."""
+        return self._config is not None
+
     def expiry_of(
         self, table: Table, kept: Iterable[int], paths: Collection[str], now_ms: int
     ) -> TableExpiry | None:

@@ -43,15 +43,15 @@ class TimedCatalog(CatalogGateway):
 
     spent_ms = 0.0
 
-    def load(self, *args: Any) -> Table:
+    def load(self, *args: Any, **options: Any) -> Table:
         """Call the gateway and add its time."""
         with self._timed():
-            return super().load(*args)
+            return super().load(*args, **options)
 
-    def commit(self, *args: Any) -> Table:
+    def commit(self, *args: Any, **options: Any) -> Table:
         """Call the gateway and add its time."""
         with self._timed():
-            return super().commit(*args)
+            return super().commit(*args, **options)
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:

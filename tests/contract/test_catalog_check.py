@@ -137,9 +137,9 @@ def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> No
 class _UncheckedCatalog(CatalogGateway):
     """Sends commits without their requirements, as a catalog would that does not check them."""
 
-    def commit(self, table: Any, requirements: Any, updates: Any) -> Any:
+    def commit(self, table: Any, requirements: Any, updates: Any, **options: Any) -> Any:
         """Say yes."""
-        del requirements, updates
+        del requirements, updates, options
         return table
 
 

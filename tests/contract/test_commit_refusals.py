@@ -34,9 +34,9 @@ class BreakingCatalog(CatalogGateway):
     broken: Path | None = None
     is_breaking = False
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """Load, then break."""
-        table = super().load(identifier)
+        table = super().load(identifier, with_history=with_history)
         if self.is_breaking:
             self.is_breaking = False
             self.broken = Path(table.location().removeprefix("file://")) / "metadata"

@@ -93,10 +93,10 @@ class StaleCatalog:
         self._catalog = catalog
         self._old: Table | None = old
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """Return the old metadata once, then load from the catalog."""
         old, self._old = self._old, None
-        return old or self._catalog.load(identifier)
+        return old or self._catalog.load(identifier, with_history=with_history)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)

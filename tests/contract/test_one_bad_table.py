@@ -37,15 +37,22 @@ class RefusingCatalog(CatalogGateway):
     refused: Sequence[str] = ()
     breaks_after: Sequence[str] = ()
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """Load, or refuse."""
         if tuple(identifier) == tuple(self.refused):
             raise request_error(ForbiddenError("Forbidden: no grant"))
-        return super().load(identifier)
+        return super().load(identifier, with_history=with_history)
 
-    def commit(self, table: Table, requirements: Sequence, updates: Sequence) -> Table:
+    def commit(
+        self,
+        table: Table,
+        requirements: Sequence,
+        updates: Sequence,
+        *,
+        with_history: bool = True,
+    ) -> Table:
         """Commit; for the chosen table raise an unexpected error afterwards."""
-        after = super().commit(table, requirements, updates)
+        after = super().commit(table, requirements, updates, with_history=with_history)
         if tuple(table.name()) == tuple(self.breaks_after):
             self.breaks_after = ()
             raise KeyError("the answer is not what a client expects")

@@ -38,20 +38,20 @@ class FailingCatalog(CatalogGateway):
     before_answer: Callable[[], object] | None = None
     written: list[str]
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """The table, whose writes are noted."""
-        table = super().load(identifier)
+        table = super().load(identifier, with_history=with_history)
         table.io = RecordingIO(table.io.properties)
         table.io.written = self.written
         return table
 
-    def commit(self, *change: object) -> Table:
+    def commit(self, *change: object, with_history: bool = True) -> Table:
         """Fail as asked, or commit."""
         if self.answer is not None:
             if self.before_answer is not None:
                 self.before_answer()
             raise self.answer()
-        return super().commit(*change)
+        return super().commit(*change, with_history=with_history)
 
     def taken(self) -> list[str]:
         """Names of the Avro files written since the last call."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from connect.errors import CommitRefused
 from connect.protocol import control_offsets
 from control_schemas.events import DataWritten
-from coordinator.commit.floor import merged, table_state
+from coordinator.commit.floor import FloorKeys, TableState, merged, table_state
 from tests.simulation import script
 from tests.simulation.catalog import (
     CATALOG_AWAY,
@@ -135,6 +135,47 @@ def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content
         missing = unreadable(world, index, snapshot.added, vtts, content.partitions)
         if missing:
             world.violation(f"VTTS {vtts} of {table.name}, but {world.named(missing)} missing")
+
+
+class _Referenced:
+    """A table as a catalog returns it without history: the snapshots that references name."""
+
+    def __init__(self, table: Table) -> None:
+        self.refs, self.properties = table.refs, table.properties
+        self.current_snapshot_id = table.current_snapshot_id
+        named = {ref.snapshot_id for ref in table.refs.values()}
+        self.snapshots = [table.by_id[snapshot_id] for snapshot_id in named]
+
+
+def check_without_history(
+    world: World,
+    table: Table,
+    keys: FloorKeys,
+    state: TableState,
+    *,
+    head_id: int,
+    last_us: int | None,
+) -> None:
+    """Check that a table says the same without its history, while our last commit is its head.
+
+    Args:
+        world: of the table.
+        table: as it is.
+        keys: of the connector.
+        state: what the table says with its history.
+        head_id: snapshot of the last commit.
+        last_us: the last VTTS as of that commit, which the committer remembers.
+    """
+    branch, tag = table.refs.get(table.branch), table.refs.get(keys.tag)
+    if branch is None or tag is None or {branch.snapshot_id, tag.snapshot_id} != {head_id}:
+        return
+    short = table_state(_Referenced(table), keys)  # type: ignore[arg-type] # as above
+    texts: Any = short.valid_through_texts
+    known: Any = state.valid_through_texts
+    vtts = max((*texts, last_us) if last_us is not None else texts, default=None)
+    said = (short.floor, short.reset_offsets, vtts)
+    if said != (state.floor, state.reset_offsets, max(known, default=None)):
+        world.violation(f"{table.name} says {said} without its history, {state} with it")
 
 
 def check_future(world: World, vtts: int) -> None:

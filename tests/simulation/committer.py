@@ -23,6 +23,7 @@ from coordinator.kernel.effects import (
     TableCommitted,
     TableFailed,
 )
+from tests.simulation import checks
 from tests.simulation.catalog import (
     CATALOG_AWAY,
     TOPIC_ID,
@@ -54,12 +55,19 @@ class _FencedError(Exception):
 
 
 class _Memory:
-    """What is known of a table between rounds."""
+    """What is known of a table between rounds.
 
-    __slots__ = ("floor", "pending")
+    Attributes:
+        head_id: snapshot of the last commit, if its first attempt landed.
+        valid_through_us: the last VTTS as of that commit.
+    """
+
+    __slots__ = ("floor", "head_id", "pending", "valid_through_us")
 
     def __init__(self) -> None:
         self.floor: dict[int, int] | None = None
+        self.head_id: int | None = None
+        self.valid_through_us: Any = None
         self.pending: dict[int, Mapping[int, int]] = {}
 
 
@@ -110,6 +118,15 @@ class Committer:
         if world.now_ms < world.catalog_back_at_ms:
             raise _AwayError
         state = self._checked(table, commit, memory)
+        if memory.head_id is not None and not memory.pending and not world.bugs:
+            checks.check_without_history(
+                world,
+                table,
+                self._keys(table),
+                state,
+                head_id=memory.head_id,
+                last_us=memory.valid_through_us,
+            )
         floor = self._floor(state, memory)
         steps: dict[tuple[int, int], list[Any]] = {}
         for place, written in _ordered(commit.announcements, floor):
@@ -157,6 +174,7 @@ class Committer:
             ),
         )
         memory.floor = offsets
+        memory.valid_through_us = last_vtts if vtts is None else vtts
         memory.pending.clear()
         return TableCommitted(commit.table, commit.commit_id, snapshot_id)
 
@@ -211,8 +229,9 @@ class Committer:
         world = self.world
         snapshot_id = world.new_id()
         base, uuid, is_uncertain = table.base, table.uuid, False
+        memory.head_id = None
         try:
-            for _ in range(ATTEMPTS_MAX):
+            for attempt in range(ATTEMPTS_MAX):
                 yield None
                 try:
                     if "no precondition on the branch" in world.bugs:
@@ -228,6 +247,7 @@ class Committer:
                         snapshot_id, base = world.new_id(), table.base
                         continue
                 else:
+                    memory.head_id = None if attempt else snapshot_id
                     return snapshot_id
                 yield None
                 if snapshot_id in table.by_id and "no read after an error" not in world.bugs:

@@ -52,11 +52,11 @@ class Racing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    def commit(self, *change: object) -> Table:
+    def commit(self, *change: object, **options: object) -> Table:
         """Apply the next change of another writer, if one is left; then commit ours."""
         if self._others:
             self._others.pop(0)()
-        return self._inner.commit(*change)
+        return self._inner.commit(*change, **options)
 
 
 @dataclass

@@ -47,11 +47,11 @@ class OneTableRefused(CatalogGateway):
 
     refused: str | None = None
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """Load, or refuse."""
         if ".".join(identifier) == self.refused:
             raise request_error(ForbiddenError("no grant"))
-        return super().load(identifier)
+        return super().load(identifier, with_history=with_history)
 
 
 class ShiftedClock(SystemClock):

@@ -77,7 +77,7 @@ class StaticTables:
 
     def _iceberg(self, name: str, place: str) -> pa.Table | None:
         try:
-            table = self.catalog.load(place.split("."))
+            table = self.catalog.load(place.split("."), with_history=False)
         except CommitRefused as error:
             if error.code != "table_missing":
                 raise

@@ -29,8 +29,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 from sqlalchemy.exc import IntegrityError
 
 from connect.clock import SystemClock
@@ -99,8 +100,13 @@ class CatalogGateway:
         """After this long no request sent before can still be under way on our side."""
         return self.config.connect_timeout_ms + self.config.read_timeout_ms
 
-    def load(self, identifier: Sequence[str]) -> Table:
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
         """The table as it is now.
+
+        Args:
+            identifier: of the table.
+            with_history: False leaves out snapshots that no branch and no tag names. A REST catalog
+                is asked for no more.
 
         Raises:
             CommitRefused: ``table_missing``, ``unauthorized``, ``forbidden``,
@@ -109,7 +115,13 @@ class CatalogGateway:
             RetriableError: ``catalog_unavailable``.
         """
         with self._request("load", identifier):
-            return self._judged(self._client().load_table(tuple(identifier)))
+            client, key = self._client(), tuple(identifier)
+            if with_history:
+                return self._judged(client.load_table(key))
+            load = client.load_references if isinstance(client, GuardedRest) else client.load_table
+            table = load(key)
+            table.metadata = referenced_only(table.metadata)
+            return self._judged(table)
 
     def find(self, name: str) -> Table | None:
         """Return the table ``namespace.table``, None when it does not exist; raises as ``load``."""
@@ -175,8 +187,18 @@ class CatalogGateway:
         table: Table,
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
+        *,
+        with_history: bool = True,
     ) -> Table:
         """Send one conditional change of a table, once.
+
+        Args:
+            table: as it was loaded.
+            requirements: hold when the change is applied.
+            updates: the change.
+            with_history: False where ``table`` was loaded without it. A REST catalog answers with
+                all snapshots; then the answer is not parsed, and changes that others made since
+                the table was loaded are not in the result.
 
         Returns:
             The table after it; the one given is left as it was.
@@ -186,6 +208,11 @@ class CatalogGateway:
             CommitRefused: the catalog refuses it. After each of them the change may be applied.
         """
         client = self._client()
+        if not with_history and isinstance(client, GuardedRest):
+            with self._request("commit", table.name(), commit_error):
+                client.commit_unread(table, requirements, updates)
+            metadata = update_table_metadata(table.metadata, tuple(updates))
+            return _changed(table, metadata, table.metadata_location, client)
         with self._request("commit", table.name(), commit_error):
             response = client.commit_table(table, tuple(requirements), tuple(updates))
         if response.metadata.table_uuid != table.metadata.table_uuid:
@@ -193,14 +220,7 @@ class CatalogGateway:
                 "the catalog answered with another table", table=".".join(table.name())
             )
         refuse_python_modules(response.metadata.properties, table=".".join(table.name()))
-        return Table(
-            identifier=table.name(),
-            metadata=response.metadata,
-            metadata_location=response.metadata_location,
-            io=table.io,
-            catalog=client,
-            config=table.config,
-        )
+        return _changed(table, response.metadata, response.metadata_location, client)
 
     def commit_together(self, changes: Sequence[TableChange]) -> None:
         """Send conditional changes of several tables as one transaction, once.
@@ -314,6 +334,28 @@ class CatalogGateway:
             return open_metastore(self.name, config.kind, properties, self.locations)
         limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
         return GuardedRest(self.name, *limits_s, config.properties)
+
+
+def _changed(table: Table, metadata: TableMetadata, location: str, client: Catalog) -> Table:
+    return Table(
+        identifier=table.name(),
+        metadata=metadata,
+        metadata_location=location,
+        io=table.io,
+        catalog=client,
+        config=table.config,
+    )
+
+
+def referenced_only(metadata: TableMetadata) -> TableMetadata:
+    """Return a table's metadata with only the snapshots that branches and tags name."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    return metadata.model_copy(
+        update={
+            "snapshots": [s for s in metadata.snapshots if s.snapshot_id in named],
+            "snapshot_log": metadata.snapshot_log[-1:],
+        }
+    )
 
 
 def open_catalog(

@@ -14,19 +14,27 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import Field
-from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog import TOKEN, Catalog, MetastoreCatalog
 from pyiceberg.catalog.rest import (
+    AUTHORIZATION_HEADER,
+    BEARER_PREFIX,
     DEFAULT_ENDPOINTS,
+    SNAPSHOT_LOADING_MODE,
     VIEW_ENDPOINTS,
     Endpoint,
+    Endpoints,
     HttpMethod,
     RestCatalog,
     TableResponse,
 )
 from pyiceberg.catalog.rest import response as rest_response
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+)
 from pyiceberg.io import FileIO
-from pyiceberg.table import CommitTableRequest, StagedTable, Table
+from pyiceberg.table import CommitTableRequest, Namespace, StagedTable, Table, TableIdentifier
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -37,7 +45,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
-from requests import HTTPError, Session
+from requests import HTTPError, Response, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
@@ -68,6 +76,13 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _REMOTE_SIGNING = "s3.remote-signing-enabled"
 _TOKEN_EXPIRED = frozenset({401, 419})
+_COMMIT_ERRORS: Mapping[int, type[Exception]] = {
+    409: CommitFailedException,
+    500: CommitStateUnknownException,
+    502: CommitStateUnknownException,
+    504: CommitStateUnknownException,
+}
+"""Errors of PyIceberg's ``commit_table``."""
 PATIENCE_TRIES = 4
 RETRY_AFTER_S_MAX = 5.0
 
@@ -151,8 +166,59 @@ class GuardedRest(RestCatalog):
         answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
         refuse_python_modules(answered)
         reach().check_addresses(answered)
-        # The ancestry must be whole: floors are read from it.
-        self.properties.pop("snapshot-loading-mode", None)
+        # The ancestry must be whole where floors are read from it.
+        self.properties.pop(SNAPSHOT_LOADING_MODE, None)
+
+    def load_references(self, identifier: Identifier) -> Table:
+        """Load a table without the snapshots that no branch and no tag names.
+
+        A server may not know the parameter: then it returns all.
+        """
+        self.properties[SNAPSHOT_LOADING_MODE] = "refs"
+        try:
+            table: Table = self.load_table(identifier)
+            return table
+        finally:
+            del self.properties[SNAPSHOT_LOADING_MODE]
+
+    def commit_unread(
+        self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
+    ) -> None:
+        """Commit as ``commit_table``, without parsing the answer, which lists all snapshots.
+
+        Raises:
+            CommitStateUnknownException: the answer does not name the new snapshot.
+            Exception: as ``commit_table``.
+        """
+        identifier = table.name()
+        request = CommitTableRequest(
+            identifier=TableIdentifier(
+                namespace=Namespace(list(identifier[:-1])), name=identifier[-1]
+            ),
+            requirements=tuple(requirements),
+            updates=tuple(updates),
+        )
+        place = self._split_identifier_for_path(request.identifier)
+        token = table.config.get(TOKEN)
+
+        def send() -> Response:
+            return self._session.post(
+                self.url(Endpoints.update_table, prefixed=True, **place),
+                data=request.model_dump_json().encode(UTF8),
+                headers={AUTHORIZATION_HEADER: f"{BEARER_PREFIX} {token}"} if token else None,
+            )
+
+        response = send()
+        if response.status_code in _TOKEN_EXPIRED:  # nothing was changed
+            self._refresh_token()
+            response = send()
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            rest_response._handle_non_200_response(error, dict(_COMMIT_ERRORS))  # noqa: SLF001 - reads the message
+        added = [u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate)]
+        if not all(str(snapshot_id).encode() in response.content for snapshot_id in added):
+            raise CommitStateUnknownException("the catalog's answer is not the committed table")
 
     @property
     def has_transactions(self) -> bool:
