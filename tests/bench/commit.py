@@ -3,12 +3,14 @@
 Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``, or
 with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
 table alone and all in one request. That catalog is in memory, in a process of its own.
+``--rest --histories 10 10000`` compares tables with a made-up history.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import statistics
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -100,6 +103,57 @@ def one_table(gateway: TimedCatalog, snapshots: int, files: int) -> None:
     print(f"  first commit of a new coordinator: {(time.perf_counter() - start) * 1000:.1f} ms")
 
 
+def long_history(plain: CatalogGateway, folder: Path, snapshots: int, files: int) -> None:
+    """Measure commits to a table with a made-up history, after the coordinator's first minute."""
+    name = ("bench", f"history_{snapshots}")
+    table = _with_history(plain, plain.create(name, SCHEMA), folder, snapshots)
+    gateway = TimedCatalog(plain.name, plain.config)
+    committer = Committer(gateway, connector("c", [".".join(name)]), SystemClock())
+    for offset in range(3):
+        _commit(committer, _round(table, snapshots + offset, files))
+        held = committer._memories[name].held_files
+        held.since_ms, held._foreign_ms = 0, 0
+    cpu_ms, wall_ms = [], []
+    for offset in range(3, 18):
+        commit = _round(table, snapshots + offset, files)
+        cpu_s, start_s = time.process_time(), time.perf_counter()
+        _commit(committer, commit)
+        cpu_ms.append((time.process_time() - cpu_s) * 1000)
+        wall_ms.append((time.perf_counter() - start_s) * 1000)
+    print(
+        f"{files} files onto {snapshots} snapshots: own CPU p50 {statistics.median(cpu_ms):.1f} "
+        f"ms, with the catalog p50 {statistics.median(wall_ms):.1f} ms"
+    )
+    gateway.close()
+
+
+def _with_history(catalog: CatalogGateway, table: Table, folder: Path, snapshots: int) -> Table:
+    """Register the table again, with the snapshot of one commit repeated so many times."""
+    name = table.name()
+    committer = Committer(catalog, connector("c", [".".join(name)]), SystemClock())
+    _commit(committer, _round(table, 0, 1))
+    metadata = json.loads(catalog.load(name).metadata.model_dump_json())
+    [first] = metadata["snapshots"]
+    ids = [first["snapshot-id"] + n for n in range(snapshots)]
+    metadata["snapshots"] = [
+        {**first, "snapshot-id": own, "sequence-number": n} for n, own in enumerate(ids, 1)
+    ]
+    for snapshot, parent in zip(metadata["snapshots"][1:], ids, strict=False):
+        snapshot["parent-snapshot-id"] = parent
+    times = {"timestamp-ms": first["timestamp-ms"]}
+    metadata["snapshot-log"] = [{"snapshot-id": own, **times} for own in ids]
+    metadata["last-sequence-number"] = snapshots
+    metadata["current-snapshot-id"] = ids[-1]
+    for ref in metadata["refs"].values():
+        ref["snapshot-id"] = ids[-1]
+    path = folder / f"00009-{uuid4()}.metadata.json"
+    path.write_text(json.dumps(metadata))
+    client = catalog._client()
+    client.drop_table(name)
+    client.register_table(name, f"file://{path}")
+    return catalog.load(name)
+
+
 def many_tables(gateway: CatalogGateway, tables: int) -> None:
     """Measure a round of ten files per table."""
     names = [f"bench.many_{n}" for n in range(tables)]
@@ -181,6 +235,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--histories", type=int, nargs="*", default=[])
     parser.add_argument("--latency-ms", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -198,6 +253,13 @@ def main() -> None:
                 "warehouse": f"file://{folder}/warehouse",
             }
         plain = open_catalog("iceberg", properties)
+        for snapshots in given.histories:
+            long_history(plain, Path(folder), snapshots, given.files)
+        if given.histories:
+            plain.close()
+            if server:
+                server.stop()
+            return
         gateway = TimedCatalog("iceberg", plain.config)
         one_table(gateway, given.snapshots, given.files)
         many_tables(gateway, given.tables)

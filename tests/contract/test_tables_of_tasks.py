@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.support.tables import connector
-from worker.task.task_tables import REFRESH_MS, TaskTables
+from worker.task.task_tables import LOADS_MAX, REFRESH_MS, TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
@@ -45,6 +46,33 @@ def _tables(catalog: CatalogGateway, clock: ShiftedClock, **settings: str) -> Ta
 def _drop(properties: dict[str, str], *identifier: str) -> None:
     given = {k: v for k, v in properties.items() if k != "type"}
     SqlCatalog("iceberg", **given).drop_table(identifier)
+
+
+class MeetingCatalog(CatalogGateway):
+    """A catalog whose loads wait until so many are under way, and which notes their kind."""
+
+    meeting: threading.Barrier
+    histories: list[bool]
+
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
+        """Wait for the others, then load."""
+        self.histories.append(with_history)
+        self.meeting.wait(60)
+        return super().load(identifier, with_history=with_history)
+
+
+def test_many_tables_are_loaded_at_the_same_time(catalog: CatalogGateway) -> None:
+    """And without their old snapshots, which a task does not need."""
+    names = [f"db.t{n}" for n in range(2 * LOADS_MAX)]
+    for name in names:
+        catalog.create(tuple(name.split(".")), SCHEMA)
+    meeting = MeetingCatalog(catalog.name, catalog.config)
+    meeting.meeting, meeting.histories = threading.Barrier(LOADS_MAX), []
+    tables = TaskTables(connector("c", names), meeting, ShiftedClock())
+    tables.refresh()
+    assert [plan.name for plan in tables.spec().tables] == sorted(names)
+    assert meeting.histories == [False] * len(names)
+    tables.close()
 
 
 def test_a_dropped_table_stops_no_other_table(
