@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import socketserver
@@ -19,7 +20,8 @@ class _PassedOn(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         """Pass on what both ends send, until one closes."""
-        with socket.socket(socket.AF_UNIX) as target:
+        # an end that was killed resets its connection
+        with socket.socket(socket.AF_UNIX) as target, contextlib.suppress(ConnectionError):
             target.connect(self.server.target)
             other = {self.request: target, target: self.request}
             while not self.server.is_closing:
