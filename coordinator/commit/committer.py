@@ -129,7 +129,32 @@ class _Memory:
         self.held_files = HeldFiles()
         self.new_manifests.discard()
 
-    def is_newest(self, table: Table, keys: FloorKeys) -> bool:
+    def load(
+        self,
+        catalog: CatalogGateway,
+        commit: TableCommit,
+        keys: FloorKeys,
+        *,
+        may_leave_out: bool,
+        now_ms: int,
+    ) -> tuple[Table, bool]:
+        """Return the table, and whether it was loaded with its history."""
+        identifier = commit.table.identifier
+        if (
+            may_leave_out
+            and self.is_alone
+            and not self.pending
+            and self.held_files.reaches_back(now_ms)
+        ):
+            table = catalog.load(identifier, with_history=False)
+            is_same = table.metadata.table_uuid == self.table_uuid
+            if is_same and self._is_newest(table, keys):
+                return table, False
+        table = catalog.load(identifier)
+        self.is_alone = self.head_id is not None and self._is_newest(table, keys)
+        return table, True
+
+    def _is_newest(self, table: Table, keys: FloorKeys) -> bool:
         """Whether our last commit is the head of the branch and the connector's tag."""
         refs = table.metadata.refs
         heads = {ref.snapshot_id for ref in map(refs.get, (keys.branch, keys.tag)) if ref}
@@ -300,7 +325,14 @@ class Committer:
         memory = self._memory(commit)
         started_ms = self.clock.monotonic_ms()
         keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
-        table, with_history = self._load(commit, keys, memory)
+        table, with_history = memory.load(
+            self._catalog,
+            commit,
+            keys,
+            # snapshots that expire are chosen from the history
+            may_leave_out=not self._cleaner.is_enabled,
+            now_ms=self.clock.now_ms(),
+        )
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
         if not with_history:
@@ -391,23 +423,6 @@ class Committer:
             self.clock.monotonic_ms() - ready.started_ms,
             ready.selection.size_bytes,
         )
-
-    def _load(self, commit: TableCommit, keys: FloorKeys, memory: _Memory) -> tuple[Table, bool]:
-        """Return the table, and whether it was loaded with its history."""
-        identifier = commit.table.identifier
-        if (
-            memory.is_alone
-            and not memory.pending
-            and not self._cleaner.is_enabled
-            and memory.held_files.reaches_back(self.clock.now_ms())
-        ):
-            table = self._catalog.load(identifier, with_history=False)
-            same = table.metadata.table_uuid == memory.table_uuid
-            if same and memory.is_newest(table, keys):
-                return table, False
-        table = self._catalog.load(identifier)
-        memory.is_alone = memory.head_id is not None and memory.is_newest(table, keys)
-        return table, True
 
     def _memory(self, commit: TableCommit) -> _Memory:
         with self._lock:

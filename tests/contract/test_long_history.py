@@ -92,7 +92,7 @@ def test_a_coordinator_that_is_alone_reads_no_history(noted: TableHarness) -> No
 
 
 def test_a_commit_between_load_and_commit_is_noticed(noted: TableHarness) -> None:
-    """Another connector commits a file at that moment, which is then announced here as well."""
+    """Another connector commits a file meanwhile, and this one announces the file later."""
     catalog, files = noted.catalog, noted.files(1)
     other = TableHarness(catalog, noted.table, "d")
 

@@ -15,7 +15,8 @@ from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.support.tables import connector
-from worker.task.task_tables import LOADS_MAX, REFRESH_MS, TaskTables
+from worker.task.table_loads import LOADS_MAX
+from worker.task.task_tables import REFRESH_MS, TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 

@@ -11,8 +11,6 @@ Rules of this file:
   was known. An unusable table refuses its records until the next refresh; ``errors.tolerance``
   decides about them.
 - Usability is checked without opening a file. Only a write shows whether a store accepts files.
-- Many tables are loaded at the same time: a catalog may take a tenth of a second for each. Their
-  old snapshots are not loaded.
 - Other tasks and other writers create and change tables at the same time. Their change is loaded,
   and the difference is computed again.
 """
@@ -20,10 +18,8 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import structlog
@@ -51,12 +47,11 @@ from connect.records.tables.delete_specs import delete_spec, unpartitioned_spec_
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
 from worker.batch.pipeline_spec import ChangePlan, PipelineSpec, TablePlan, UnusableTable
+from worker.task.table_loads import TableLoads
 from worker.task.table_updates import commit_schema, create_table
 from worker.write.table_writer import TableWriter
 
 REFRESH_MS = 60_000
-LOADS_MAX: Final = 8
-"""Tables that are loaded at the same time, where a task has more than that."""
 COMMITS_MAX = 10
 UNUSABLE: Final = "table_unusable"
 UNSUITABLE: Final = (
@@ -96,10 +91,10 @@ class TaskTables:
     _warned: dict[str, object] = field(default_factory=dict, init=False)
     _loaded_ms: int | None = field(default=None, init=False)
     _spec: PipelineSpec | None = field(default=None, init=False)
-    # kept: a REST catalog has a client for each thread
-    _loads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(LOADS_MAX, "load-table"), init=False
-    )
+    _loads: TableLoads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._loads = TableLoads(self.catalog)
 
     def refresh(self) -> None:
         """Load all tables again when the last load is old.
@@ -114,7 +109,7 @@ class TaskTables:
             return
         self._absent.clear()
         names = sorted({*self.config.tables, *self._tables, *self._unusable})
-        with self._loaded(names) as loads:
+        with self._loads.many(names) as loads:
             for name in names:
                 self._load(name, is_named=name in self.config.tables, load=loads[name])
         named = self.config.tables
@@ -178,24 +173,8 @@ class TaskTables:
 
     def close(self) -> None:
         """Close the connections to the catalog."""
-        self._loads.shutdown(cancel_futures=True)
+        self._loads.close()
         self.catalog.close()
-
-    def _fetch(self, name: str) -> Table:
-        return self.catalog.load(name.split("."), with_history=False)
-
-    @contextlib.contextmanager
-    def _loaded(self, names: Sequence[str]) -> Iterator[Mapping[str, Callable[[], Table]]]:
-        """Load tables, several at the same time if they are many; each call returns one."""
-        if len(names) <= LOADS_MAX:
-            yield {name: partial(self._fetch, name) for name in names}
-            return
-        futures = {name: self._loads.submit(self._fetch, name) for name in names}
-        try:
-            yield {name: future.result for name, future in futures.items()}
-        finally:
-            for future in futures.values():
-                future.cancel()  # of those that nobody waits for after an error
 
     def _plan(self, name: str, table: Table) -> TablePlan:
         return TablePlan.of(
@@ -220,7 +199,7 @@ class TaskTables:
     def _load(self, name: str, *, is_named: bool, load: Callable[[], Table] | None = None) -> None:
         try:
             with self._isolated(name):
-                self._remember(name, load() if load is not None else self._fetch(name))
+                self._remember(name, load() if load is not None else self._loads.one(name))
         except CommitRefused as e:  # only ``table_missing`` arrives
             if is_named and name in self._tables and not self.config.auto_create_enabled:
                 log.warning("table missing, its files wait", connector=self.config.name, table=name)
@@ -294,7 +273,7 @@ class TaskTables:
                 return self.catalog.commit(table, *unpartitioned_spec_added(table))
             except (CommitConflict, CommitStateUnknown) as e:
                 log.info("partition spec change repeated", table=name, code=e.code)
-                table = self._fetch(name)
+                table = self._loads.one(name)
         raise self._contended("partition specs", name)
 
     def _add(self, request: TableRequest) -> None:
@@ -320,7 +299,7 @@ class TaskTables:
         """
         requested = merge(*map(SchemaChanges.from_json, request.changes), config=self.config)
         for _ in range(COMMITS_MAX):
-            table = self._fetch(request.table)
+            table = self._loads.one(request.table)
             self._remember(request.table, table)
             schema, _ = apply_changes(table.schema(), requested, table.metadata.last_column_id)
             if schema.as_struct() == table.schema().as_struct():

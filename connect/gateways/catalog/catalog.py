@@ -14,7 +14,6 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -44,12 +43,12 @@ from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog_clients import (
     GuardedRest,
     TableChange,
-    open_metastore,
     refuse_python_modules,
 )
 from connect.gateways.catalog.catalog_errors import commit_error, request_error
 from connect.gateways.catalog.catalog_libraries import require_libraries
-from connect.gateways.catalog.catalog_reach import check_catalog, database_uri
+from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.catalog.client_pool import ClientPool
 from connect.gateways.catalog_properties import ClientConfig, client_config
 from connect.gateways.reach import reach
 
@@ -67,9 +66,6 @@ def ignore_request(operation: str, outcome: str, duration_ms: int) -> None:
 
 class CatalogGateway:
     """One catalog; safe to use from many threads.
-
-    A REST client keeps its session in a ``requests.Session``, which is not made for threads, so
-    every thread gets a client of its own. SQL clients share one pool of connections.
 
     Attributes:
         name: the catalog's name; a SQL catalog's rows carry it.
@@ -90,10 +86,7 @@ class CatalogGateway:
         self.observe = observe
         self.config = config
         self.locations = locations
-        self._is_per_thread = config.kind == "rest"
-        self._local = threading.local()
-        self._lock = threading.Lock()
-        self._clients: list[Catalog] = []
+        self._clients = ClientPool(name, config, locations)
 
     @property
     def request_timeout_ms(self) -> int:
@@ -307,33 +300,10 @@ class CatalogGateway:
 
     def close(self) -> None:
         """Close connections of all threads; the gateway must not be used again."""
-        with self._lock:
-            clients, self._clients = self._clients, []
-        for client in clients:
-            client.close()
+        self._clients.close()
 
     def _client(self) -> Catalog:
-        if self._is_per_thread:
-            client: Catalog | None = getattr(self._local, "client", None)
-            if client is None:
-                client = self._local.client = self._open()
-                with self._lock:
-                    self._clients.append(client)
-            return client
-        with self._lock:
-            if not self._clients:
-                self._clients.append(self._open())
-            return self._clients[0]
-
-    def _open(self) -> Catalog:
-        config = self.config
-        if config.kind != "rest":
-            properties = config.properties
-            if config.kind == "sql":
-                properties = {**properties, "uri": database_uri(config, reach())}
-            return open_metastore(self.name, config.kind, properties, self.locations)
-        limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
-        return GuardedRest(self.name, *limits_s, config.properties)
+        return self._clients.get()
 
 
 def _changed(table: Table, metadata: TableMetadata, location: str, client: Catalog) -> Table:

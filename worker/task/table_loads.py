@@ -1,0 +1,54 @@
+"""Loads the tables of a task, without their old snapshots.
+
+Rules of this file:
+- Many tables are loaded at the same time: a catalog may take a tenth of a second for each.
+- The threads are kept, because a REST catalog has a client for each thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+from pyiceberg.table import Table
+
+from connect.gateways.catalog.catalog import CatalogGateway
+
+LOADS_MAX: Final = 8
+"""Tables that are loaded at the same time. So many, or fewer, are loaded one after the other."""
+
+
+class TableLoads:
+    """Loads tables of one catalog.
+
+    Args:
+        catalog: where the tables are.
+    """
+
+    def __init__(self, catalog: CatalogGateway) -> None:
+        self._catalog = catalog
+        self._threads = ThreadPoolExecutor(LOADS_MAX, "load-table")
+
+    def one(self, name: str) -> Table:
+        """Load the table ``namespace.table``; errors as ``CatalogGateway.load``."""
+        return self._catalog.load(name.split("."), with_history=False)
+
+    @contextlib.contextmanager
+    def many(self, names: Sequence[str]) -> Iterator[Mapping[str, Callable[[], Table]]]:
+        """Begin to load tables; each call returns one, or raises as ``one``."""
+        if len(names) <= LOADS_MAX:
+            yield {name: partial(self.one, name) for name in names}
+            return
+        futures = {name: self._threads.submit(self.one, name) for name in names}
+        try:
+            yield {name: future.result for name, future in futures.items()}
+        finally:
+            for future in futures.values():
+                future.cancel()  # after an error the others are not needed
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(cancel_futures=True)
