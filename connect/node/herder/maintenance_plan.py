@@ -7,6 +7,8 @@ Rules of this file:
 - The removal of orphan files is due once in each interval since 1970. So a node that is restarted
   often still removes them. If it fails, it is repeated after pauses that grow.
 - The end of work does not clear what the coordinator has reported since the work began.
+- A rewrite that lost all its commits against other commits gets half as many bytes the next time,
+  because a shorter one meets fewer commits. Each success doubles them again.
 - Work counts as begun when the process reports that. The table that has waited longest comes first:
   a run that ends early leaves no table out for ever.
 """
@@ -31,6 +33,10 @@ REPEATS_MAX: Final = 5
 """Of a removal of orphan files that failed, until its next interval."""
 REPEAT_MS_MIN: Final = 60_000
 UNSUPPORTED: Final = "maintenance_unsupported"
+UNSUPPORTED_REST_MS: Final = 24 * HOUR_MS
+MISSING: Final = "table_missing"
+CONFLICT: Final = "maintenance_conflict"
+HALVINGS_MAX: Final = 16
 RESULTS_MAX: Final = 1_000
 
 Job: TypeAlias = dict[str, Any]
@@ -62,6 +68,7 @@ class MaintenancePlan:
     _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _reported: set[str] = field(default_factory=set)
     _failures: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _halvings: dict[str, int] = field(default_factory=dict)
     _rewritten: Sequence[tuple[int, int]] = ()
 
     def opened(self, settings: Mapping[str, Any] | None, now_ms: int) -> None:
@@ -73,6 +80,7 @@ class MaintenancePlan:
         """
         self.due = {}
         self._reported.clear()
+        self.results = {k: r for k, r in self.results.items() if r.get("code") != UNSUPPORTED}
         self.limits = None
         if settings is not None:
             fields = dict(settings)
@@ -116,7 +124,7 @@ class MaintenancePlan:
                 jobs.append({"table": table, "work": work, "bytes_max": max(0, left)})
         share = max(1, sum(1 for job in jobs if REWRITES.intersection(job["work"])))
         for job in jobs:
-            job["bytes_max"] //= share
+            job["bytes_max"] = job["bytes_max"] // share >> self._halvings.get(job["table"], 0)
         return sorted(jobs, key=self._waits_since_ms)
 
     def begun(self) -> None:
@@ -142,9 +150,13 @@ class MaintenancePlan:
         state = report["state"]
         if state == "RUNNING":
             self._reported.discard(table)
+        elif report.get("code") == MISSING and table in self.due:  # a later commit reports again
+            self.due = {**self.due, table: {}}
         elif state == "DONE" and table in self.due and table not in self._reported:
             left = {w: count for w, count in self.due[table].items() if w not in covered}
             self.due = {**self.due, table: left}
+        if work in REWRITES:
+            self._note_conflict(table, report)
         if work == ORPHAN_FILES:
             self._note_orphan_files(table, report, now_ms)
         if work != ORPHAN_FILES or state != "DONE":  # its interval counts from its begin
@@ -153,6 +165,14 @@ class MaintenancePlan:
                 self._last_ms[table, one] = now_ms
             while len(self._last_ms) > TIMES_MAX:
                 del self._last_ms[next(iter(self._last_ms))]
+
+    def _note_conflict(self, table: str, report: Mapping[str, Any]) -> None:
+        is_conflict = report.get("code") == CONFLICT
+        if not is_conflict and report["state"] != "DONE":
+            return
+        halvings = self._halvings.pop(table, 0) + (1 if is_conflict else -1)
+        if halvings > 0 and len(self._halvings) < TABLES_MAX:
+            self._halvings[table] = min(halvings, HALVINGS_MAX)
 
     def _note_orphan_files(self, table: str, report: Mapping[str, Any], now_ms: int) -> None:
         if report["state"] == "RUNNING":
@@ -238,7 +258,9 @@ class MaintenancePlan:
 
     def _has_rested(self, limits: MaintenanceConfig, table: str, work: str, now_ms: int) -> bool:
         last_ms = self._last_ms.get((table, work))
-        return last_ms is None or now_ms - last_ms >= limits.min_interval_ms
+        code = self.results.get((table, work), {}).get("code")
+        rest_ms = max(limits.min_interval_ms, UNSUPPORTED_REST_MS if code == UNSUPPORTED else 0)
+        return last_ms is None or now_ms - last_ms >= rest_ms
 
 
 def _enabled(limits: MaintenanceConfig) -> list[str]:

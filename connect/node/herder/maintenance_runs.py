@@ -25,7 +25,7 @@ from connect.metrics.process_metrics import PROCESS, counter, gauge
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.maintenance_plan import ORPHAN_FILES, Job, MaintenancePlan
 from connect.node.herder.units import ConnectorRun
-from connect.processes.supervisor import OnEvent, SupervisedChild
+from connect.processes.supervisor import ChildLogs, OnEvent, SupervisedChild
 
 GRACE_MS: Final = 10_000
 DURATION_MS_MAX: Final = 6 * 3_600_000
@@ -69,6 +69,7 @@ class _Active:
         jobs: its work.
         begun_ms: monotonic.
         child: None until it is started.
+        logs: bounds its log, which grows for hours.
         is_stopping: it was requested to end.
         ended: tables and work that the process has reported as done or failed.
     """
@@ -78,6 +79,7 @@ class _Active:
     jobs: list[Job]
     begun_ms: int
     child: SupervisedChild | None = None
+    logs: ChildLogs | None = None
     is_stopping: bool = False
     ended: set[tuple[str, str]] = field(default_factory=set)
 
@@ -123,6 +125,8 @@ class MaintenanceRuns:
         """Stop a process whose connector has changed; start one for work that is due."""
         active = self._active
         if active is not None:
+            if active.logs is not None:
+                active.logs.trim_due(self._clock.monotonic_ms())
             if not (_is_running(active.run) and active.run.config == active.config):
                 self._stop(active, STOPPED, CHANGED)
             elif self._clock.monotonic_ms() - active.begun_ms > DURATION_MS_MAX:
@@ -187,7 +191,7 @@ class MaintenanceRuns:
             if active.is_stopping or not active.jobs:
                 self._ended(active)
                 return
-            active.child = child
+            active.child, active.logs = child, ChildLogs((child,))
             child.trim_log()
             child.start()
 

@@ -228,3 +228,43 @@ def test_tables_that_a_run_did_not_reach_come_first() -> None:
     planned.ended("maintenance_stopped", "it took longer than six hours", NOW_MS + 3)
     assert list(work(planned, NOW_MS + 4)) == ["db.c"]
     assert list(work(planned, NOW_MS + 5000)) == ["db.c", "db.a", "db.b"]
+
+
+def test_a_rewrite_that_lost_is_repeated_with_half_of_the_bytes() -> None:
+    """A shorter rewrite meets fewer commits of the stream; other failures change nothing."""
+    planned = plan("db.a", min_interval_ms=0, bytes_per_hour=1024)
+    planned.reported("db.a", {"delete-files": 3})
+    given = []
+    for code in ("maintenance_conflict", "maintenance_conflict", "maintenance_failed", None, None):
+        running(planned, "db.a", "delete-files", NOW_MS)
+        planned.reported("db.a", {"delete-files": 3})
+        given.append(planned.jobs(NOW_MS)[0]["bytes_max"])
+        if code is None:
+            planned.received({"table": "db.a", "work": "delete-files", "state": "DONE"}, NOW_MS)
+        else:
+            failed(planned, "db.a", "delete-files", code, NOW_MS)
+    given.append(planned.jobs(NOW_MS)[0]["bytes_max"])
+    assert given == [1024, 512, 256, 256, 512, 1024]
+
+
+def test_work_that_no_run_can_do_rests_for_a_day() -> None:
+    """Not for ten minutes, as there may be thousands of tables; a new configuration is tried."""
+    planned = plan("db.a")
+    planned.reported("db.a", {"small-files": 9})
+    failed(planned, "db.a", "small-files", "maintenance_unsupported", NOW_MS)
+    planned.reported("db.a", {"small-files": 10})
+    assert not planned.jobs(NOW_MS + DAY_MS - 1)
+    assert work(planned, NOW_MS + DAY_MS) == {"db.a": ["small-files"]}
+    planned.opened({**asdict(MaintenanceConfig(min_input_files=5)), "tables": ["db.a"]}, NOW_MS)
+    planned.reported("db.a", {"small-files": 9})
+    assert work(planned, NOW_MS + HOUR_MS) == {"db.a": ["small-files"]}
+
+
+def test_a_table_that_is_gone_has_no_work() -> None:
+    """Until a commit to a new table of that name makes the coordinator report again."""
+    planned = plan("db.a")
+    planned.reported("db.a", {"small-files": 9})
+    failed(planned, "db.a", "small-files", "table_missing", NOW_MS)
+    assert not planned.jobs(NOW_MS + HOUR_MS)
+    planned.reported("db.a", {"small-files": 5})
+    assert work(planned, NOW_MS + HOUR_MS) == {"db.a": ["small-files"]}

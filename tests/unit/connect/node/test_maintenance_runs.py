@@ -275,3 +275,15 @@ def test_connectors_take_turns(start: Callable[..., MaintenanceHarness]) -> None
     turns = begun()[-4:]
     assert {*turns[:3]} == {"c", "d", "e"}
     assert turns[3] == turns[0]
+
+
+def test_the_log_is_bounded_while_the_process_runs(
+    start: Callable[..., MaintenanceHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may last six hours, with a trace of Spark for each failure."""
+    monkeypatch.setattr("connect.processes.child_output.LOG_BYTES_MAX", 10)
+    monkeypatch.setattr("connect.processes.supervisor.TRIM_EVERY_MS", 0)
+    harness = start("hang")
+    harness.wait_until(lambda: ("orphan-files", "RUNNING", None) in harness.results())
+    harness.wait_until(lambda: harness.log.with_suffix(".log.1").exists())
+    assert [child.pid is None for child in harness.children] == [False]
