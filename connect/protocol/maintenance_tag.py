@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+READ_PROPERTY: Final = "icefloe.maintenance.read-snapshot"
+"""Snapshot property of a compaction: the snapshot that it read. Later files still wait."""
 AGE_MS_MAX: Final = 6 * 3_600_000  # a run takes six hours at most
 _NAME: Final = re.compile(r"icefloe_maintenance-(.+)-([0-9]{1,15})")
 

@@ -4,21 +4,25 @@ Rules of this file:
 - Counted are the files of the coordinator's own commits. What others added, and what was added
   before this coordinator began, is estimated from the summaries of snapshots. No table is listed.
 - A snapshot that replaced data files without changing rows is a compaction, by any engine. The
-  count of small files starts again after it.
+  count of small files starts again after it. Files that were committed while the maintenance
+  process worked still wait: its compactions name the snapshot that they read.
 - Delete files are counted by Iceberg: the newest summary has their number.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from connect.config.connector import MaintenanceConfig
+from connect.protocol.maintenance_tag import READ_PROPERTY
 from connect.protocol.snapshot_ancestry import ancestry, summary
 from control_schemas.events import ContentFile
 
@@ -69,7 +73,8 @@ class FileCounters:
         small_bytes = SMALL_RATIO * (target_bytes or _target(metadata.properties))
         head: Snapshot | None = None
         earlier: list[Snapshot] = []
-        for snapshot in ancestry(metadata, branch):
+        snapshots = ancestry(metadata, branch)
+        for snapshot in snapshots:
             if snapshot.snapshot_id == self._head_id:
                 break
             if head is None:
@@ -79,12 +84,14 @@ class FileCounters:
             if _is_compaction(snapshot):
                 self.small_files.clear()
                 self.other_small_files = 0
+                earlier += _since_read(snapshot, snapshots)
                 break
         self.other_small_files += sum(_added(snapshot, small_bytes) for snapshot in earlier)
         for partition in _small(files, small_bytes):
             self.small_files[partition] = self.small_files.get(partition, 0) + 1
-        while len(self.small_files) > PARTITIONS_MAX:
-            del self.small_files[min(self.small_files, key=self.small_files.__getitem__)]
+        if len(self.small_files) > PARTITIONS_MAX:
+            counts = self.small_files.items()
+            self.small_files = dict(heapq.nlargest(PARTITIONS_MAX, counts, key=itemgetter(1)))
         if head is not None:
             self._head_id = head.snapshot_id
             self.delete_files = _number(summary(head), "total-delete-files")
@@ -119,6 +126,17 @@ def _is_compaction(snapshot: Snapshot) -> bool:
     properties = snapshot.summary
     is_replace = properties is not None and properties.operation == Operation.REPLACE
     return is_replace and _number(summary(snapshot), "deleted-data-files") > 0
+
+
+def _since_read(compaction: Snapshot, parents: Iterable[Snapshot]) -> list[Snapshot]:
+    """Return the snapshots between the one that a compaction read and itself, if it names it."""
+    read = summary(compaction).get(READ_PROPERTY)
+    found: list[Snapshot] = []
+    for snapshot in parents if read is not None else ():
+        if str(snapshot.snapshot_id) == read:
+            return found
+        found.append(snapshot)
+    return []
 
 
 def _added(snapshot: Snapshot, small_bytes: float) -> int:

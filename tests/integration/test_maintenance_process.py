@@ -292,11 +292,13 @@ def test_what_cannot_be_maintained_is_reported(
 ) -> None:
     """A table that is gone, and a catalog that no test covers; other tables are maintained."""
     process = start()
-    dropped = {**maintained.job("small-files"), "table": "db.gone"}
+    dropped = {**maintained.job("small-files", "manifests"), "table": "db.gone"}
     process.maintain(maintained.raw, dropped, maintained.job("small-files"))
-    reports = {r["table"]: r for r in process.reports()}
-    assert (reports["db.gone"]["state"], reports["db.gone"]["code"]) == ("FAILED", "table_missing")
-    assert reports[maintained.name]["state"] == "DONE"
+    reports = {(r["table"], r["work"]): r for r in process.reports()}
+    for work in ("small-files", "manifests"):
+        report = reports["db.gone", work]
+        assert (report["state"], report["code"]) == ("FAILED", "table_missing")
+    assert reports[maintained.name, "small-files"]["state"] == "DONE"
     process.end()
     other = start()
     other.maintain(

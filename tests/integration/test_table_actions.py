@@ -4,53 +4,45 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.partitioning import PartitionField as SpecField
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from control_schemas.events import ContentFile
-from coordinator.commit.committer import Committer
 from coordinator.commit.floor import floor_keys
-from coordinator.kernel.effects import TableCommitted
-from coordinator.maintenance.due_work import DueWork
 from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
 from coordinator.rewind.kept_history import keep_history, release_history
 from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import rollback
 from coordinator.rewind.table_rollback import TableRollback
-from tests.support.running_stack import duckdb_rows
+from tests.support.maintained_table import (
+    ALL_BYTES,
+    KEPT,
+    KEYS,
+    MAINTAINED,
+    MaintainedTable,
+    Row,
+    maintained_tables,
+)
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog
-from tests.support.table_harness import MIRROR, SCHEMA
+from tests.support.table_harness import MIRROR
 from tests.support.tables import (
     QuickClock,
     announced,
     connector,
-    equality_delete,
-    partition_of,
     reference,
-    table_commit,
     written_file,
 )
-from worker.maintenance.java_catalog import JavaCatalog
-from worker.maintenance.table_actions import SUMMARY_PROPERTY, TableActions
+from worker.maintenance.table_actions import SUMMARY_PROPERTY
 from worker.spark.session import Session
 
 pytestmark = [*SPARK_MARKS, pytest.mark.java]
-ALL_BYTES = 10**12
-KEYS = 4
 END = 1_000
 """Of the control topic, when a rewind is done."""
 ROUNDS = int(os.environ.get("MAINTAINED_ROUNDS", "60"))
@@ -58,122 +50,6 @@ ROUNDS = int(os.environ.get("MAINTAINED_ROUNDS", "60"))
 AHEAD = 8
 """Commits from the time when maintenance is due to its end."""
 LONG_S = 1_200
-KEPT = 20
-"""Snapshots: more than are made while the maintenance runs, which needs the one that it reads."""
-MAINTAINED = {
-    "iceberg__maintenance__rewrite_data_files__enabled": "true",
-    "iceberg__maintenance__rewrite_data_files__min_delete_files": "10",
-    "iceberg__maintenance__expire_snapshots__enabled": "true",
-    "iceberg__maintenance__expire_snapshots__max_age_ms": "0",
-    "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": str(KEPT),
-}
-Row = tuple[int, str]
-
-
-class MaintainedTable:
-    """A table that a coordinator commits to, and that Spark maintains.
-
-    Args:
-        session: Spark.
-        catalog: where the table is.
-        java: the same, for the Java client.
-        table: the table.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        catalog: CatalogGateway,
-        java: JavaCatalog,
-        table: Table,
-    ) -> None:
-        self._session = session
-        self.catalog = catalog
-        self._java = java
-        self.name = table.name()
-        self.committer = self.new_committer()
-        self.end = 0
-
-    def new_committer(
-        self, report: Callable[[str, Mapping[str, int]], None] | None = None, **settings: str
-    ) -> Committer:
-        """A coordinator's committer, without memory of the others."""
-        config = connector("c", [".".join(self.name)], **settings)
-        due = None if report is None else DueWork(config, report)
-        return Committer(self.catalog, config, QuickClock(), due=due)
-
-    def reloaded(self) -> Table:
-        """The table as the catalog has it at present."""
-        return self.catalog.load(self.name)
-
-    def commit(
-        self, *rows: Row, is_upsert: bool = False, offset: int | None = None
-    ) -> list[ContentFile]:
-        """Commit a file for each row, and a delete of its key before it if it is an upsert."""
-        table = self.reloaded()
-        data, deletes = [], []
-        for key, text in rows:
-            row = {"id": key, "name": text}
-            partition = partition_of(table, row)
-            data.append(written_file(table, [row], partition=partition))
-            if is_upsert:
-                deletes.append(replace(equality_delete(table, key), partition=partition))
-        offset = self.end if offset is None else offset
-        self.announce(announced(reference(table), data, deletes, offset=offset))
-        self.end = offset + 1
-        return data
-
-    def announce(self, event: Any, committer: Committer | None = None) -> TableCommitted:
-        """Commit what is announced."""
-        outcome = (committer or self.committer).commit(table_commit([event]))
-        assert isinstance(outcome, TableCommitted), outcome
-        return outcome
-
-    def actions(self, target_bytes: int | None = None) -> TableActions:
-        """Actions on the table as it is now, or was, if it changes before they are called."""
-        spark = self._session.spark
-        return TableActions(
-            spark,
-            self._java.load(spark, self.name),
-            branch="main",
-            target_bytes=target_bytes,
-            min_input_files=2,
-        )
-
-    def rows(self) -> list[Row]:
-        """The rows, on which Spark and DuckDB agree."""
-        spark = self._session.spark
-        of_duckdb = duckdb_rows(self.reloaded(), "id", "name")
-        read = spark.read.format("iceberg").load(self.reloaded().metadata_location)
-        of_spark = [(row.id, row.name) for row in read.collect()]
-        assert sorted(of_spark) == of_duckdb
-        return sorted(of_spark)
-
-    def figures(self) -> dict[str, int]:
-        """Sizes that must not grow, and the time of a query."""
-        table, summary = self.reloaded(), self.summary()
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        query_ns = []
-        for _ in range(3):
-            started = time.monotonic_ns()
-            duckdb_rows(table, "id", "name")
-            query_ns.append(time.monotonic_ns() - started)
-        return {
-            "data files": int(summary["total-data-files"]),
-            "delete files": int(summary["total-delete-files"]),
-            "snapshots": len(table.metadata.snapshots),
-            "manifests": len(snapshot.manifests(table.io)),
-            "metadata kB": len(table.io.new_input(table.metadata_location)) // 1_000,
-            "query ms": min(query_ns) // 10**6,
-        }
-
-    def summary(self) -> Mapping[str, str]:
-        """Properties of the newest snapshot."""
-        snapshot = self.reloaded().current_snapshot()
-        assert snapshot is not None
-        assert snapshot.summary is not None
-        return snapshot.summary.additional_properties
 
 
 @pytest.fixture
@@ -181,17 +57,8 @@ def make(
     rest_catalog: RestCatalog, spark_session: Session
 ) -> Iterator[Callable[..., MaintainedTable]]:
     """Makes a table in the Java REST catalog."""
-    catalog = open_catalog("iceberg", rest_catalog.properties)
-    java = JavaCatalog.of("iceberg", rest_catalog.properties)
-
-    def made(*fields: SpecField) -> MaintainedTable:
-        name = ("db", f"m_{uuid4().hex[:8]}")
-        properties = {"write.delete.mode": "merge-on-read"}
-        table = catalog.create(name, SCHEMA, PartitionSpec(*fields), properties)
-        return MaintainedTable(spark_session, catalog, java, table)
-
-    yield made
-    catalog.close()
+    with maintained_tables(rest_catalog, spark_session) as made:
+        yield made
 
 
 BUCKETS = SpecField(1, 1000, BucketTransform(3), "id_bucket")
@@ -326,96 +193,6 @@ def test_work_from_before_a_rewind_is_not_committed(make: Callable[..., Maintain
     assert table.rows() == wanted
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_the_history_that_a_rewrite_needs_does_not_expire(
-    make: Callable[..., MaintainedTable], *, is_kept: bool
-) -> None:
-    """The coordinator commits and expires meanwhile. Without the tag the work is lost."""
-    table = make()
-    table.commit(*((key, "first") for key in range(KEYS)))
-    table.commit((1, "second"), is_upsert=True)
-    settings = {**MAINTAINED, "iceberg__maintenance__expire_snapshots__min_snapshots_to_keep": "1"}
-    table.committer = table.new_committer(**settings)
-    actions = table.actions()
-
-    def work() -> int:
-        for turn in range(2 * EXPIRED_AT_ONCE):
-            table.commit((2, f"turn {turn}"), is_upsert=True)
-        return actions._rewrite(ALL_BYTES, {"delete-file-threshold": "1"}).rewritten_files
-
-    if is_kept:
-        with actions.history_kept("c", QuickClock().now_ms()):
-            assert work() > 0
-            assert len(table.reloaded().metadata.snapshots) > 2 * EXPIRED_AT_ONCE
-    else:
-        with pytest.raises(Py4JJavaError, match="Failed to open input stream"):
-            work()
-    last = f"turn {2 * EXPIRED_AT_ONCE - 1}"
-    assert table.rows() == [(0, "first"), (1, "second"), (2, last), (3, "first")]
-    assert not [name for name in table.reloaded().metadata.refs if "maintenance" in name]
-    table.commit((2, "after"), is_upsert=True)
-    table.committer.close()
-    assert len(table.reloaded().metadata.snapshots) <= EXPIRED_AT_ONCE
-
-
-def test_the_tag_of_a_killed_run_is_removed_by_the_next(
-    make: Callable[..., MaintainedTable],
-) -> None:
-    """Only that of the same connector; another one may be under way."""
-    table = make()
-    table.commit((1, "x"))
-    now = table.reloaded().current_snapshot()
-    assert now is not None
-    with table.reloaded().manage_snapshots() as change:
-        for name in ("icefloe_maintenance-c-1", "icefloe_maintenance-c-2-3"):
-            change.create_tag(now.snapshot_id, name)
-    with table.actions().history_kept("c", 7):
-        held = {name for name in table.reloaded().metadata.refs if "maintenance" in name}
-        assert held == {"icefloe_maintenance-c-7", "icefloe_maintenance-c-2-3"}
-    assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
-
-
-class _Raced:
-    """A table of the JVM that another commit changes during the next changes of its tags.
-
-    Args:
-        table: the table.
-        others: the commits.
-    """
-
-    def __init__(self, table: Any, others: list[Callable[[], object]]) -> None:
-        self._table = table
-        self._others = others
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-    def manageSnapshots(self) -> Any:  # noqa: N802 - Iceberg's name
-        """Begin a change; the other commit comes before its end."""
-        change = self._table.manageSnapshots()
-        if self._others:
-            self._others.pop()()
-        return change
-
-
-def test_tags_are_set_and_removed_between_other_commits(
-    make: Callable[..., MaintainedTable],
-) -> None:
-    """A commit that comes first costs neither the work nor leaves the tag."""
-    table = make()
-    table.commit((1, "x"))
-    actions = table.actions()
-    others: list[Callable[[], object]] = []
-    actions._table = _Raced(actions._table, others)
-    others.extend(lambda n=n: table.commit((n, "y")) for n in (2, 3))
-    with actions.history_kept("c", 7):
-        assert not others
-        assert "icefloe_maintenance-c-7" in table.reloaded().metadata.refs
-        others.append(lambda: table.commit((4, "y")))
-    assert not others
-    assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
-
-
 def test_manifests_rewritten_from_before_a_rewind_change_no_row(
     make: Callable[..., MaintainedTable],
 ) -> None:
@@ -462,6 +239,17 @@ def test_a_rewrite_is_limited_in_bytes(make: Callable[..., MaintainedTable]) -> 
     assert table.actions().compact(size // 2).rewritten_files == 4
     assert table.actions().compact(size).rewritten_files == 5
     assert table.rows() == [(key, "x") for key in range(8)]
+
+
+def test_commits_of_many_partitions_are_not_counted_as_lost(
+    make: Callable[..., MaintainedTable],
+) -> None:
+    """Of twelve groups of files, six commits are made, and Iceberg expects ten."""
+    table = make(SpecField(1, 1000, IdentityTransform(), "id"))
+    for turn in range(2):
+        table.commit(*((key, f"turn {turn}") for key in range(12)))
+    done = table.actions().compact(ALL_BYTES)
+    assert (done.rewritten_files, done.added_files, done.lost_commits) == (24, 12, 0)
 
 
 class Stream:
@@ -525,7 +313,9 @@ class Stream:
                 if self._left is None:
                     return
             try:
-                self._table.actions().apply_delete_files(ALL_BYTES)
+                actions = self._table.actions()
+                with actions.history_kept("c", QuickClock().now_ms()):
+                    actions.apply_delete_files(ALL_BYTES)
             finally:
                 with self._changed:
                     self._left = None
@@ -540,8 +330,6 @@ def test_maintenance_bounds_the_files_of_an_upsert_stream(
 ) -> None:
     """The coordinator commits meanwhile: few snapshots and files, and every row."""
     table = make(BUCKETS)
-    with table.reloaded().transaction() as change:  # for maintenance that meets so many commits
-        change.set_properties({"commit.retry.num-retries": "20"})
     stream = Stream(table, is_maintained=is_maintained)
     stream.run()
     print(*stream.figures, sep="\n")

@@ -65,7 +65,8 @@ def _run_of(serving: Serving, command: Mapping[str, Any]) -> MaintenanceRun | No
         log.warning("configuration cannot be used", connector=name, error=str(error))
         failed = {"state": "FAILED", "code": error.code, "message": str(error), "duration_ms": 0}
         for job in command["jobs"]:
-            report({"table": job["table"], "work": job["work"][0], **failed})
+            for work in job["work"]:
+                report({"table": job["table"], "work": work, **failed})
         return None
     return MaintenanceRun(
         config,

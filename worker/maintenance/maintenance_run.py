@@ -3,7 +3,8 @@
 Rules of this file:
 - A job is a table with its work, in order. Several tables are maintained at the same time, each by
   a thread of its own; the work on a table is done one after the other.
-- A failure ends the table's job and is reported. Other tables continue.
+- A failure is reported. Other work on the table, and other tables, continue: a table whose files
+  are always in conflict still gets its orphan files removed.
 - Every table is loaded first by the same client as the coordinator's, which refuses locations that
   the operator does not grant.
 """
@@ -110,7 +111,7 @@ class MaintenanceRun:
                 self._session = session = self._opened(sorted(set(groups)))
             except IcefloeError as error:
                 for job, _ in jobs:
-                    self._failed(job.table, job.work[0], error.code, str(error), 0)
+                    self._refused(job, error)
             else:
                 with ThreadPoolExecutor(self._tables_at_once) as threads:
                     list(threads.map(lambda accepted: self._maintain(catalog, accepted[0]), jobs))
@@ -139,7 +140,7 @@ class MaintenanceRun:
             gateway = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         except IcefloeError as error:
             for job in self._jobs:
-                self._failed(job.table, job.work[0], error.code, str(error), 0)
+                self._refused(job, error)
             return []
         try:
             for job in self._jobs:
@@ -147,7 +148,7 @@ class MaintenanceRun:
                     table = gateway.load(config.table(job.table).identifier)
                     accepted.append((job, store_jars(table.location())))
                 except IcefloeError as error:
-                    self._failed(job.table, job.work[0], error.code, str(error), 0)
+                    self._refused(job, error)
         finally:
             gateway.close()
         return accepted
@@ -175,19 +176,19 @@ class MaintenanceRun:
             except Py4JJavaError as error:
                 code, text = _explained(error)
                 self._failed(job.table, work, code, text, started_ms)
-                return
+                continue
             except (Py4JError, PySparkException) as error:
                 self._failed(job.table, work, FAILED, str(error), started_ms)
-                return
+                continue
             left_bytes = max(0, left_bytes - result.rewritten_bytes)
             if result.lost_commits and not result.rewritten_files:
                 text = "other commits changed the data files meanwhile; see maintenance.log"
                 self._failed(job.table, work, CONFLICT, text, started_ms)
-                return
+                continue
             if result.failed_files and not result.rewritten_files:
                 text = f"{result.failed_files} data files were not rewritten; see maintenance.log"
                 self._failed(job.table, work, FAILED, text, started_ms)
-                return
+                continue
             self._done(job.table, work, result, started_ms)
 
     def _do(self, catalog: JavaCatalog, job: TableJob, work: str, bytes_max: int) -> WorkResult:
@@ -203,11 +204,12 @@ class MaintenanceRun:
             target_bytes=maintenance.target_file_size_bytes,
             min_input_files=maintenance.min_input_files or 0,
         )
-        if work == "orphan-files":
-            assert job.older_than_ms is not None
-            return actions.remove_orphan_files(job.older_than_ms)
-        with actions.history_kept(self._config.name, self._clock.now_ms()):
+        is_whole = work == "orphan-files"  # it reads the files of all snapshots
+        with actions.history_kept(self._config.name, self._clock.now_ms(), is_whole=is_whole):
             match work:
+                case "orphan-files":
+                    assert job.older_than_ms is not None
+                    return actions.remove_orphan_files(job.older_than_ms)
                 case "delete-files":
                     return actions.apply_delete_files(bytes_max)
                 case "small-files":
@@ -219,6 +221,11 @@ class MaintenanceRun:
         numbers = {**result.as_json(), "duration_ms": self._clock.monotonic_ms() - started_ms}
         log.info("maintenance done", connector=self._config.name, table=table, work=work, **numbers)
         self._report({"table": table, "work": work, "state": "DONE", **numbers})
+
+    def _refused(self, job: TableJob, error: IcefloeError) -> None:
+        """Report that no work of a job can begin."""
+        for work in job.work:
+            self._failed(job.table, work, error.code, str(error), 0)
 
     def _failed(self, table: str, work: str, code: str, text: str, started_ms: int) -> None:
         message = KNOWN.mask(" ".join(text.split()))[:MESSAGE_CHARACTERS_MAX]

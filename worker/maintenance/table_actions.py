@@ -3,6 +3,9 @@
 Rules of this file:
 - Rewritten files keep the sequence number of the snapshot that they were read from
   (``use-starting-sequence-number``): a delete that is committed meanwhile still reaches their rows.
+- A commit that meets another one is repeated by Iceberg, as often as the table's properties say.
+  Its default is four times within two seconds. A stream that commits every second may win all of
+  them, in every run. So a table without such properties gets ``RETRIES``.
 - Every commit has Iceberg's own validation. A conflict with another commit fails the work, and
   nothing else. What was committed before (partial progress) stays.
 - A delete file is removed only when Iceberg's planning of a scan finds no data file that it applies
@@ -29,7 +32,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from connect.protocol.maintenance_tag import is_tag_of, tag_name
+from connect.protocol.maintenance_tag import READ_PROPERTY, is_tag_of, tag_name
+from worker.maintenance.planned_commits import planned_commits
 
 SUMMARY_PROPERTY: Final = "icefloe.maintenance"
 """Snapshot property of every commit of the maintenance process: the work."""
@@ -40,9 +44,11 @@ GROUP_BYTES: Final = 2 * 2**30
 MAX_COMMITS: Final = 10
 REF_ATTEMPTS_MAX: Final = 10
 """Of a change of the table's tags, which is lost when another commit comes first."""
+RETRIES: Final = {"commit.retry.num-retries": "50", "commit.retry.max-wait-ms": "1000"}
+"""Table properties: Iceberg takes them from nowhere else. The files stay rewritten meanwhile."""
 _BY_PREFIX: Final = True  # files are listed by the client of the table, not by Hadoop's
 _NUMBER: Final = re.compile("[0-9]{1,18}")
-_LOST: Final = re.compile("([0-9]{1,9}) rewrite commits failed")
+_LOST: Final = "rewrite commits failed"
 
 log = structlog.get_logger("maintenance")
 
@@ -148,7 +154,9 @@ class TableActions:
         self._cores = spark.sparkContext.defaultParallelism
 
     @contextlib.contextmanager
-    def history_kept(self, connector: str, now_ms: int) -> Iterator[None]:
+    def history_kept(
+        self, connector: str, now_ms: int, *, is_whole: bool = False
+    ) -> Iterator[None]:
         """Keep the snapshot that is read, and all later ones, until the block ends.
 
         Tags that earlier runs for the connector left are removed.
@@ -156,6 +164,7 @@ class TableActions:
         Args:
             connector: its name.
             now_ms: wall clock.
+            is_whole: keep all snapshots of the branch.
 
         Raises:
             Py4JJavaError: the tag cannot be set.
@@ -167,8 +176,11 @@ class TableActions:
         name = tag_name(connector, now_ms)
 
         def create() -> None:
-            present = self._snapshot()
-            change = self._table.manageSnapshots().createTag(name, present.snapshotId())
+            self._set_retries()
+            kept = self._snapshot().snapshotId()
+            if is_whole:
+                kept = self._jvm.util.SnapshotUtil.oldestAncestorOf(self._table, kept).snapshotId()
+            change = self._table.manageSnapshots().createTag(name, kept)
             for left in self._tags_of(connector):
                 change.removeTag(left)
             change.commit()
@@ -181,6 +193,16 @@ class TableActions:
                 self._change_refs(lambda: self._table.manageSnapshots().removeTag(name).commit())
             except Py4JError as error:  # the next run removes it
                 log.warning("tag of the maintenance left in the table", tag=name, error=str(error))
+
+    def _set_retries(self) -> None:
+        """Have commits repeated more often, unless the table's properties say how often."""
+        properties = self._table.properties()
+        if any(properties.containsKey(key) for key in RETRIES):
+            return
+        change = self._table.updateProperties()
+        for key, value in RETRIES.items():
+            change.set(key, value)
+        change.commit()
 
     def _change_refs(self, change: Callable[[], None]) -> None:
         """Make and commit a change; again if another commit came between the two.
@@ -302,13 +324,15 @@ class TableActions:
             action = action.option(name, value)
         work = "delete-files" if "delete-file-threshold" in more else "small-files"
         try:
+            action = action.snapshotProperty(READ_PROPERTY, str(read))
             done = action.snapshotProperty(SUMMARY_PROPERTY, work).execute()
         except Py4JJavaError as error:
-            lost = _LOST.search(str(error.java_exception.getMessage()))
-            if lost is None:
+            if _LOST not in str(error.java_exception.getMessage()):
                 raise
             self._table.refresh()
-            return replace(self._rewritten_since(read, work), lost_commits=int(lost[1]))
+            done, commits = self._rewritten_since(read, work)
+            planned = planned_commits(self._gateway, self._table, read, options)
+            return replace(done, lost_commits=max(0, planned - commits))
         self._table.refresh()
         return WorkResult(
             int(done.rewrittenDataFilesCount()),
@@ -317,19 +341,20 @@ class TableActions:
             failed_files=int(done.failedDataFilesCount()),
         )
 
-    def _rewritten_since(self, snapshot_id: int, work: str) -> WorkResult:
-        """Return what this process committed after a snapshot, as far as it is in the branch."""
-        files = size = added = 0
+    def _rewritten_since(self, snapshot_id: int, work: str) -> tuple[WorkResult, int]:
+        """Return what the branch has of this process after a snapshot, and in how many commits."""
+        files = size = added = commits = 0
         snapshot = self._snapshot()
         while snapshot is not None and snapshot.snapshotId() != snapshot_id:
             summary = dict(snapshot.summary())
             if summary.get(SUMMARY_PROPERTY) == work:
+                commits += 1
                 files += _total(summary, "deleted-data-files")
                 size += _total(summary, "removed-files-size")
                 added += _total(summary, "added-data-files")
             parent = snapshot.parentId()
             snapshot = None if parent is None else self._table.snapshot(parent)
-        return WorkResult(files, size, added)
+        return WorkResult(files, size, added), commits
 
     def _tags_of(self, connector: str) -> list[str]:
         names = [str(name) for name in _each(self._table.refs().keySet())]

@@ -144,7 +144,7 @@ MAINTENANCE_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.maintenance.min-interval-ms",
         "LONG",
-        "Time between two runs of the same work on a table.",
+        "Time from the end of work on a table to the next begin of the same work.",
         "600000",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),

@@ -5,12 +5,17 @@ Rules of this file:
   a restart of the node, the coordinator reports again.
 - The plan is pure: the time is given, and the work is only named.
 - The removal of orphan files is due once in each interval since 1970. So a node that is restarted
-  often still removes them.
+  often still removes them. If it fails, it is repeated after pauses that grow.
+- The end of work does not clear what the coordinator has reported since the work began.
+- A rewrite that lost all its commits against other commits gets half as many bytes the next time,
+  because a shorter one meets fewer commits. Each success doubles them again.
+- Work counts as begun when the process reports that. The table that has waited longest comes first:
+  a run that ends early leaves no table out for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -23,6 +28,15 @@ REWRITES: Final = frozenset({"delete-files", "small-files"})
 """Work that rewrites data files, and counts for the bytes per hour."""
 _COVERS: Final = {"delete-files": ("delete-files", "small-files")}
 TABLES_MAX: Final = 10_000
+TIMES_MAX: Final = 4 * TABLES_MAX
+REPEATS_MAX: Final = 5
+"""Of a removal of orphan files that failed, until its next interval."""
+REPEAT_MS_MIN: Final = 60_000
+UNSUPPORTED: Final = "maintenance_unsupported"
+UNSUPPORTED_REST_MS: Final = 24 * HOUR_MS
+MISSING: Final = "table_missing"
+CONFLICT: Final = "maintenance_conflict"
+HALVINGS_MAX: Final = 16
 RESULTS_MAX: Final = 1_000
 
 Job: TypeAlias = dict[str, Any]
@@ -51,7 +65,10 @@ class MaintenancePlan:
     is_requested: bool = False
     has_process: bool = False
     _since_ms: int = 0
-    _begun_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    _reported: set[str] = field(default_factory=set)
+    _failures: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _halvings: dict[str, int] = field(default_factory=dict)
     _rewritten: Sequence[tuple[int, int]] = ()
 
     def opened(self, settings: Mapping[str, Any] | None, now_ms: int) -> None:
@@ -62,6 +79,8 @@ class MaintenancePlan:
             now_ms: wall clock.
         """
         self.due = {}
+        self._reported.clear()
+        self.results = {k: r for k, r in self.results.items() if r.get("code") != UNSUPPORTED}
         self.limits = None
         if settings is not None:
             fields = dict(settings)
@@ -75,6 +94,7 @@ class MaintenancePlan:
         """Take the coordinator's report of the work that is due for a table."""
         if table in self.due or len(self.due) < TABLES_MAX:
             self.due = {**self.due, table: dict(work)}
+            self._reported.add(table)
 
     def closed(self) -> None:
         """The connector does not run on this node any more."""
@@ -82,7 +102,7 @@ class MaintenancePlan:
         self.is_requested = False
 
     def jobs(self, now_ms: int) -> list[Job]:
-        """Return the work that may begin now.
+        """Return the work that may begin now; the table that has waited longest comes first.
 
         Args:
             now_ms: wall clock.
@@ -104,16 +124,12 @@ class MaintenancePlan:
                 jobs.append({"table": table, "work": work, "bytes_max": max(0, left)})
         share = max(1, sum(1 for job in jobs if REWRITES.intersection(job["work"])))
         for job in jobs:
-            job["bytes_max"] //= share
-        return jobs
+            job["bytes_max"] = job["bytes_max"] // share >> self._halvings.get(job["table"], 0)
+        return sorted(jobs, key=self._waits_since_ms)
 
-    def begun(self, jobs: Iterable[Job], now_ms: int) -> None:
-        """These jobs were given to the maintenance process."""
+    def begun(self) -> None:
+        """The jobs were given to a maintenance process."""
         self.is_requested = False
-        for job in jobs:
-            for work in job["work"]:
-                for covered in _COVERS.get(work, (work,)):
-                    self._begun_ms[job["table"], covered] = now_ms
 
     def received(self, report: Mapping[str, Any], now_ms: int) -> None:
         """Take a report of the maintenance process."""
@@ -123,14 +139,49 @@ class MaintenancePlan:
         while len(results) >= RESULTS_MAX:
             results.pop(next(iter(results)))
         self.results = {**results, key: {**displayed, "time_ms": now_ms}}
-        if report["state"] == "DONE":  # the coordinator reports again after its next commit
-            covered = _COVERS.get(key[1], (key[1],))
-            counts = self.due.get(key[0], {})
-            left = {w: count for w, count in counts.items() if w not in covered}
-            self.due = {**self.due, key[0]: left}
+        self._note(*key, report, now_ms)
         if size := report.get("rewritten_bytes"):
             kept = [rewrite for rewrite in self._rewritten if rewrite[0] > now_ms - HOUR_MS]
             self._rewritten = [*kept, (now_ms, size)]
+
+    def _note(self, table: str, work: str, report: Mapping[str, Any], now_ms: int) -> None:
+        """Note when the work began and ended, and what is no longer due."""
+        covered = _COVERS.get(work, (work,))
+        state = report["state"]
+        if state == "RUNNING":
+            self._reported.discard(table)
+        elif report.get("code") == MISSING and table in self.due:  # a later commit reports again
+            self.due = {**self.due, table: {}}
+        elif state == "DONE" and table in self.due and table not in self._reported:
+            left = {w: count for w, count in self.due[table].items() if w not in covered}
+            self.due = {**self.due, table: left}
+        if work in REWRITES:
+            self._note_conflict(table, report)
+        if work == ORPHAN_FILES:
+            self._note_orphan_files(table, report, now_ms)
+        if work != ORPHAN_FILES or state != "DONE":  # its interval counts from its begin
+            for one in covered:
+                self._last_ms.pop((table, one), None)
+                self._last_ms[table, one] = now_ms
+            while len(self._last_ms) > TIMES_MAX:
+                del self._last_ms[next(iter(self._last_ms))]
+
+    def _note_conflict(self, table: str, report: Mapping[str, Any]) -> None:
+        is_conflict = report.get("code") == CONFLICT
+        if not is_conflict and report["state"] != "DONE":
+            return
+        halvings = self._halvings.pop(table, 0) + (1 if is_conflict else -1)
+        if halvings > 0 and len(self._halvings) < TABLES_MAX:
+            self._halvings[table] = min(halvings, HALVINGS_MAX)
+
+    def _note_orphan_files(self, table: str, report: Mapping[str, Any], now_ms: int) -> None:
+        if report["state"] == "RUNNING":
+            if self._is_new_interval(table, now_ms):
+                self._failures.pop(table, None)
+        elif report["state"] == "DONE" or report.get("code") == UNSUPPORTED:
+            self._failures.pop(table, None)
+        elif table in self._failures or len(self._failures) < TABLES_MAX:
+            self._failures[table] = (self._failures.get(table, (0, 0))[0] + 1, now_ms)
 
     def unfinished(self) -> list[tuple[str, str]]:
         """Return table and work of what the process has begun and not ended."""
@@ -180,15 +231,36 @@ class MaintenancePlan:
         work = [w for w in counts if self._has_rested(limits, table, w, now_ms)]
         for covering in [w for w in work if w in _COVERS]:
             work = [w for w in work if w == covering or w not in _COVERS[covering]]
-        interval_ms = limits.orphan_interval_ms
-        last_ms = self._begun_ms.get((table, ORPHAN_FILES), self._since_ms)
-        if limits.orphan_age_ms is not None and now_ms // interval_ms > last_ms // interval_ms:
+        if limits.orphan_age_ms is not None and (
+            self._is_new_interval(table, now_ms) or self._is_repeated(limits, table, now_ms)
+        ):
             work.append(ORPHAN_FILES)
         return work
 
+    def _is_new_interval(self, table: str, now_ms: int) -> bool:
+        """Return whether an interval of the removal of orphan files began after the last one."""
+        if self.limits is None:
+            return False
+        interval_ms = self.limits.orphan_interval_ms
+        last_ms = self._last_ms.get((table, ORPHAN_FILES), self._since_ms)
+        return now_ms // interval_ms > last_ms // interval_ms
+
+    def _is_repeated(self, limits: MaintenanceConfig, table: str, now_ms: int) -> bool:
+        """Return whether the pause after a failed removal of orphan files is over."""
+        failures, failed_ms = self._failures.get(table, (0, 0))
+        if not 0 < failures <= REPEATS_MAX:
+            return False
+        pause_ms = max(REPEAT_MS_MIN, limits.min_interval_ms) << (failures - 1)
+        return now_ms - failed_ms >= pause_ms
+
+    def _waits_since_ms(self, job: Job) -> int:
+        return min(self._last_ms.get((job["table"], work), 0) for work in job["work"])
+
     def _has_rested(self, limits: MaintenanceConfig, table: str, work: str, now_ms: int) -> bool:
-        last_ms = self._begun_ms.get((table, work))
-        return last_ms is None or now_ms - last_ms >= limits.min_interval_ms
+        last_ms = self._last_ms.get((table, work))
+        code = self.results.get((table, work), {}).get("code")
+        rest_ms = max(limits.min_interval_ms, UNSUPPORTED_REST_MS if code == UNSUPPORTED else 0)
+        return last_ms is None or now_ms - last_ms >= rest_ms
 
 
 def _enabled(limits: MaintenanceConfig) -> list[str]:

@@ -8,6 +8,7 @@ Rules of this file:
 - A node begins nothing for a connector while another node reports that it maintains its tables. A
   node that is gone reports nothing. A process that is frozen loses against Iceberg's conflicts.
 - A process that dies has failed. Work that is still due begins again after its interval.
+- Of the connectors with due work, the one that has waited longest comes first.
 - All methods run on the herder's thread, but for those that say otherwise.
 """
 
@@ -20,15 +21,16 @@ from typing import Any, Final
 from connect.clock import Clock
 from connect.errors import IcefloeError
 from connect.logs import logger
-from connect.metrics.process_metrics import counter, gauge
+from connect.metrics.process_metrics import PROCESS, counter, gauge
 from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.maintenance_plan import ORPHAN_FILES, Job, MaintenancePlan
 from connect.node.herder.units import ConnectorRun
-from connect.processes.supervisor import OnEvent, SupervisedChild
+from connect.processes.supervisor import ChildLogs, OnEvent, SupervisedChild
 
 GRACE_MS: Final = 10_000
 DURATION_MS_MAX: Final = 6 * 3_600_000
 DIED: Final = "maintenance_died"
+FAILED: Final = "maintenance_failed"
 STOPPED: Final = "maintenance_stopped"
 CHANGED: Final = "the connector was paused, stopped, completed, moved or changed"
 COUNTERS: Final = {
@@ -67,8 +69,9 @@ class _Active:
         jobs: its work.
         begun_ms: monotonic.
         child: None until it is started.
+        logs: bounds its log, which grows for hours.
         is_stopping: it was requested to end.
-        reported: tables of which the process has reported anything.
+        ended: tables and work that the process has reported as done or failed.
     """
 
     run: ConnectorRun
@@ -76,8 +79,14 @@ class _Active:
     jobs: list[Job]
     begun_ms: int
     child: SupervisedChild | None = None
+    logs: ChildLogs | None = None
     is_stopping: bool = False
-    reported: set[str] = field(default_factory=set)
+    ended: set[tuple[str, str]] = field(default_factory=set)
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Return table and work of what has not ended, also where it has not begun."""
+        all_work = [(job["table"], work) for job in self.jobs for work in job["work"]]
+        return [key for key in all_work if key not in self.ended]
 
 
 class MaintenanceRuns:
@@ -109,11 +118,15 @@ class MaintenanceRuns:
         self._has_remote = has_remote
         self._publish = publish
         self._active: _Active | None = None
+        self._begun: dict[str, int] = {}  # connector -> number of its last run
+        self._runs_begun = 0
 
     def tick(self) -> None:
         """Stop a process whose connector has changed; start one for work that is due."""
         active = self._active
         if active is not None:
+            if active.logs is not None:
+                active.logs.trim_due(self._clock.monotonic_ms())
             if not (_is_running(active.run) and active.run.config == active.config):
                 self._stop(active, STOPPED, CHANGED)
             elif self._clock.monotonic_ms() - active.begun_ms > DURATION_MS_MAX:
@@ -122,10 +135,13 @@ class MaintenanceRuns:
         if not self._settings.is_allowed:
             return
         now_ms = self._clock.now_ms()
-        for run in list(self._runs.values()):
+        self._begun = {name: number for name, number in self._begun.items() if name in self._runs}
+        for run in sorted(self._runs.values(), key=lambda run: self._begun.get(run.name, 0)):
             jobs = run.maintenance.jobs(now_ms) if _is_running(run) else []
             if jobs and run.config is not None and not self._has_remote(run.name):
-                run.maintenance.begun(jobs, now_ms)
+                run.maintenance.begun()
+                self._runs_begun += 1
+                self._begun[run.name] = self._runs_begun
                 self._begin(_Active(run, run.config, jobs, self._clock.monotonic_ms()))
                 return
 
@@ -175,7 +191,7 @@ class MaintenanceRuns:
             if active.is_stopping or not active.jobs:
                 self._ended(active)
                 return
-            active.child = child
+            active.child, active.logs = child, ChildLogs((child,))
             child.trim_log()
             child.start()
 
@@ -190,11 +206,15 @@ class MaintenanceRuns:
         jobs = [job for job in active.jobs if ORPHAN_FILES in job["work"]]
         if not jobs:
             return
+        safe_ms, why = None, "the oldest announcement that waits for a commit has no date"
         try:
             safe_ms = self._settings.orphan_age_ms(active.run.name)
         except IcefloeError as e:
-            _log.warning("age of orphan files not known", connector=active.run.name, error=str(e))
-            safe_ms = None
+            why = str(e)
+        if safe_ms is None:
+            text = f"the safe age of orphan files is not known: {why}"
+            tables = [job["table"] for job in jobs]
+            self._thread.post(lambda: self._fail_orphan_files(active, tables, text))
         for job in jobs:
             if safe_ms is None:
                 job["work"].remove(ORPHAN_FILES)
@@ -203,13 +223,20 @@ class MaintenanceRuns:
                 job["older_than_ms"] = self._clock.now_ms() - age_ms
         active.jobs = [job for job in active.jobs if job["work"]]
 
+    def _fail_orphan_files(self, active: _Active, tables: list[str], message: str) -> None:
+        """Report that their removal could not begin, so that it is repeated."""
+        failed = {"work": ORPHAN_FILES, "state": "FAILED", "code": FAILED, "message": message}
+        for table in tables:
+            self._take(active, {"table": table, **failed})
+        _log.warning("orphan files not removed", connector=active.run.name, error=message)
+
     def _handle(self, active: _Active, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "ready":
                 self._send(active)
             case "maintenance":
-                active.reported.add(event["table"])
-                self._report(active.run, event)
+                self._take(active, event)
+                self._log_report(active, event)
             case "maintenance_ended":
                 self._died(active, "the process ended before the work")
             case "exited":
@@ -230,17 +257,25 @@ class MaintenanceRuns:
             }
         )
 
-    def _report(self, run: ConnectorRun, event: Mapping[str, Any]) -> None:
-        run.maintenance.received(event, self._clock.now_ms())
+    def _take(self, active: _Active, event: Mapping[str, Any]) -> None:
+        """Apply a report to the plan and the metrics."""
+        active.run.maintenance.received(event, self._clock.now_ms())
         state = event["state"]
         if state == "RUNNING":
             return
-        where = {"connector": run.name, "table": event["table"]}
+        active.ended.add((event["table"], event["work"]))
+        where = {"connector": active.run.name, "table": event["table"]}
         outcome = "done" if state == "DONE" else event["code"]
         counter("maintenance_work", work=event["work"], outcome=outcome, **where).inc()
         for number, name in COUNTERS.items():
             if event.get(number):
                 counter(name, **where).inc(event[number])
+
+    def _log_report(self, active: _Active, event: Mapping[str, Any]) -> None:
+        state = event["state"]
+        if state == "RUNNING":
+            return
+        where = {"connector": active.run.name, "table": event["table"]}
         write = _log.info if state == "DONE" else _log.warning
         numbers = {k: v for k, v in event.items() if v and k not in {"event", *where}}
         write("table maintained", **where, **numbers)
@@ -249,15 +284,16 @@ class MaintenanceRuns:
         """Report what the process has not finished, also where it has not begun; then end it."""
         if active.is_stopping:
             return
-        unfinished = active.run.maintenance.unfinished()
-        unfinished += [
-            (job["table"], job["work"][0])
-            for job in active.jobs
-            if job["table"] not in active.reported
-        ]
+        begun, unfinished = active.run.maintenance.unfinished(), active.unfinished()
         failed = {"state": "FAILED", "code": DIED, "message": message}
         for table, work in unfinished:
-            self._report(active.run, {"table": table, "work": work, **failed})
+            report = {"table": table, "work": work, **failed}
+            self._take(active, report)
+            if (table, work) in begun:
+                self._log_report(active, report)
+        if tables := len({table for table, _ in unfinished}):  # there may be thousands
+            name = active.run.name
+            _log.warning("maintenance process died", connector=name, tables=tables, error=message)
         self._stop(active, DIED, message)
 
     def _stop(self, active: _Active, code: str, message: str) -> None:
@@ -278,6 +314,8 @@ class MaintenanceRuns:
     def _ended(self, active: _Active) -> None:
         gauge("maintenance_running", connector=active.run.name).set(0)
         self._set_process(active.run, has_process=False)
+        if active.run.name not in self._runs:  # deleted while the process was ending
+            PROCESS.forget(connector=active.run.name)
         if self._active is active:
             self._active = None
 

@@ -23,6 +23,7 @@ from connect.node.herder.units import ConnectorRun, Unit
 
 REPORT_LATE_MS = 60_000  # a start that no inventory lists for so long was lost
 STALL_DOUBLINGS_MAX = 5
+UNWANTED_LOG_MS = 60_000  # a unit may take minutes to stop, and is listed every 2 s
 WAIT_SHOWN_MS = 2_000  # shorter waits are part of every start
 ENDED = "ended_unasked"
 MISSING = "missing"
@@ -53,6 +54,7 @@ class Reconciliation:
         self._assignments = assignments
         self._restart = restart
         self._on_changed = on_changed
+        self._unwanted: dict[tuple[str, int], int] = {}  # child, generation -> when to log it again
 
     def restart_due(self, run: ConnectorRun, now_ms: int) -> None:
         """Start the failed units of a run again whose pause is over."""
@@ -84,9 +86,12 @@ class Reconciliation:
                     self._compare(run, unit, item, now_ms)
                 elif inventory["last_generation"] >= generation or _is_late(unit, now_ms):
                     self._miss(run, unit, now_ms)
-        for generation, item in reports.items():
-            if generation not in claimed:
-                self._stop(child, item)
+        unwanted = reports.keys() - claimed
+        for key in [key for key in self._unwanted if key[0] == child and key[1] not in unwanted]:
+            del self._unwanted[key]
+        for generation in sorted(unwanted):
+            self._note_unwanted(child, reports[generation], now_ms)
+            self._stop(child, reports[generation])
 
     def child_takes_commands(self, run: ConnectorRun, unit: Unit) -> None:
         """Start a unit that waits for its child, which takes work now."""
@@ -171,16 +176,26 @@ class Reconciliation:
             self._failed(run, unit, now_ms, MISSING, text, is_retriable=True)
         self._on_changed(run)
 
-    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+    def _note_unwanted(self, child: str, item: Mapping[str, Any], now_ms: int) -> None:
+        """Count a unit that is to be stopped once; log it once, and seldom while it runs."""
+        if item["ended"]:
+            return
         name, task, generation = item["connector"], item["task"], item["generation"]
-        if not item["ended"]:
+        log_at_ms = self._unwanted.get((child, generation))
+        if log_at_ms is None:
             counter("inventory_differences", connector=name, code="unexpected").inc()
+        if log_at_ms is None or now_ms >= log_at_ms:
+            self._unwanted[child, generation] = now_ms + UNWANTED_LOG_MS
             _log.warning(
                 "stopping a unit that is not wanted",
                 connector=name,
                 task=task,
                 generation=generation,
             )
+
+    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+        """Request that a unit stops; repeated with each inventory, as requests may be lost."""
+        name, task, generation = item["connector"], item["task"], item["generation"]
         self._assignments.stop_generation(child, name, task, generation)
 
     def _restart_if_stalled(

@@ -28,6 +28,16 @@ def done(planned: MaintenancePlan, table: str, size: int, at_ms: int) -> None:
     planned.received(report, at_ms)
 
 
+def running(planned: MaintenancePlan, table: str, what: str, at_ms: int) -> None:
+    """The process begins a work."""
+    planned.received({"table": table, "work": what, "state": "RUNNING"}, at_ms)
+
+
+def failed(planned: MaintenancePlan, table: str, what: str, code: str, at_ms: int) -> None:
+    """The process has failed with a work."""
+    planned.received({"table": table, "work": what, "state": "FAILED", "code": code}, at_ms)
+
+
 def work(planned: MaintenancePlan, now_ms: int) -> dict[str, list[str]]:
     """Table -> the work that may begin."""
     return {job["table"]: job["work"] for job in planned.jobs(now_ms)}
@@ -63,7 +73,8 @@ def test_the_same_work_rests() -> None:
     """It begins again after the interval, also if it has failed."""
     planned = plan("db.a", min_interval_ms=1000)
     planned.reported("db.a", {"small-files": 9})
-    planned.begun(planned.jobs(NOW_MS), NOW_MS)
+    planned.begun()
+    running(planned, "db.a", "small-files", NOW_MS)
     planned.reported("db.a", {"small-files": 10, "delete-files": 2})
     assert work(planned, NOW_MS + 999) == {"db.a": ["delete-files"]}
     assert work(planned, NOW_MS + 1000) == {"db.a": ["delete-files"]}
@@ -115,7 +126,8 @@ def test_orphan_files_are_removed_once_a_day() -> None:
     assert not planned.jobs(NOW_MS + 11 * HOUR_MS)
     at_ms = NOW_MS + 12 * HOUR_MS
     assert work(planned, at_ms) == {"db.a": ["orphan-files"]}
-    planned.begun(planned.jobs(at_ms), at_ms)
+    planned.begun()
+    running(planned, "db.a", "orphan-files", at_ms)
     assert not planned.jobs(at_ms + 23 * HOUR_MS)
     assert work(planned, at_ms + 24 * HOUR_MS) == {"db.a": ["orphan-files"]}
 
@@ -129,7 +141,9 @@ def test_an_operator_stops_and_begins_it() -> None:
     assert planned.view(NOW_MS, is_allowed=True, is_running=False)["state"] == "STOPPED"
     planned.is_held, planned.is_requested = False, True
     assert work(planned, NOW_MS) == {name: ["delete-files", "orphan-files"] for name in planned.due}
-    planned.begun(planned.jobs(NOW_MS), NOW_MS)
+    planned.begun()
+    for table in ("db.a", "db.b"):
+        running(planned, table, "delete-files", NOW_MS)
     assert not planned.jobs(NOW_MS + 1)
 
 
@@ -144,3 +158,113 @@ def test_unfinished_work_of_a_process_that_ended_has_failed() -> None:
         ("db.a", "DONE", None),
         ("db.b", "FAILED", "maintenance_died"),
     ]
+
+
+def test_work_that_becomes_due_during_a_run_is_done_next() -> None:
+    """The end of the run clears only what was reported before the run began."""
+    planned = plan("db.a", "db.b", min_interval_ms=1000)
+    for table in ("db.a", "db.b"):
+        planned.reported(table, {"delete-files": 3, "small-files": 9})
+        running(planned, table, "delete-files", NOW_MS)
+    planned.reported("db.a", {"delete-files": 14, "manifests": 4})
+    for table in ("db.a", "db.b"):
+        planned.received({"table": table, "work": "delete-files", "state": "DONE"}, NOW_MS + 500)
+    assert planned.due == {"db.a": {"delete-files": 14, "manifests": 4}, "db.b": {}}
+    assert work(planned, NOW_MS + 1499) == {"db.a": ["manifests"]}  # the other work rests
+    assert work(planned, NOW_MS + 1500) == {"db.a": ["delete-files", "manifests"]}
+
+
+def test_the_end_of_work_adds_no_table() -> None:
+    """The connector stopped, or was configured without the table, meanwhile."""
+    planned = plan("db.a")
+    planned.closed()
+    done(planned, "db.a", 1, NOW_MS)
+    assert not planned.due
+
+
+@pytest.mark.parametrize("code", ["maintenance_failed", "maintenance_died", "maintenance_stopped"])
+def test_a_failed_removal_of_orphan_files_is_repeated(code: str) -> None:
+    """After pauses that grow, five times until the next interval; not after it has worked."""
+    planned = plan("db.a", "db.b", orphan_age_ms=3 * DAY_MS, min_interval_ms=0)
+    at_ms = NOW_MS + 12 * HOUR_MS
+    running(planned, "db.b", "orphan-files", at_ms)
+    planned.received({"table": "db.b", "work": "orphan-files", "state": "DONE"}, at_ms)
+    for pause_min in (1, 2, 4, 8, 16):
+        running(planned, "db.a", "orphan-files", at_ms)
+        failed(planned, "db.a", "orphan-files", code, at_ms + 5)
+        assert not planned.jobs(at_ms + pause_min * 60_000)
+        at_ms += pause_min * 60_000 + 5
+        assert work(planned, at_ms) == {"db.a": ["orphan-files"]}
+    failed(planned, "db.a", "orphan-files", code, at_ms)
+    assert not planned.jobs(NOW_MS + 36 * HOUR_MS - 1)
+    at_ms = NOW_MS + 36 * HOUR_MS
+    assert work(planned, at_ms) == {name: ["orphan-files"] for name in ("db.b", "db.a")}
+    running(planned, "db.a", "orphan-files", at_ms)
+    failed(planned, "db.a", "orphan-files", code, at_ms)
+    assert "db.a" in work(planned, at_ms + 60_000)
+    running(planned, "db.a", "orphan-files", at_ms + 60_000)
+    planned.received({"table": "db.a", "work": "orphan-files", "state": "DONE"}, at_ms + 60_000)
+    assert "db.a" not in work(planned, at_ms + HOUR_MS)
+
+
+def test_orphan_files_that_cannot_be_removed_are_not_tried_again() -> None:
+    """The store is not supported: nothing changes until an operator changes it."""
+    planned = plan("db.a", orphan_age_ms=3 * DAY_MS)
+    at_ms = NOW_MS + 12 * HOUR_MS
+    failed(planned, "db.a", "orphan-files", "maintenance_unsupported", at_ms)
+    assert not planned.jobs(at_ms + 23 * HOUR_MS)
+
+
+def test_tables_that_a_run_did_not_reach_come_first() -> None:
+    """A run of many tables ends after six hours; the next one begins with the others."""
+    planned = plan("db.a", "db.b", "db.c", min_interval_ms=1000)
+    for table in ("db.a", "db.b", "db.c"):
+        planned.reported(table, {"small-files": 9})
+    planned.begun()
+    running(planned, "db.a", "small-files", NOW_MS)
+    done(planned, "db.a", 1, NOW_MS + 1)
+    planned.reported("db.a", {"small-files": 9})
+    running(planned, "db.b", "small-files", NOW_MS + 2)
+    planned.ended("maintenance_stopped", "it took longer than six hours", NOW_MS + 3)
+    assert list(work(planned, NOW_MS + 4)) == ["db.c"]
+    assert list(work(planned, NOW_MS + 5000)) == ["db.c", "db.a", "db.b"]
+
+
+def test_a_rewrite_that_lost_is_repeated_with_half_of_the_bytes() -> None:
+    """A shorter rewrite meets fewer commits of the stream; other failures change nothing."""
+    planned = plan("db.a", min_interval_ms=0, bytes_per_hour=1024)
+    planned.reported("db.a", {"delete-files": 3})
+    given = []
+    for code in ("maintenance_conflict", "maintenance_conflict", "maintenance_failed", None, None):
+        running(planned, "db.a", "delete-files", NOW_MS)
+        planned.reported("db.a", {"delete-files": 3})
+        given.append(planned.jobs(NOW_MS)[0]["bytes_max"])
+        if code is None:
+            planned.received({"table": "db.a", "work": "delete-files", "state": "DONE"}, NOW_MS)
+        else:
+            failed(planned, "db.a", "delete-files", code, NOW_MS)
+    given.append(planned.jobs(NOW_MS)[0]["bytes_max"])
+    assert given == [1024, 512, 256, 256, 512, 1024]
+
+
+def test_work_that_no_run_can_do_rests_for_a_day() -> None:
+    """Not for ten minutes, as there may be thousands of tables; a new configuration is tried."""
+    planned = plan("db.a")
+    planned.reported("db.a", {"small-files": 9})
+    failed(planned, "db.a", "small-files", "maintenance_unsupported", NOW_MS)
+    planned.reported("db.a", {"small-files": 10})
+    assert not planned.jobs(NOW_MS + DAY_MS - 1)
+    assert work(planned, NOW_MS + DAY_MS) == {"db.a": ["small-files"]}
+    planned.opened({**asdict(MaintenanceConfig(min_input_files=5)), "tables": ["db.a"]}, NOW_MS)
+    planned.reported("db.a", {"small-files": 9})
+    assert work(planned, NOW_MS + HOUR_MS) == {"db.a": ["small-files"]}
+
+
+def test_a_table_that_is_gone_has_no_work() -> None:
+    """Until a commit to a new table of that name makes the coordinator report again."""
+    planned = plan("db.a")
+    planned.reported("db.a", {"small-files": 9})
+    failed(planned, "db.a", "small-files", "table_missing", NOW_MS)
+    assert not planned.jobs(NOW_MS + HOUR_MS)
+    planned.reported("db.a", {"small-files": 5})
+    assert work(planned, NOW_MS + HOUR_MS) == {"db.a": ["small-files"]}

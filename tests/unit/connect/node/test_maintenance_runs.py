@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -53,6 +54,17 @@ for line in pipe.makefile():
 POLICY = BackoffPolicy(30_000, 30_000)
 
 
+class CountingChild(SupervisedChild):
+    """A child that counts how often its log was bounded."""
+
+    trims = 0
+
+    def trim_log(self) -> None:
+        """Bound the log."""
+        self.trims += 1
+        super().trim_log()
+
+
 class MaintenanceHarness:
     """One connector whose coordinator runs, and the maintenance of its node.
 
@@ -62,6 +74,7 @@ class MaintenanceHarness:
             or ``hang``.
         is_allowed: by the node's properties.
         has_remote: whether another node maintains the tables.
+        has_age: whether the age of orphan files is known.
     """
 
     def __init__(
@@ -71,21 +84,20 @@ class MaintenanceHarness:
         *,
         is_allowed: bool = True,
         has_remote: bool = False,
+        has_age: bool = True,
     ) -> None:
         self.log = folder / "maintenance.log"
         self._kind = kind
-        self.children: list[SupervisedChild] = []
-        self.run = ConnectorRun.of("c", POLICY)
-        self.run.target, self.run.has_coordinator = TargetUnits(config={"name": "c"}), True
-        self.run.coordinator.phase = "RUNNING"
-        limits = MaintenanceConfig(min_input_files=2, orphan_age_ms=5 * 86_400_000)
-        self.run.maintenance.opened({**asdict(limits), "tables": ["db.a"]}, 0)
+        self.children: list[CountingChild] = []
+        self.connectors: dict[str, ConnectorRun] = {}
+        self.run = self.connector("c", orphan_age_ms=5 * 86_400_000)
         self.thread = HerderThread(self._tick, self._failed)
-        settings = MaintenanceSettings(self._child, lambda _: 3 * 86_400_000, is_allowed=is_allowed)
+        age_ms = 3 * 86_400_000 if has_age else None
+        settings = MaintenanceSettings(self._child, lambda _: age_ms, is_allowed=is_allowed)
         self.has_remote = has_remote
         self.published: list[Running | None] = []
         self.runs = MaintenanceRuns(
-            {"c": self.run},
+            self.connectors,
             settings,
             self.thread,
             SystemClock(),
@@ -93,8 +105,20 @@ class MaintenanceHarness:
             publish=lambda run: self.published.append(run.running()),
         )
         self.errors: list[BaseException] = []
+        self.before_tick: Callable[[], None] = lambda: None
+
+    def connector(self, name: str, **limits: int) -> ConnectorRun:
+        """Add a connector whose coordinator has just begun."""
+        run = ConnectorRun.of(name, POLICY)
+        run.target, run.has_coordinator = TargetUnits(config={"name": name}), True
+        run.coordinator.phase = "RUNNING"
+        config = asdict(MaintenanceConfig(min_input_files=2, **limits))
+        run.maintenance.opened({**config, "tables": ["db.a"]}, 0)
+        self.connectors[name] = run
+        return run
 
     def _tick(self) -> None:
+        self.before_tick()
         self.runs.tick()
 
     def _failed(self, error: BaseException) -> None:
@@ -104,7 +128,7 @@ class MaintenanceHarness:
         spec = ChildSpec(
             "maintenance", (sys.executable, "-c", STUB, self._kind), self.log, {}, dict(os.environ)
         )
-        self.children.append(SupervisedChild(spec, on_event, SystemClock(), POLICY))
+        self.children.append(CountingChild(spec, on_event, SystemClock(), POLICY))
         return self.children[-1]
 
     def results(self) -> list[tuple[str, str, str | None]]:
@@ -225,3 +249,49 @@ def test_a_node_waits_until_another_one_maintains_no_more(
     harness.wait_until(lambda: len(harness.published) == 2)
     assert harness.published[-1] is None
     assert all(child.pid is None for child in harness.children)
+
+
+def test_an_unknown_age_of_orphan_files_is_a_failure(
+    start: Callable[..., MaintenanceHarness],
+) -> None:
+    """It is reported, so the removal is repeated before the next interval; no process starts."""
+    harness = start(has_age=False)
+    failed = ("orphan-files", "FAILED", "maintenance_failed")
+    harness.wait_until(lambda: failed in harness.results())
+    harness.wait_until(harness.has_ended)
+    assert [child.pid for child in harness.children] == [None]
+    assert not harness.log.exists()
+
+
+def test_connectors_take_turns(start: Callable[..., MaintenanceHarness]) -> None:
+    """A connector whose tables are always due does not keep the others from their turn."""
+    harness = start()
+
+    def request_all() -> None:
+        for run in harness.connectors.values():
+            run.maintenance.is_requested = True
+
+    def begin() -> None:
+        for name in "de":
+            harness.connector(name, orphan_age_ms=5 * 86_400_000)
+        harness.before_tick = request_all
+
+    def begun() -> list[str]:
+        text = harness.log.read_text() if harness.log.exists() else ""
+        lines = [line for line in text.split("\n")[:-1] if line.startswith("{")]
+        return [json.loads(line)["connector"] for line in lines]
+
+    harness.thread.post(begin)
+    harness.wait_until(lambda: len(begun()) >= 5)
+    turns = begun()[-4:]
+    assert {*turns[:3]} == {"c", "d", "e"}
+    assert turns[3] == turns[0]
+
+
+def test_the_log_is_bounded_while_the_process_runs(
+    start: Callable[..., MaintenanceHarness],
+) -> None:
+    """A run may last six hours, with a trace of Spark for each failure."""
+    harness = start("hang")
+    harness.wait_until(lambda: harness.children and harness.children[0].trims > 1)
+    harness.wait_until(lambda: ("orphan-files", "RUNNING", None) in harness.results())

@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from connect.config.connector import MaintenanceConfig
+from connect.protocol.maintenance_tag import READ_PROPERTY
 from control_schemas.events import ContentFile, FileContent
 from coordinator.maintenance.due_work import DueWork, limits
 from coordinator.maintenance.file_counters import PARTITIONS_MAX, FileCounters, due
@@ -67,6 +68,26 @@ def test_a_compaction_resets_the_count() -> None:
     assert counters.small_files_max == 1
     committed(counters, table(7, replaced=5), *files(1))
     assert counters.small_files_max == 2
+
+
+@pytest.mark.parametrize("is_successor", [True, False])
+@pytest.mark.parametrize(
+    ("read", "left"), [("3", 3), ("4", 2), ("5", 1), (None, 1), ("99", 1), ("x", 1)]
+)
+def test_files_committed_during_a_compaction_still_wait(
+    read: str | None, left: int, *, is_successor: bool
+) -> None:
+    """It took only files of the snapshot that it read. Another engine names none."""
+    counters = FileCounters()
+    if not is_successor:
+        committed(counters, table(5), *files(1))
+    compacted = table(7, replaced=6)
+    properties = compacted.snapshots[5].summary
+    assert properties is not None
+    if read is not None:
+        properties[READ_PROPERTY] = read
+    committed(counters, compacted, *files(1))
+    assert counters.small_files_max == left
 
 
 def test_files_of_other_writers_count_evenly_for_all_partitions() -> None:
