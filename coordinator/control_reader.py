@@ -64,17 +64,18 @@ class ControlReader:
         Raises:
             ConfigError, RetriableError: as ``LogReader.poll``.
         """
-        if self._own is not None:
-            records = self._own.poll(min(timeout_ms, ALONE_MS_MAX))
-            self._hand_over(self._own.positions())
+        own, shared = self._own, self._shared
+        assert shared is not None, "assigned"
+        if own is not None and not shared.has_failed:
+            records = own.poll(min(timeout_ms, ALONE_MS_MAX))
+            self._hand_over(own.positions())
             return records
-        assert self._shared is not None, "assigned"
         try:
-            return self._shared.poll(timeout_ms)
+            return shared.poll(timeout_ms)
         except RetriableError as error:
             if error.code != EVENTS_WAITING:
                 raise
-        self.assign(self._shared.positions())
+        self.assign(self.positions())
         return []
 
     def positions(self) -> dict[TopicPartition, int]:

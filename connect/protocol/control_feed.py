@@ -82,6 +82,11 @@ class ControlSubscription:
         """Where the feed began to keep events for this subscription, by partition."""
         return self._read_from
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether ``poll`` raises."""
+        return self._error is not None
+
     def begin(self, starts: Ends) -> None:
         """Set the first control offset of each partition; events below it are dropped."""
         self._starts = dict(starts)

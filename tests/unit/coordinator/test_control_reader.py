@@ -160,3 +160,19 @@ def test_a_wait_for_events_can_be_ended(log: ControlLog) -> None:
     read.reader.close()
     read.reader.wake()  # a closed reader ignores it
     assert read.reader.positions() == {}
+
+
+def test_a_feed_that_fails_before_the_handover_is_an_error_too(log: ControlLog) -> None:
+    """Otherwise the coordinator would keep a reader of its own for ever."""
+    feeds = coordinators(log)
+    reader = ControlReader(
+        ControlLog().open_reader,  # one that does not fail, and never reaches the feed's position
+        lambda: feeds.subscribe({"a": "b"}, "control", GROUPS[0], ends=log.ends),
+    )
+    log.append(start_commit(GROUPS[0]))
+    reader.assign({TP: 0})
+    assert reader.poll(0) == []
+    log.fail(RetriableError("gone", code="unavailable"))
+    with pytest.raises(RetriableError, match="gone"):
+        wait_until(lambda: reader.poll(1))
+    reader.close()
