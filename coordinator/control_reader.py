@@ -19,7 +19,7 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from connect.protocol.control_feed import EVENTS_WAITING, ControlSubscription
+from connect.protocol.control_feed import ControlSubscription
 
 ALONE_MS_MAX = 100  # a wait for events on its own reader: nothing can wake it
 
@@ -73,7 +73,7 @@ class ControlReader:
         try:
             return shared.poll(timeout_ms)
         except RetriableError as error:
-            if error.code != EVENTS_WAITING:
+            if error.code != "control_events_waiting":
                 raise
         self.assign(self.positions())
         return []

@@ -31,7 +31,6 @@ from connect.model.records import KafkaRecord
 from control_schemas.frame import is_of_another_group
 
 POLL_MS: Final = 200
-EVENTS_WAITING: Final = "control_events_waiting"
 _WORKERS_HEADER: Final = "icefloe.layout"
 
 FeedKey: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -139,7 +138,7 @@ class ControlSubscription:
                 self._error = RetriableError(
                     f"{len(self._waiting)} control events of {self._waiting_bytes} bytes wait, "
                     "and more arrive",
-                    code=EVENTS_WAITING,
+                    code="control_events_waiting",
                 )
                 self._waiting.clear()
             else:
