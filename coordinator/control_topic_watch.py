@@ -73,6 +73,11 @@ class ControlTopicWatch:
             # a broker that is away also fails the next read or write
             log.info("the control topic could not be checked", error=str(e))
 
+    def due_in_ms(self) -> int:
+        """Return the milliseconds until ``check`` or ``stalled_ends`` has work."""
+        due_ms = min(self._check_at_ms, self._lso_poll_at_ms)
+        return max(0, due_ms - self._wiring.clock.monotonic_ms())
+
     def stalled_ends(self, read: Collection[int]) -> dict[int, int] | None:
         """Report transactions that hang on the control topic and hold back every announcement.
 

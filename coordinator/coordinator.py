@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -22,10 +23,11 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import DataLost, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.metrics import process_metrics
-from connect.model.layout import Layout
+from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
@@ -37,6 +39,7 @@ from coordinator.commit.delta_committer import DeltaCommitter
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import STOPS, ControlLogCheck
+from coordinator.control_reader import ControlReader
 from coordinator.control_topic_watch import ControlTopicWatch
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.inbox import Inbox, start_offsets
@@ -62,15 +65,14 @@ from coordinator.kernel.effects import (
     TableFailed,
     Tick,
 )
-from coordinator.kernel.kernel import Kernel, Phase
+from coordinator.kernel.kernel import Kernel, Phase, quiet_ms
 from coordinator.maintenance.due_work import DueWork
 from coordinator.outbox import Outbox
 from coordinator.round_trace import RoundTrace
 from coordinator.uncommitted_report import answer_to, failed_tables
 
-POLL_IDLE_MS = 100
-POLL_IDLE_MS_MAX = 500  # a stop or an operator's decision waits so long
-POLLS = 200  # at least so many in a commit interval, if that is long enough: rounds start on time
+POLL_IDLE_MS = 100  # while a round is in flight, or nothing can end the wait
+POLL_QUIET_MS_MAX = 5_000  # between rounds, until new secrets are noticed
 POLL_BUSY_MS = 5
 READ_END_MS = 2_000
 FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
@@ -92,6 +94,7 @@ class ConnectorCoordinator:
         self.layout = layout
         self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._wake: Callable[[], None] = _ignore
         self._failing_since_ms: int | None = None
         self._progress_at_ms = wiring.clock.monotonic_ms()
 
@@ -107,10 +110,12 @@ class ConnectorCoordinator:
         """The layout that is ready now; may be called from any thread."""
         self.layout = layout
         self._given.put(LayoutChanged(layout))
+        self._wake()
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
         self._given.put(decision)
+        self._wake()
 
     @property
     def is_stopping(self) -> bool:
@@ -124,6 +129,16 @@ class ConnectorCoordinator:
     def stop(self) -> None:
         """End after what is being done now; may be called from any thread."""
         self._stopping.set()
+        self._wake()
+
+    @contextlib.contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call ``wake`` at each input and at the stop while the block runs."""
+        self._wake = wake
+        try:
+            yield
+        finally:
+            self._wake = _ignore
 
     @property
     def is_outdated(self) -> bool:
@@ -254,10 +269,10 @@ class _CoordinatorRun:
             control = replace(control, first_read=first_read)
         # not the last stable offset: old announcements may lie above an open transaction
         ends = {tp.partition: end for tp, end in admin.high_watermarks(list(positions)).items()}
-        reader = LogReader(wiring.kafka)
+        reader = self._control_reader(admin, list(positions))
         reports = _Reports(wiring)
         inbox = Inbox(reader, positions, config.connect_group_id, reports.malformed)
-        closing.callback(inbox.close)
+        closing.enter_context(self._owner.waking(inbox.wake))
         kernel = self._kernel()
         kernel.receive(InitialLogEnds(ends), wiring.clock.monotonic_ms())
         outbox = Outbox(
@@ -274,10 +289,23 @@ class _CoordinatorRun:
         log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
         owner = self._owner
         trace = RoundTrace(config.name, wiring.clock, wiring.on_spans)
-        poll_ms = poll_idle_ms(config.commit_interval_ms)
         return _CommitLoop(
-            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends, poll_ms
+            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends
         )
+
+    def _control_reader(self, admin: KafkaAdmin, partitions: list[TopicPartition]) -> ControlReader:
+        config, wiring = self._config, self._wiring
+        reader = ControlReader(
+            lambda: LogReader(wiring.kafka),
+            lambda: wiring.control.subscribe(
+                wiring.kafka,
+                config.control_topic,
+                config.connect_group_id,
+                ends=lambda: admin.ends(partitions),
+            ),
+        )
+        self._closing.callback(reader.close)
+        return reader
 
     def _kernel(self) -> Kernel:
         config = self._config
@@ -348,7 +376,6 @@ class _CommitLoop:
     owner: ConnectorCoordinator
     trace: RoundTrace
     read_to: dict[int, int] | None
-    poll_idle_ms: int = POLL_IDLE_MS
 
     def run(
         self, layout: Layout, inputs: queue.SimpleQueue[Input], stopping: threading.Event
@@ -362,7 +389,7 @@ class _CommitLoop:
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:
                 self._receive(CurrentLogEnds(ends))
-            has_read = self._read()
+            has_read = self._read(self._wait_ms())
             self._note_read()
             while not inputs.empty():
                 self._receive(inputs.get())
@@ -376,10 +403,10 @@ class _CommitLoop:
             log.warning("ended without a last commit", error=str(e), code=e.code)
         self.reports.uncommitted(self.kernel)
 
-    def _read(self) -> bool:
+    def _read(self, wait_ms: int) -> bool:
         """Take events and outcomes; return whether the kept announcements may have changed."""
         is_busy = self.kernel.phase is Phase.COMMITTING
-        received = self.inbox.poll(POLL_BUSY_MS if is_busy else self.poll_idle_ms)
+        received = self.inbox.poll(POLL_BUSY_MS if is_busy else wait_ms)
         for item in received:
             self._receive(item)
             if _is_written(item):
@@ -390,6 +417,14 @@ class _CommitLoop:
             self.owner.progressed()
             self._receive(outcome)
         return is_busy or len(received) > 1  # the last item only says how far the log was read
+
+    def _wait_ms(self) -> int:
+        """Return how long to wait for events; while all is quiet, until the next tick counts."""
+        free_ms = quiet_ms(self.kernel, self.wiring.clock.monotonic_ms())
+        longest_ms = POLL_IDLE_MS
+        if free_ms != 0 and self.read_to is None and self.inbox.may_wait:
+            longest_ms = min(POLL_QUIET_MS_MAX, self.watch.due_in_ms())
+        return max(1, min(longest_ms, free_ms or longest_ms))
 
     def _note_read(self) -> None:
         """Report once that everything is read that was in the control topic at the start."""
@@ -421,11 +456,11 @@ class _CommitLoop:
         """
         clock = self.wiring.clock
         while self.kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
-            self._read()
+            self._read(POLL_BUSY_MS)
         ends = self.watch.ends(self.inbox.partitions)
         read_until_ms = min(deadline_ms, clock.monotonic_ms() + READ_END_MS)
         while clock.monotonic_ms() < read_until_ms:
-            self._read()
+            self._read(POLL_BUSY_MS)
             if all(self.inbox.positions[partition] >= end for partition, end in ends.items()):
                 break
         return self.kernel.phase is not Phase.COMMITTING
@@ -470,9 +505,8 @@ class _CommitLoop:
         return []
 
 
-def poll_idle_ms(commit_interval_ms: int) -> int:
-    """Return how long a coordinator waits for events before it checks clock and inputs again."""
-    return max(POLL_IDLE_MS, min(commit_interval_ms // POLLS, POLL_IDLE_MS_MAX))
+def _ignore() -> None:
+    """Nothing waits."""
 
 
 class _Reports:

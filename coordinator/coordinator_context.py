@@ -9,11 +9,17 @@ from typing import Any
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
+from connect.protocol.control_feed import ControlFeeds
 from connect.validation.secret_renewal import SecretRenewal
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.kernel.effects import RoundEnded
 
 CHECK_MS = 60_000
+
+
+def coordinator_feeds() -> ControlFeeds:
+    """Return feeds for coordinators, which need the announcements."""
+    return ControlFeeds(takes_announcements=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class CoordinatorContext:
         poll_ms: how often the control topic is checked.
         secrets: reads the secrets of configuration and node again; None keeps them.
         admins: admin clients, for all coordinators of the process.
+        control: readers of the control topics, for all coordinators of the process.
         on_spans: receives the spans of each round; None while the node exports no traces.
         describes_tables: report ``table_described``, for lineage events of the node.
     """
@@ -56,5 +63,6 @@ class CoordinatorContext:
     poll_ms: int = CHECK_MS
     secrets: SecretRenewal | None = None
     admins: SharedAdmins = field(default_factory=SharedAdmins)
+    control: ControlFeeds = field(default_factory=coordinator_feeds)
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
     describes_tables: bool = False

@@ -33,7 +33,7 @@ from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import restore_floors
 from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.coordinator import ConnectorCoordinator
-from coordinator.coordinator_context import CoordinatorContext
+from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
 from coordinator.rewind.rewind_answers import rewind_answer
 
@@ -62,6 +62,7 @@ class CoordinatorHost:
         self._providers = providers
         self._clock = clock
         self._admins = SharedAdmins()
+        self._control = coordinator_feeds()
         self.units = HostedUnits(child, clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
 
     def handle(self, command: Mapping[str, Any]) -> None:
@@ -117,6 +118,7 @@ class CoordinatorHost:
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(unit, kind, where),
             admins=self._admins,
+            control=self._control,
             waits_for=lambda reason: self.units.waits_for(unit, reason),
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,

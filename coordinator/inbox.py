@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
@@ -25,6 +24,7 @@ from control_schemas.errors import MalformedEvent
 from control_schemas.frame import is_of_another_group
 from control_schemas.headers import decode_headers
 from control_schemas.legacy import legacy_event
+from coordinator.control_reader import ControlReader
 from coordinator.kernel.effects import Envelope, InboxAdvanced
 from coordinator.uncommitted_report import records_in
 
@@ -89,7 +89,7 @@ class Inbox:
 
     def __init__(
         self,
-        reader: LogReader,
+        reader: ControlReader,
         positions: Mapping[TopicPartition, int],
         group_id: str,
         on_malformed: Callable[[KafkaRecord, str], None],
@@ -156,6 +156,15 @@ class Inbox:
             event, headers, record.partition, record.offset, size_bytes=len(record.value or b"")
         )
         return replace(envelope, records=records_in([envelope]))
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether ``wake`` ends a ``poll``, so that it may wait for long."""
+        return self._reader.is_shared
+
+    def wake(self) -> None:
+        """End a long wait of ``poll``; any thread may call it."""
+        self._reader.wake()
 
     def close(self) -> None:
         """Close the connections."""

@@ -160,6 +160,12 @@ class Registry:
                     self._series.get(key[0], set()).discard(key[1][: len(metric.labels)])
             self._version += 1
 
+    @property
+    def version(self) -> int:
+        """A number that rises with every change."""
+        with self._lock:
+            return self._version
+
     def snapshot(self) -> tuple[int, list[Sample]]:
         """A version that rises with every change, and all values."""
         with self._lock:
@@ -220,12 +226,11 @@ def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading
     def run() -> None:
         sent, quiet_s, pause = -1, 0.0, threading.Event()
         while True:
-            version, samples = registry.snapshot()
-            if version != sent or quiet_s >= SIGN_OF_LIFE_S:
+            if registry.version != sent or quiet_s >= SIGN_OF_LIFE_S:
                 quiet_s = 0.0
+                sent, samples = registry.snapshot()
                 if not channel.send({"event": "metrics", "samples": samples}):
                     return
-            sent = version
             pause.wait(REPORT_INTERVAL_S)
             quiet_s += REPORT_INTERVAL_S
 

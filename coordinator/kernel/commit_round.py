@@ -167,6 +167,10 @@ class Schedule:
             self._next_start_ms = now_ms
         return now_ms >= self._next_start_ms
 
+    def due_in_ms(self, now_ms: int) -> int:
+        """Milliseconds until a round may start."""
+        return 0 if self._next_start_ms is None else max(0, self._next_start_ms - now_ms)
+
     def started(self, now_ms: int) -> None:
         """A round started: the next one starts an interval later."""
         self._next_start_ms = now_ms + self._settings.commit_interval_ms

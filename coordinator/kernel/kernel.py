@@ -77,7 +77,7 @@ class Kernel:
     """The state of one connector's commits; see the rules above.
 
     Attributes:
-        phase: where the current round is.
+        phase: where the current round is. schedule: when the next one starts.
         announcements: what is in no table yet; read only for others.
         failures: of tables that are not committed; read only for others.
     """
@@ -87,7 +87,7 @@ class Kernel:
         self.announcements = Announcements()
         self.failures = FailedTables()
         self._settings = settings
-        self._schedule = Schedule(settings)
+        self.schedule = Schedule(settings)
         self._claims = ValidThroughClaims(settings.future_max_ms)
         self._positions = ControlPositions()
         self._ledger = RangeLedger(settings.ranges_from)
@@ -207,11 +207,11 @@ class Kernel:
         if self._layout is not None and layout.number <= self._layout.number:
             return []
         self._layout, self._expected = layout, layout.partitions
-        self._schedule.layout_changed(now_ms)
+        self.schedule.layout_changed(now_ms)
         if self.phase is _COLLECTING:
             self._round = None
             self.phase = _IDLE
-            self._schedule.start_at(now_ms)
+            self.schedule.start_at(now_ms)
         return []
 
     def _on_tick(self, tick: Tick, now_ms: int) -> list[Effect]:
@@ -222,12 +222,12 @@ class Kernel:
                 return self._close(current, is_partial=True)
             if self._is_covered(current):  # an empty layout needs no answer
                 return self._close(current, is_partial=False)
-            if self._schedule.is_to_repeat(current, now_ms):
+            if self.schedule.is_to_repeat(current, now_ms):
                 current.repeated_ms = now_ms
                 return [SendStartCommit(current.commit_id)]
-        elif self.phase is _IDLE and self._schedule.is_due(now_ms) and self.has_work():
+        elif self.phase is _IDLE and self.schedule.is_due(now_ms) and self.has_work():
             self._round = Round(tick.commit_id, now_ms, now_ms)
-            self._schedule.started(now_ms)
+            self.schedule.started(now_ms)
             if self.is_full:  # commit what is kept; ask no task for more
                 return self._close(self._round, is_partial=True)
             self.phase = _COLLECTING
@@ -317,12 +317,28 @@ class Kernel:
         failure = self.failures.by_table.pop(identifier, None)
         if failure is None:
             return [TableDecided(decision, "not_failed")]
-        self._schedule.start_at(now_ms)  # the operator sees the result without an interval's wait
+        self.schedule.start_at(now_ms)  # the operator sees the result without an interval's wait
         skipped: tuple[Envelope, ...] = ()
         if decision.action == "skip":
             skipped = self.announcements.skip(identifier, failure.present_uuid)
         kept = tuple(self.announcements.by_table.get(identifier, ()))
         return [TableDecided(decision, "done", skipped, kept)]
+
+
+def quiet_ms(kernel: Kernel, now_ms: int) -> int | None:
+    """Return for how long no tick has an effect, unless another input arrives.
+
+    Args:
+        kernel: of a connector.
+        now_ms: a monotonic clock, milliseconds.
+
+    Returns:
+        Milliseconds; 0 while a round is in flight or an announcement is read in part. None without
+        a limit: only another input brings work.
+    """
+    if kernel.phase is not _IDLE or kernel.announcements.open:
+        return 0
+    return kernel.schedule.due_in_ms(now_ms) if kernel.has_work() else None
 
 
 def _unexpected_outcome(outcome: CommitOutcome) -> InvariantViolation:

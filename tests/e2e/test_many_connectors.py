@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 FIRST = 2  # they open what all connectors share
 MORE = 8
-THREADS_MAX = 18
-HANDLES_MAX = 30
+THREADS_MAX = 13
+HANDLES_MAX = 21
 
 
 def held(running: RunningStack) -> tuple[Counter[str], int]:
@@ -45,7 +45,7 @@ def held(running: RunningStack) -> tuple[Counter[str], int]:
 
 
 def test_a_connector_holds_few_threads_and_file_handles(running: RunningStack) -> None:
-    """Two producers, one reader and their threads; deleted connectors hold none."""
+    """Two producers and their threads; deleted connectors hold none."""
     names = [unique_name("many") for _ in range(FIRST + MORE)]
     topic, control = running.topic("many"), unique_name("control")
 

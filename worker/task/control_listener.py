@@ -13,11 +13,11 @@ import structlog
 
 from connect.clock import Clock
 from connect.model.records import KafkaRecord
+from connect.protocol.control_feed import ControlSubscription
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import CommitComplete, StartCommit
 from control_schemas.headers import decode_headers
-from worker.task.control_feed import ControlSubscription
 from worker.task.task_rounds import TaskRounds
 
 log = structlog.get_logger("worker.task")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -17,11 +18,11 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
+from connect.protocol.control_feed import ControlFeeds
 from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
-from worker.task.control_feed import ControlFeeds
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
@@ -143,11 +144,16 @@ class TaskContext:
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
 
 
+def _ignore() -> None:
+    """Nothing waits."""
+
+
 class StopSignal:
     """A stop request that any thread may make and the task's thread checks."""
 
     def __init__(self) -> None:
         self._requested = threading.Event()
+        self._wake: Callable[[], None] = _ignore
 
     @property
     def is_stopping(self) -> bool:
@@ -155,8 +161,18 @@ class StopSignal:
         return self._requested.is_set()
 
     def request(self) -> None:
-        """Request the stop."""
+        """Request the stop, and end the wait for control events."""
         self._requested.set()
+        self._wake()
+
+    @contextlib.contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Call ``wake`` at a stop request during the block; the caller checks ``is_stopping``."""
+        self._wake = wake
+        try:
+            yield
+        finally:
+            self._wake = _ignore
 
     def pause(self, duration_ms: int) -> None:
         """Wait; return at once when a stop is requested."""

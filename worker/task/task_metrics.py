@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from connect.metrics import process_metrics
 from worker.task.read_ledger import WrittenBatch
 
 RECENT_MS: Final = 60_000
 RECENT_MAX: Final = 10_000  # a batch takes at least milliseconds
+
+TaskValue: TypeAlias = tuple[Literal["counter", "gauge"], str, float]
+"""Kind, name and value of a metric."""
 
 
 @dataclass(slots=True)
@@ -177,13 +180,14 @@ class RecordErrorMetrics:
 
 @dataclass(slots=True)
 class TaskMetrics:
-    """Totals since the task's first start, and last values."""
+    """Totals since the task's first start, and last values; ``published`` as of the last time."""
 
     batch: BatchMetrics = field(default_factory=BatchMetrics)
     announcement: AnnouncementMetrics = field(default_factory=AnnouncementMetrics)
     source: SourceMetrics = field(default_factory=SourceMetrics)
     errors: RecordErrorMetrics = field(default_factory=RecordErrorMetrics)
     retries: int = 0
+    published: list[TaskValue] = field(default_factory=list)
 
     def start(self, partitions: int, *, now_ms: int) -> None:
         """Note a start or restart of the task (monotonic clock)."""
@@ -200,17 +204,39 @@ class TaskMetrics:
         self.announcement.add_pending(batch.records_read, now_ms)
 
 
-def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> None:
-    """Put a task's values into the metrics of this process (monotonic clock)."""
+def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> bool:
+    """Put a task's values into the metrics of this process (monotonic clock).
+
+    Values that are those of the last call are not put again: a worker has many idle tasks.
+
+    Returns:
+        Whether a value has changed.
+    """
+    values = _values(metrics, now_ms)
+    has_changed = values != metrics.published
     labels = {"connector": connector, "task": task}
+    if has_changed:
+        for kind, name, value in values:
+            measure = process_metrics.counter if kind == "counter" else process_metrics.gauge
+            measure(name, **labels).set(value)
+        metrics.published = values
+    for name, recent in (
+        ("batch_duration_seconds", metrics.batch.batch_durations),
+        ("announcement_duration_seconds", metrics.announcement.announcement_durations),
+    ):
+        for duration_ms in recent.unpublished():
+            process_metrics.durations(name, connector=connector).observe(duration_ms / 1000)
+    return has_changed
+
+
+def _values(metrics: TaskMetrics, now_ms: int) -> list[TaskValue]:
+    """Return the present values of a task."""
+    values: list[TaskValue] = [("counter", "task_retries", metrics.retries)]
     for counted in (metrics.batch, metrics.announcement, metrics.errors):
-        for name in counted.COUNTERS:
-            process_metrics.counter(name, **labels).set(getattr(counted, name))
-    process_metrics.counter("task_retries", **labels).set(metrics.retries)
+        values += [("counter", name, getattr(counted, name)) for name in counted.COUNTERS]
     for measured in (metrics.batch, metrics.announcement, metrics.source, metrics.errors):
-        for name in measured.GAUGES:
-            process_metrics.gauge(name, **labels).set(getattr(measured, name))
-    process_metrics.gauge("held_back", **labels).set(metrics.source.is_held_back)
+        values += [("gauge", name, getattr(measured, name)) for name in measured.GAUGES]
+    values.append(("gauge", "held_back", metrics.source.is_held_back))
     for name, unit, recent in (
         ("batch_duration", "_ms", metrics.batch.batch_durations),
         ("batch_records", "", metrics.batch.batch_records),
@@ -218,12 +244,5 @@ def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> Non
         ("records_pending", "", metrics.announcement.pending),
     ):
         average, highest = recent.average_and_max(now_ms)
-        process_metrics.gauge(f"{name}_avg{unit}", **labels).set(average)
-        process_metrics.gauge(f"{name}_max{unit}", **labels).set(highest)
-    for name, recent in (
-        ("batch_duration_seconds", metrics.batch.batch_durations),
-        ("announcement_duration_seconds", metrics.announcement.announcement_durations),
-    ):
-        histogram = process_metrics.durations(name, connector=connector)
-        for duration_ms in recent.unpublished():
-            histogram.observe(duration_ms / 1000)
+        values += [("gauge", f"{name}_avg{unit}", average), ("gauge", f"{name}_max{unit}", highest)]
+    return values

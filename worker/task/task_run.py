@@ -28,7 +28,6 @@ from worker.task.task_rounds import TaskRounds
 SOURCE_POLL_MS = 1_000
 SOURCE_POLL_MS_MAX = 10_000  # while no records arrive
 SOURCE_POLLS = 30  # at least so many in a commit interval, if that is long enough
-CONTROL_POLL_MS = 250
 ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for the end of a read
 
 log = structlog.get_logger("worker.task")
@@ -241,8 +240,9 @@ class TaskRun:
         return is_held_back
 
     def _control_poll_ms(self) -> int:
+        """Return the time until the next poll of the source; events and a stop end the wait."""
         since_poll_ms = self._now_ms() - self._polled_ms
-        return max(1, min(CONTROL_POLL_MS, self._poll_after_ms - since_poll_ms))
+        return max(1, self._poll_after_ms - since_poll_ms)
 
     def _now_ms(self) -> int:
         return self.setup.clock.monotonic_ms()

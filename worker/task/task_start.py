@@ -214,6 +214,7 @@ def _control_listener(
         ends=lambda: _control_ends(admin, config.control_topic),
     )
     clients.callback(events.close)
+    clients.enter_context(setup.stop.waking(events.wake))
     return ControlListener(
         events,
         rounds,

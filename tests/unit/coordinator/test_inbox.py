@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import cast
 from uuid import UUID
 
-from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import encode
@@ -17,6 +16,7 @@ from control_schemas.events import (
     StartCommit,
     TableReference,
 )
+from coordinator.control_reader import ControlReader
 from coordinator.inbox import Inbox
 from coordinator.kernel.effects import Envelope
 
@@ -46,7 +46,7 @@ def test_an_announcement_has_its_records_and_its_size() -> None:
     written = DataWritten(UUID(int=2), table, (file, file), ())
     value = encode(Event(UUID(int=1), 0, "connect-c", written))
     record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
-    reader = cast("LogReader", OneRecordReader(record))
+    reader = cast("ControlReader", OneRecordReader(record))
     read, _ = Inbox(reader, {}, "connect-c", lambda *_: None).poll(0)
     assert isinstance(read, Envelope)
     assert (read.records, read.size_bytes) == (14, len(value))
@@ -62,7 +62,7 @@ def test_events_of_other_connectors_are_not_decoded() -> None:
     ]
     for value in (*values, b"not an event"):
         record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
-        reader = cast("LogReader", OneRecordReader(record))
+        reader = cast("ControlReader", OneRecordReader(record))
         box = Inbox(reader, {}, "connect-c07", lambda record, _: malformed.append(record.value))
         read += [each for each in box.poll(0) if isinstance(each, Envelope)]
         decoded += box.decoded

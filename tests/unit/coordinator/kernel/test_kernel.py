@@ -27,7 +27,7 @@ from coordinator.kernel.effects import (
     TableDecision,
     TableFailed,
 )
-from coordinator.kernel.kernel import Phase
+from coordinator.kernel.kernel import Phase, quiet_ms
 from coordinator.uncommitted_report import records_in
 from tests.support.kernel_driver import P0, P1, SECOND_US, T1, T2, Driver
 
@@ -65,6 +65,24 @@ def test_a_round_has_each_effect_once_and_in_order(driver: Driver) -> None:
     assert len(list(driver.kernel.announcements.kept())) == 0
     assert driver.tick() == []  # start to start: not before the interval has passed
     assert driver.tick(10_000) == [SendStartCommit(UUID(int=driver.ids))]
+
+
+def test_the_kernel_knows_when_its_next_tick_counts(driver: Driver) -> None:
+    """So a coordinator without work waits, and its rounds still start on time."""
+    assert quiet_ms(Driver().kernel, 0) is None  # without a layout only an input brings work
+    kernel = driver.kernel
+    assert quiet_ms(kernel, driver.now_ms) == 0
+    commit = driver.start()
+    assert quiet_ms(kernel, driver.now_ms + 1) == 0  # it repeats StartCommit and has a timeout
+    driver.written(commit)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    driver.committed(commit)
+    driver.sent(commit)
+    left_ms = quiet_ms(kernel, driver.now_ms)
+    assert left_ms is not None
+    assert driver.tick(left_ms - 1) == []
+    assert driver.tick(1) == [SendStartCommit(UUID(int=driver.ids))]
 
 
 def test_uncommitted_records_are_counted(driver: Driver) -> None:

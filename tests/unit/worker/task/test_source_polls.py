@@ -16,7 +16,7 @@ def polls_of_an_idle_interval(commit_interval_ms: int) -> int:
 
 
 def test_an_idle_task_asks_the_broker_less_often() -> None:
-    """With five minutes between commits it asks 32 times, not 300 times."""
+    """With five minutes between commits it asks 32 times, and wakes up as often."""
     assert polls_of_an_idle_interval(300_000) == 32
     assert polls_of_an_idle_interval(60_000) <= SOURCE_POLLS + 1
 

@@ -44,6 +44,26 @@ def test_each_duration_is_in_the_histogram_once() -> None:
     assert found == {"0.025": 1, "1": 1, "sum": pytest.approx(0.72)}
 
 
+def test_an_idle_task_is_not_published_again() -> None:
+    """A worker with many idle tasks does nothing for them, until a value changes."""
+    metrics = TaskMetrics()
+    metrics.add(_batch(1), started_ms=0, now_ms=20)
+    assert publish("idle-task", 0, metrics, 30)
+    version = process_metrics.PROCESS.version
+    assert not any(publish("idle-task", 0, metrics, 30 + second) for second in range(50))
+    assert process_metrics.PROCESS.version == version
+    assert publish("idle-task", 0, metrics, RECENT_MS + 30)  # the last minute is without a batch
+    metrics.retries += 1
+    assert publish("idle-task", 0, metrics, RECENT_MS + 31)
+    assert _values_of("idle-task")["task_retries"] == 1
+    assert _values_of("idle-task")["batch_duration_max_ms"] == 0
+
+
+def _values_of(connector: str) -> dict[str, float]:
+    samples = process_metrics.PROCESS.snapshot()[1]
+    return {name: number for name, labels, number in samples if labels["connector"] == connector}
+
+
 def test_records_are_pending_until_their_announcement() -> None:
     """Pending records, the partition with the most, batches and announcements of a minute."""
     metrics, ledger = TaskMetrics(), ReadLedger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)

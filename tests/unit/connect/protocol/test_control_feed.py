@@ -3,96 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, cast
-from uuid import UUID
+from collections.abc import Iterator
 
 import pytest
 
-from connect.clock import SystemClock
 from connect.errors import ConfigError, InvariantViolation, RetriableError
-from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.model.records import KafkaRecord
-from control_schemas.codec import encode
-from control_schemas.events import Event, StartCommit
-from worker.task.control_feed import ControlFeeds, ControlSubscription
-from worker.task.control_listener import ControlListener
-from worker.task.task_rounds import TaskRounds
+from connect.protocol.control_feed import ControlFeeds, ControlSubscription, WaitingLimits
+from tests.support.control_log import ControlLog, start_commit, wait_until
 
-TP = TopicPartition("control", 0)
 OTHER = TopicPartition("control", 1)
-TIMEOUT_S = 150
-
-
-class ControlLog:
-    """A control topic in memory, and the readers of it."""
-
-    def __init__(self) -> None:
-        self.records: dict[TopicPartition, list[KafkaRecord]] = {TP: []}
-        self.readers: list[ControlLogReader] = []
-        self.error: Exception | None = None
-        self.changed = threading.Condition()
-
-    def append(self, value: bytes, tp: TopicPartition = TP, *, header: str | None = None) -> None:
-        """Append a record."""
-        with self.changed:
-            log = self.records[tp]
-            headers = () if header is None else ((header, b"1"),)
-            log.append(KafkaRecord(*tp, len(log), None, 0, b"k", value, headers))
-            self.changed.notify_all()
-
-    def ends(self) -> dict[TopicPartition, int]:
-        """The end of each partition."""
-        with self.changed:
-            return {tp: len(log) for tp, log in self.records.items()}
-
-    def fail(self, error: Exception) -> None:
-        """Let the next poll of every reader raise."""
-        with self.changed:
-            self.error = error
-            self.changed.notify_all()
-
-    def open_reader(self, _: Any) -> LogReader:
-        """Return a new reader."""
-        made = ControlLogReader(self)
-        self.readers.append(made)
-        return cast("LogReader", made)
-
-
-class ControlLogReader:
-    """What ``LogReader`` promises, for a log in memory."""
-
-    def __init__(self, log: ControlLog) -> None:
-        self._log = log
-        self._positions: dict[TopicPartition, int] = {}
-        self.is_closed = False
-
-    def assign(self, positions: dict[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on."""
-        self._positions = dict(positions)
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Next offset of each partition."""
-        return dict(self._positions)
-
-    def poll(self, timeout_ms: int) -> list[KafkaRecord]:
-        """Return what is there."""
-        with self._log.changed:
-            self._log.changed.wait_for(lambda: self._log.error or self._new(), timeout_ms / 1000)
-            if self._log.error is not None:
-                raise self._log.error
-            found = self._new()
-            self._positions |= {tp: len(self._log.records[tp]) for tp in self._positions}
-            return found
-
-    def close(self) -> None:
-        """Close it."""
-        self.is_closed = True
-
-    def _new(self) -> list[KafkaRecord]:
-        return [r for tp, at in self._positions.items() for r in self._log.records[tp][at:]]
 
 
 @pytest.fixture
@@ -102,10 +22,6 @@ def log() -> Iterator[ControlLog]:
     made.fail(RetriableError("the test ends"))
 
 
-def start_commit(group: str, number: int = 1) -> bytes:
-    return encode(Event(UUID(int=number), 0, group, StartCommit(UUID(int=number))))
-
-
 def subscribe(feeds: ControlFeeds, log: ControlLog, group: str) -> ControlSubscription:
     return feeds.subscribe({"a": "b"}, "control", group, ends=log.ends)
 
@@ -113,14 +29,6 @@ def subscribe(feeds: ControlFeeds, log: ControlLog, group: str) -> ControlSubscr
 def feed_threads() -> list[threading.Thread]:
     """The threads of feeds that have not ended."""
     return [thread for thread in threading.enumerate() if thread.name == "control-control"]
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return found
 
 
 def test_many_tasks_have_one_reader_and_get_their_own_events(log: ControlLog) -> None:
@@ -229,11 +137,13 @@ def test_tasks_with_other_clients_have_another_reader(log: ControlLog) -> None:
 
 def test_events_that_wait_are_bounded(log: ControlLog) -> None:
     """The task starts again from its committed offsets."""
-    task = subscribe(ControlFeeds(log.open_reader, waiting_max=2), log, "connect-a")
+    task = subscribe(
+        ControlFeeds(log.open_reader, limits=WaitingLimits(events=2)), log, "connect-a"
+    )
     with log.changed:  # the reader polls all of them at once
         for _ in range(3):
             log.append(start_commit("connect-a"))
-    with pytest.raises(RetriableError, match="control events wait"):
+    with pytest.raises(RetriableError, match="more arrive"):
         wait_until(lambda: task.poll(100))
 
 
@@ -249,30 +159,3 @@ def test_a_reader_that_ends_by_a_bug_ends_its_tasks(log: ControlLog) -> None:
         wait_until(lambda: not feed_threads())  # the thread calls the hook when it ends
     finally:
         threading.excepthook = before
-
-
-def test_events_of_other_connectors_are_not_decoded(log: ControlLog) -> None:
-    """With 20 connectors of 5 rounds each, every task decodes its own 5 events."""
-    feeds, groups = ControlFeeds(log.open_reader), [f"connect-c{n:02}" for n in range(20)]
-    listeners = [
-        ControlListener(
-            subscribe(feeds, log, group),
-            TaskRounds(rounds_max=10, silence_ms_max=60_000),
-            SystemClock(),
-            group_id=group,
-            task=0,
-        )
-        for group in groups
-    ]
-    for number in range(5):
-        for group in groups:
-            log.append(start_commit(group, number))
-
-    def is_read() -> bool:
-        for each in listeners:
-            each.poll(10)
-        return sum(each.decoded for each in listeners) >= 100
-
-    wait_until(is_read)
-    assert [each.decoded for each in listeners] == [5] * 20
-    assert all(each.rounds.requested is not None for each in listeners)
