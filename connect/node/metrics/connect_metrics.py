@@ -270,7 +270,7 @@ CATALOGUE: tuple[ConnectMetric, ...] = (
 _SINK_TASK = "sink-task-metrics"
 _WORKER = "connect-worker-metrics"
 _STATED = ("class", "type", "version")
-NOT_GIVEN: tuple[UnexposedMetrics, ...] = (
+UNEXPOSED: tuple[UnexposedMetrics, ...] = (
     UnexposedMetrics(
         _SINK_TASK,
         ("sink-record-read-rate", "sink-record-send-rate", "offset-commit-completion-rate"),
