@@ -176,7 +176,7 @@ class Reconciliation:
         if not item["ended"]:
             counter("inventory_differences", connector=name, code="unexpected").inc()
             _log.warning(
-                "stopping a unit that is not wanted",
+                "stopping a task or coordinator that should not run",
                 connector=name,
                 task=task,
                 generation=generation,
@@ -235,7 +235,7 @@ def _is_late(unit: Unit, now_ms: int) -> bool:
 
 def _count(run: ConnectorRun, unit: Unit, code: str) -> None:
     counter("task_failures", connector=run.name, code=code).inc()
-    _log.warning("unit failed", connector=run.name, task=unit.task, code=code)
+    _log.warning("task or coordinator failed", connector=run.name, task=unit.task, code=code)
 
 
 def _ended_text(run: ConnectorRun, unit: Unit, code: str) -> str:
@@ -243,5 +243,5 @@ def _ended_text(run: ConnectorRun, unit: Unit, code: str) -> str:
 
 
 def _name(run: ConnectorRun, unit: Unit) -> str:
-    what = "the coordinator" if unit.task is None else f"task {unit.task}"
-    return f"{what} of {run.name}"
+    name = "the coordinator" if unit.task is None else f"task {unit.task}"
+    return f"{name} of {run.name}"
