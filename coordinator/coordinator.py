@@ -90,7 +90,7 @@ class ConnectorCoordinator:
         self._config = config
         self._wiring = wiring
         self.layout = layout
-        self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._failing_since_ms: int | None = None
         self._progress_at_ms = wiring.clock.monotonic_ms()
@@ -106,11 +106,11 @@ class ConnectorCoordinator:
     def set_layout(self, layout: Layout) -> None:
         """The layout that is ready now; may be called from any thread."""
         self.layout = layout
-        self._given.put(LayoutChanged(layout))
+        self._inputs.put(LayoutChanged(layout))
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
-        self._given.put(decision)
+        self._inputs.put(decision)
 
     @property
     def is_stopping(self) -> bool:
@@ -183,7 +183,7 @@ class ConnectorCoordinator:
                 self._failing_since_ms = started_ms
             try:
                 with _CoordinatorRun(self._config, self.layout, self._wiring, self) as session:
-                    session.run(self._given, self._stopping)
+                    session.run(self._inputs, self._stopping)
             except RetriableError as e:
                 if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
                     delay_ms = RESTART_MIN_MS

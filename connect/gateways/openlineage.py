@@ -131,7 +131,7 @@ class HttpSender:
                 KNOWN.add(secret)
         session = requests.Session()
         session.max_redirects = 0
-        given: dict[str, Any] = {
+        config: dict[str, Any] = {
             "url": options.url,
             "endpoint": options.endpoint,
             "timeout": options.timeout_s,
@@ -139,10 +139,10 @@ class HttpSender:
             "session": session,
         }
         if options.api_key:
-            given["auth"] = {"type": "api_key", "apiKey": options.api_key}
+            config["auth"] = {"type": "api_key", "apiKey": options.api_key}
         if options.is_compressed:
-            given["compression"] = "gzip"
-        self._transport = HttpTransport(HttpConfig.from_dict(given))
+            config["compression"] = "gzip"
+        self._transport = HttpTransport(HttpConfig.from_dict(config))
 
     def send(self, event: LineageEvent) -> None:
         """Send one event, as ``Transport``."""
@@ -352,12 +352,12 @@ def _fields(
 
 
 def _column_lineage(table: OutputTable) -> column_lineage_dataset.ColumnLineageDatasetFacet:
-    same = column_lineage_dataset.Transformation(type="DIRECT", subtype="IDENTITY")
+    identity = column_lineage_dataset.Transformation(type="DIRECT", subtype="IDENTITY")
     fields = {
         column: column_lineage_dataset.Fields(
             inputFields=[
                 column_lineage_dataset.InputField(
-                    source.namespace, source.name, column, transformations=[same]
+                    source.namespace, source.name, column, transformations=[identity]
                 )
                 for source in table.sources
             ]

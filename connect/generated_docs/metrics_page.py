@@ -22,9 +22,9 @@ Prometheus' client for Java and of Micrometer; `process_*` are those of the node
 The tasks that a worker process runs together have one series. Its `task` is the lowest of their
 ids.
 
-`icefloe_round_duration_seconds`, `icefloe_commit_duration_seconds` and `icefloe_table_commits_total`
-describe commits. There are two lags: `icefloe_lag_records` (not yet in files) and
-`icefloe_records_uncommitted` (in files, in no table yet).
+`icefloe_round_duration_seconds`, `icefloe_commit_duration_seconds` and
+`icefloe_table_commits_total` describe commits. There are two lags: `icefloe_lag_records` (not yet
+in files) and `icefloe_records_uncommitted` (in files, in no table yet).
 
 | metric | kind | unit | labels | meaning |
 |---|---|---|---|---|
@@ -33,7 +33,8 @@ _CONNECT = """\
 
 ## Kafka Connect metrics
 
-They have the meaning of Kafka Connect, and the names that the usual rules of the JMX exporter produce.
+They have the meaning of Kafka Connect, and the names that the usual rules of the JMX exporter
+produce.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

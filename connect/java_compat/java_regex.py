@@ -206,9 +206,9 @@ class JavaRegex:
         except (regex.error, OverflowError, RecursionError) as error:
             raise _wrong(self.pattern, str(error)) from None
 
-    def _slow(self, what: str) -> ConfigError:
+    def _slow(self, limit: str) -> ConfigError:
         return ConfigError(
-            f"regular expression {_displayed(self.pattern)} took longer than {what}: write it "
+            f"regular expression {_displayed(self.pattern)} took longer than {limit}: write it "
             "without lookaround, back-references and possessive quantifiers",
             code="regex_slow",
         )

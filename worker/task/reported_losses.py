@@ -32,10 +32,10 @@ class ReportedLosses:
     def add(self, lost: Iterable[LostRange]) -> None:
         """Add ranges; beyond ``KEPT_MAX`` the oldest are removed."""
         for lost_range in lost:
-            place = (lost_range.topic, lost_range.partition, lost_range.start_offset)
-            before = self._ends.get(place)
+            position = (lost_range.topic, lost_range.partition, lost_range.start_offset)
+            before = self._ends.get(position)
             ends = [end for end in (before, lost_range.end_offset) if end is not None]
-            self._ends[place] = max(ends, default=None)
+            self._ends[position] = max(ends, default=None)
         while len(self._ends) > KEPT_MAX:
             del self._ends[next(iter(self._ends))]
 

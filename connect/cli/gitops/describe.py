@@ -39,11 +39,11 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
     state = client.ask("GET", "connectors", name, "status")
     missing: dict[str, str] = {}
 
-    def view(what: str) -> Any:
+    def view(part: str) -> Any:
         try:
-            return client.ask("GET", "icefloe", "v1", "connectors", name, what)
+            return client.ask("GET", "icefloe", "v1", "connectors", name, part)
         except RefusedError as e:
-            missing[what] = e.message
+            missing[part] = e.message
             return None
 
     rounds, tables, lag = view("rounds"), view("tables"), view("lag")
@@ -73,8 +73,8 @@ def _print(description: Mapping[str, Any]) -> None:
     echo(f"records not in files: {cell(lag.get('not_in_files'))}")
     echo(f"records in files, not committed: {cell(lag.get('in_files_not_committed'))}")
     echo(f"last commit: {_commit(description['last_commit'])}")
-    for what, reason in description["missing"].items():
-        echo(f"missing: {what}: {reason}")
+    for part, reason in description["missing"].items():
+        echo(f"missing: {part}: {reason}")
     echo("\ntasks:")
     table(
         ("task", "state", "node", "cause"),
