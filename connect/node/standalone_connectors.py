@@ -57,7 +57,7 @@ def read_properties_connector(file: Path) -> StandaloneConnector:
         raise ConfigError(f"{file}: {e.message}") from e
     name = config.get("name", "").strip()
     if not name:
-        raise ConfigError(f"{file}: a connector needs a name")
+        raise ConfigError(f"{file}: the key name is missing; set it to the name of the connector")
     return StandaloneConnector(name, config)
 
 

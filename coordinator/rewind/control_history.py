@@ -39,7 +39,7 @@ class AnnouncedTables:
 
     @property
     def control_offset_max(self) -> int | None:
-        """A cut at or below this control offset is above none of ``offset_limits``; None: any cut."""
+        """A cut at or below this control offset passes none of ``offset_limits``; None: any cut."""
         return min(self._passed_at.values(), default=None)
 
     def take(self, record: ControlRecord) -> None:

@@ -314,6 +314,18 @@ def test_time_and_chance_come_from_the_clock() -> None:
     assert not found
 
 
+def test_no_test_imports_another() -> None:
+    """What tests share is in tests/support, so each test file can be changed by itself."""
+    found = [
+        f"{name(path)}: {target}"
+        for path in sources("tests")
+        for node in nodes(path)
+        for target in imported(node)
+        if target.startswith("tests.") and ".test_" in target
+    ]
+    assert not found
+
+
 def test_no_import_cycles() -> None:
     """Modules import each other in one direction, inside packages too."""
     modules = {

@@ -207,7 +207,9 @@ def _schema(source: str, environ: Mapping[str, str]) -> dict[str, str]:
     if not source.startswith("http"):
         file = Path(source).absolute()
         if not file.is_file():
-            raise ConfigError(f"the schema file {source} does not exist")
+            raise ConfigError(
+                f"the schema file {source} does not exist: name a file, or the URL of a registry"
+            )
         return {f"{_VALUE}.schema.file": str(file)}
     keys = {"schema.registry.url": source.rstrip("/")}
     if environ.get("SCHEMA_REGISTRY_USERNAME"):
