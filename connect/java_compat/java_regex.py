@@ -96,12 +96,12 @@ class JavaMatch:
     def __init__(self, matching: JavaRegex, find: Callable[[], Any]) -> None:
         self.regex = matching
         self._find = find
-        self._found: Any = None
+        self._match: Any = None
 
     def __getitem__(self, group: int | str) -> str | None:
-        if self._found is None:
-            self._found = self._find()
-        text: str | None = self._found[group]
+        if self._match is None:
+            self._match = self._find()
+        text: str | None = self._match[group]
         return text
 
 

@@ -69,6 +69,6 @@ class ReportedLosses:
         )
 
 
-def _listed(items: list[str], what: str) -> str:
+def _listed(items: list[str], losses: str) -> str:
     left = len(items) - SHOWN_MAX
-    return ", ".join(items[:SHOWN_MAX]) + (f" and {left} more {what}" if left > 0 else "")
+    return ", ".join(items[:SHOWN_MAX]) + (f" and {left} more {losses}" if left > 0 else "")

@@ -35,7 +35,7 @@ def describe(
 
 
 def _described(client: NodeClient, name: str) -> dict[str, Any]:
-    info = client.ask("GET", "connectors", name)
+    connector = client.ask("GET", "connectors", name)
     state = client.ask("GET", "connectors", name, "status")
     missing: dict[str, str] = {}
 
@@ -50,14 +50,16 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
     last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None
     return {
         "name": name,
-        "type": info["type"],
+        "type": connector["type"],
         "connector": state["connector"],
         "tasks": state["tasks"],
         "last_commit": last,
         "valid_through_ms": lag["valid_through_ms"] if lag else None,
         "lag": lag and {k: v for k, v in lag.items() if k not in {"connector", "valid_through_ms"}},
         "tables": tables and tables["tables"],
-        "config": {key: displayed(key, value) for key, value in sorted(info["config"].items())},
+        "config": {
+            key: displayed(key, value) for key, value in sorted(connector["config"].items())
+        },
         "missing": missing,
     }
 

@@ -162,12 +162,12 @@ class CustomColumnConverter:
         return refusal(self._role, CODE, f"{self._name} returned {result}")
 
 
-def _value(found: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar) -> Any:
     """Convert an Arrow scalar to a value of a record."""
-    if not found.is_valid:
+    if not scalar.is_valid:
         return None
-    if found.type == _INSTANT:
-        return Timestamp(found.value // _MILLI, found.value % _MILLI * _MILLI)
-    if found.type == pa.date32():
-        return Date(found.value)
-    return found.as_py()
+    if scalar.type == _INSTANT:
+        return Timestamp(scalar.value // _MILLI, scalar.value % _MILLI * _MILLI)
+    if scalar.type == pa.date32():
+        return Date(scalar.value)
+    return scalar.as_py()
