@@ -156,12 +156,14 @@ class HttpSender:
             raise ConfigError(text, code="lineage_refused") from None
         except requests.TooManyRedirects:
             raise ConfigError(
-                "the receiver of lineage events answered with a redirect, which is not followed",
+                "the receiver of lineage events answered with a redirect, which is not followed; "
+                "set icefloe.lineage.transport.url to its target",
                 code="lineage_refused",
             ) from None
         except (requests.RequestException, OSError) as error:
             raise RetriableError(
-                f"the receiver of lineage events does not answer: {type(error).__name__}",
+                f"the receiver of lineage events does not answer: {type(error).__name__}; check "
+                "icefloe.lineage.transport.url",
                 code="lineage_unavailable",
             ) from None  # the text of the exception may contain the address
 
@@ -237,7 +239,9 @@ class KafkaSender:
             left = 1
         if failures and failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise ConfigError(
-                "the broker refuses a lineage event: too large", code="lineage_refused"
+                "the broker refuses a lineage event: too large; raise max.message.bytes of "
+                "the topic",
+                code="lineage_refused",
             )
         if failures or left:
             reason = failures[0].name() if failures else "no answer"

@@ -328,11 +328,15 @@ def commit_error(error: Exception) -> IcefloeError:
 def _read_error(error: Exception) -> IcefloeError:
     message = _message(error)
     if isinstance(error, TableNotFoundError):
-        return CommitRefused("there is no Delta table", code="table_missing")
+        return CommitRefused(
+            "there is no Delta table; create it, or set iceberg.tables.auto-create-enabled",
+            code="table_missing",
+        )
     if _REFUSED.search(message):
         return CommitRefused(message, code="forbidden")
     return RetriableError(
-        f"the log of the Delta table cannot be read: {message}", code="catalog_unavailable"
+        f"the log of the Delta table cannot be read: {message}; check the store and its keys",
+        code="catalog_unavailable",
     )
 
 
