@@ -24,7 +24,7 @@ def from_environment(name: str) -> str:
     return f"${{{_PROVIDER}:{name}}}"
 
 
-def hidden(properties: Mapping[str, str], secrets: dict[str, str]) -> dict[str, str]:
+def with_placeholders(properties: Mapping[str, str], secrets: dict[str, str]) -> dict[str, str]:
     """Replace values that may be secrets by placeholders.
 
     Args:

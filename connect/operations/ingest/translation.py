@@ -29,8 +29,8 @@ from connect.operations.ingest.ingest_options import (
 from connect.operations.ingest.kafka_settings import RESET, environment_settings, node_properties
 from connect.operations.ingest.placeholder_secrets import (
     from_environment,
-    hidden,
     provider_properties,
+    with_placeholders,
 )
 from connect.operations.ingest.store_settings import absolute_location, store_keys, table_name
 
@@ -77,9 +77,9 @@ def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, 
         "iceberg.control.commit.interval-ms": str(max(1, table.allowed_latency_s) * 1000),
         "errors.tolerance": "all",
         "errors.log.enable": "true",
-        **hidden(table.settings, secrets),
+        **with_placeholders(table.settings, secrets),
     }
-    kafka = hidden(node_properties(settings, notes), secrets)
+    kafka = with_placeholders(node_properties(settings, notes), secrets)
     node = {
         "bootstrap.servers": source.brokers,
         "group.id": GROUP,
