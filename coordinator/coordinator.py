@@ -92,7 +92,7 @@ class ConnectorCoordinator:
         self._config = config
         self._wiring = wiring
         self.layout = layout
-        self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = _ignore
         self._failing_since_ms: int | None = None
@@ -109,12 +109,12 @@ class ConnectorCoordinator:
     def set_layout(self, layout: Layout) -> None:
         """The layout that is ready now; may be called from any thread."""
         self.layout = layout
-        self._given.put(LayoutChanged(layout))
+        self._inputs.put(LayoutChanged(layout))
         self._wake()
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
-        self._given.put(decision)
+        self._inputs.put(decision)
         self._wake()
 
     @property
@@ -198,7 +198,7 @@ class ConnectorCoordinator:
                 self._failing_since_ms = started_ms
             try:
                 with _CoordinatorRun(self._config, self.layout, self._wiring, self) as session:
-                    session.run(self._given, self._stopping)
+                    session.run(self._inputs, self._stopping)
             except RetriableError as e:
                 if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
                     delay_ms = RESTART_MIN_MS

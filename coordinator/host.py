@@ -322,13 +322,13 @@ def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
 
 def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
     given_up = {"connector": connector, "table": answer["table"]}
-    for name, what in (
+    for name, amount in (
         ("announcements_skipped", "announcements"),
         ("files_skipped", "files"),
         ("records_skipped", "records"),
     ):
-        if answer["skipped"][what]:
-            process_metrics.counter(name, **given_up).inc(answer["skipped"][what])
+        if answer["skipped"][amount]:
+            process_metrics.counter(name, **given_up).inc(answer["skipped"][amount])
 
 
 def _displayed(outcome: TableCommitted | TableFailed) -> dict[str, Any]:

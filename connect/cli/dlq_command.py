@@ -243,9 +243,9 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
     for header in letter["headers"]:
         shown = _text(header["text"]) if "text" in header else _size(header)
         yield f"header {plain(header['name'])}: {shown}"
-    for what in ("key", "value"):
-        part = letter[what]
-        yield f"{what}: {_size(part)}"
+    for side in ("key", "value"):
+        part = letter[side]
+        yield f"{side}: {_size(part)}"
         if part.get("text") is not None:
             yield _text(part["text"])
 

@@ -236,7 +236,7 @@ def ingest(
 
 def _refuse(soe_avro: str | None, letter_transforms: Pairs) -> None:
     if soe_avro is not None:
-        raise ConfigError("--soe-avro (Avro's single-object encoding) is not supported")
+        raise ConfigError("--soe-avro (Avro's single-object encoding) is not supported; use --avro")
     if letter_transforms or os.environ.get("DLQ_TRANSFORMS"):
         raise ConfigError(
             "--dlq_transform is not supported: the dead letter table has the columns topic, "

@@ -91,8 +91,8 @@ def _run(
     if not yes or _open(plan):
         show(plan)
         _refuse_open(plan)
-        what = "cancel the rewind of" if body["cancel"] else "rewind"
-        confirm(f"{what} {connector}?", yes=yes)
+        action = "cancel the rewind of" if body["cancel"] else "rewind"
+        confirm(f"{action} {connector}?", yes=yes)
     before = _state(client, connector)
     client.ask("PUT", "connectors", connector, "stop")
     try:

@@ -29,22 +29,22 @@ def standalone(
 
     The state is in files of icefloe.state.dir; there is no REST API unless listeners is set.
     """
-    from connect.node.given_connectors import (  # noqa: PLC0415 - on use
-        TARGETS,
-        GivenConnector,
-        connector_of,
-        load_standalone,
-    )
     from connect.node.node_start import run_standalone  # noqa: PLC0415 - on use
+    from connect.node.standalone_connectors import (  # noqa: PLC0415 - on use
+        TARGETS,
+        StandaloneConnector,
+        load_standalone,
+        read_properties_connector,
+    )
 
-    connectors: dict[str, GivenConnector] = {}
+    connectors: dict[str, StandaloneConnector] = {}
     for file in files:
         if file.suffix == ".properties":
-            connector = connector_of(file)
+            connector = read_properties_connector(file)
         else:
             read = read_one(file)
             target = TARGETS[read.initial_state or "RUNNING"]
-            connector = GivenConnector(read.name, read.config, target)
+            connector = StandaloneConnector(read.name, read.config, target)
         if connector.name in connectors:
             raise ConfigError(
                 f"the connector {connector.name!r} of {file} is in another file as well",
@@ -52,5 +52,5 @@ def standalone(
             )
         connectors[connector.name] = connector
     config = load_standalone(properties, os.environ)
-    given = tuple(connectors.values())
-    run_and_exit(lambda: run_standalone(config, given, is_new_run=new_run))
+    connector_list = tuple(connectors.values())
+    run_and_exit(lambda: run_standalone(config, connector_list, is_new_run=new_run))

@@ -17,18 +17,18 @@ def complaint(class_name: str, requested: str, installed: str) -> str | None:
         return error.message
 
 
-def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
+def mismatch(class_name: str, requested: str, installed: str) -> str | None:
     """Return Kafka's error message if the installed version is not in the requested range.
 
     Args:
         class_name: class of the plugin.
-        wanted: the requested version, ``latest``, or a range.
+        requested: the requested version, ``latest``, or a range.
         installed: the installed version.
 
     Raises:
         ConfigError: the range is invalid; the message is Maven's, as in Kafka.
     """
-    requested = wanted.strip()
+    requested = requested.strip()
     if requested in {"latest", installed}:
         return None
     ranges = requested if requested.startswith(("[", "(")) else f"[{requested}]"

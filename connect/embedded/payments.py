@@ -80,7 +80,7 @@ def ranges(records: int, starts: Sequence[int]) -> list[Range]:
 def produce(
     properties: Mapping[str, str],
     topic: str,
-    wanted: Sequence[Range],
+    ranges: Sequence[Range],
     *,
     clock: SystemClock | None = None,
 ) -> None:
@@ -89,7 +89,7 @@ def produce(
     Args:
         properties: Java-named Kafka client properties.
         topic: an existing topic.
-        wanted: at most one range per partition.
+        ranges: at most one range per partition.
         clock: for the time of the records.
 
     Raises:
@@ -98,10 +98,10 @@ def produce(
     clock = clock or SystemClock()
     producer = BulkProducer(properties)
     tails = variant_tails()
-    steps = max((r.end - r.start + CHUNK_RECORDS - 1) // CHUNK_RECORDS for r in wanted)
+    steps = max((r.end - r.start + CHUNK_RECORDS - 1) // CHUNK_RECORDS for r in ranges)
     for step in range(steps):
         at = instant_text(clock.now_ms() * 1_000_000)
-        for r in wanted:
+        for r in ranges:
             start = min(r.start + step * CHUNK_RECORDS, r.end)
             end = min(start + CHUNK_RECORDS, r.end)
             values = chunk(r.partition, start, end, at, tails)

@@ -131,7 +131,7 @@ class HttpSender:
                 KNOWN.add(secret)
         session = requests.Session()
         session.max_redirects = 0
-        given: dict[str, Any] = {
+        config: dict[str, Any] = {
             "url": options.url,
             "endpoint": options.endpoint,
             "timeout": options.timeout_s,
@@ -139,10 +139,10 @@ class HttpSender:
             "session": session,
         }
         if options.api_key:
-            given["auth"] = {"type": "api_key", "apiKey": options.api_key}
+            config["auth"] = {"type": "api_key", "apiKey": options.api_key}
         if options.is_compressed:
-            given["compression"] = "gzip"
-        self._transport = HttpTransport(HttpConfig.from_dict(given))
+            config["compression"] = "gzip"
+        self._transport = HttpTransport(HttpConfig.from_dict(config))
 
     def send(self, event: LineageEvent) -> None:
         """Send one event, as ``Transport``."""
@@ -156,12 +156,14 @@ class HttpSender:
             raise ConfigError(text, code="lineage_refused") from None
         except requests.TooManyRedirects:
             raise ConfigError(
-                "the receiver of lineage events answered with a redirect, which is not followed",
+                "the receiver of lineage events answered with a redirect, which is not followed; "
+                "set icefloe.lineage.transport.url to its target",
                 code="lineage_refused",
             ) from None
         except (requests.RequestException, OSError) as error:
             raise RetriableError(
-                f"the receiver of lineage events does not answer: {type(error).__name__}",
+                f"the receiver of lineage events does not answer: {type(error).__name__}; check "
+                "icefloe.lineage.transport.url",
                 code="lineage_unavailable",
             ) from None  # the text of the exception may contain the address
 
@@ -237,7 +239,9 @@ class KafkaSender:
             left = 1
         if failures and failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise ConfigError(
-                "the broker refuses a lineage event: too large", code="lineage_refused"
+                "the broker refuses a lineage event: too large; raise max.message.bytes of "
+                "the topic",
+                code="lineage_refused",
             )
         if failures or left:
             reason = failures[0].name() if failures else "no answer"
@@ -352,12 +356,12 @@ def _fields(
 
 
 def _column_lineage(table: OutputTable) -> column_lineage_dataset.ColumnLineageDatasetFacet:
-    same = column_lineage_dataset.Transformation(type="DIRECT", subtype="IDENTITY")
+    identity = column_lineage_dataset.Transformation(type="DIRECT", subtype="IDENTITY")
     fields = {
         column: column_lineage_dataset.Fields(
             inputFields=[
                 column_lineage_dataset.InputField(
-                    source.namespace, source.name, column, transformations=[same]
+                    source.namespace, source.name, column, transformations=[identity]
                 )
                 for source in table.sources
             ]

@@ -201,10 +201,10 @@ class Reach:
         if uri.scheme.lower() in _HOST_SCHEMES and uri.netloc:
             self.check_host(_host_of(uri.netloc), resolves=resolves)
 
-    def _check_local(self, location: str, given: str) -> None:
+    def _check_local(self, location: str, path: str) -> None:
         if (why := refusal(location, self.roots)) is not None:
             raise ConfigError(
-                f"the local path {given!r} {why}; use another path, or ask the node's operator",
+                f"the local path {path!r} {why}; use another path, or ask the node's operator",
                 code="path_refused",
             )
 

@@ -136,7 +136,7 @@ def _cross_key_rules() -> str:
         "## Connector: rules for combinations of keys\n",
         _CROSS_KEY_RULES,
         *_rules(cross_key_rules.RULES),
-        "\nThe node only logs a warning for:\n",
+        "\nValidation accepts these with a warning:\n",
         *_rules(ignored_keys.RULES),
     ]
     return "\n".join(lines) + "\n"

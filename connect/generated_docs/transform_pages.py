@@ -65,7 +65,7 @@ def page(declared: Declaration) -> str:
         parts.append("## Configuration keys with the prefix `transforms.<alias>.`\n")
     if declared.keys:
         parts.append(key_table(declared.keys))
-    parts += [f"`{family}<...>`: {what}\n" for family, what in declared.families.items()]
+    parts += [f"`{family}<...>`: {meaning}\n" for family, meaning in declared.families.items()]
     parts += ["## Example\n", _example(declared)]
     return "\n".join(parts)
 

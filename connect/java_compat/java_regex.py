@@ -96,12 +96,12 @@ class JavaMatch:
     def __init__(self, matching: JavaRegex, find: Callable[[], Any]) -> None:
         self.regex = matching
         self._find = find
-        self._found: Any = None
+        self._match: Any = None
 
     def __getitem__(self, group: int | str) -> str | None:
-        if self._found is None:
-            self._found = self._find()
-        text: str | None = self._found[group]
+        if self._match is None:
+            self._match = self._find()
+        text: str | None = self._match[group]
         return text
 
 
@@ -206,9 +206,9 @@ class JavaRegex:
         except (regex.error, OverflowError, RecursionError) as error:
             raise _wrong(self.pattern, str(error)) from None
 
-    def _slow(self, what: str) -> ConfigError:
+    def _slow(self, limit: str) -> ConfigError:
         return ConfigError(
-            f"regular expression {_displayed(self.pattern)} took longer than {what}: write it "
+            f"regular expression {_displayed(self.pattern)} took longer than {limit}: write it "
             "without lookaround, back-references and possessive quantifiers",
             code="regex_slow",
         )

@@ -275,8 +275,8 @@ def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
         )
     jars = sorted(out.iterdir())
     if group.without_pyspark_jars:
-        there = {_artifact(jar.name) for jar in provided.glob("*.jar")}
-        jars = [jar for jar in jars if _artifact(jar.name) not in there]
+        provided_artifacts = {_artifact(jar.name) for jar in provided.glob("*.jar")}
+        jars = [jar for jar in jars if _artifact(jar.name) not in provided_artifacts]
     return jars
 
 

@@ -136,24 +136,60 @@ CATALOGUE: tuple[Metric, ...] = (
         "gauge",
         "ms",
         _TASK,
-        "Average of the micro-batches of a minute.",
+        "Average duration of the micro-batches of the last minute.",
     ),
-    Metric("batch_duration_max_ms", "gauge", "ms", _TASK, "The longest of them."),
-    Metric("batch_records_avg", "gauge", "records", _TASK, "Their records, on average."),
-    Metric("batch_records_max", "gauge", "records", _TASK, "Records of the largest of them."),
+    Metric(
+        "batch_duration_max_ms",
+        "gauge",
+        "ms",
+        _TASK,
+        "Duration of the longest micro-batch of the last minute.",
+    ),
+    Metric(
+        "batch_records_avg",
+        "gauge",
+        "records",
+        _TASK,
+        "Average records of the micro-batches of the last minute.",
+    ),
+    Metric(
+        "batch_records_max",
+        "gauge",
+        "records",
+        _TASK,
+        "Records of the largest micro-batch of the last minute.",
+    ),
     Metric(
         "announcement_duration_avg_ms",
         "gauge",
         "ms",
         _TASK,
-        "Average of the announcements of the last minute: each commits source offsets.",
+        "Average duration of the announcements of the last minute: each commits source offsets.",
     ),
-    Metric("announcement_duration_max_ms", "gauge", "ms", _TASK, "The longest of them."),
+    Metric(
+        "announcement_duration_max_ms",
+        "gauge",
+        "ms",
+        _TASK,
+        "Duration of the longest announcement of the last minute.",
+    ),
     Metric(
         "records_pending", "gauge", "records", _TASK, "Records in files that are not announced yet."
     ),
-    Metric("records_pending_avg", "gauge", "records", _TASK, "The same, average of a minute."),
-    Metric("records_pending_max", "gauge", "records", _TASK, "The same, most of a minute."),
+    Metric(
+        "records_pending_avg",
+        "gauge",
+        "records",
+        _TASK,
+        "Average of icefloe_records_pending over the last minute.",
+    ),
+    Metric(
+        "records_pending_max",
+        "gauge",
+        "records",
+        _TASK,
+        "Maximum of icefloe_records_pending over the last minute.",
+    ),
     Metric(
         "records_pending_partition_max",
         "gauge",
@@ -173,7 +209,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "counter",
         "records",
         _TASK,
-        "Those of them in the log (errors.log.enable).",
+        "Records that could not be handled and that were logged (errors.log.enable).",
     ),
     Metric(
         "dead_letters_produced",
@@ -287,7 +323,13 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric(
         "maintenance_files_rewritten", "counter", "files", _TABLE, "Data files that were replaced."
     ),
-    Metric("maintenance_bytes_rewritten", "counter", "bytes", _TABLE, "Size of these data files."),
+    Metric(
+        "maintenance_bytes_rewritten",
+        "counter",
+        "bytes",
+        _TABLE,
+        "Size of the data files that were replaced.",
+    ),
     Metric(
         "maintenance_delete_files_removed",
         "counter",

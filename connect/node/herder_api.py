@@ -404,12 +404,12 @@ class HerderApi(OffsetsApi, StoppedConnectorsApi, MaintenanceApi, Protocol):
         """
         ...
 
-    def extension(self, name: str, what: View) -> Mapping[str, Any]:
+    def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
         """Return one of Icefloe's own views of a connector.
 
         Args:
             name: connector.
-            what: the view.
+            view: which one.
 
         Returns:
             A JSON object.
@@ -439,11 +439,11 @@ class HerderApi(OffsetsApi, StoppedConnectorsApi, MaintenanceApi, Protocol):
         """
         ...
 
-    def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
+    def node_to_ask(self, role: Literal["leader", "coordinator"], name: str | None) -> str | None:
         """Return the other node that has to answer.
 
         Args:
-            what: the leader, or the node that runs a connector's coordinator.
+            role: the leader, or the node that runs a connector's coordinator.
             name: connector.
 
         Returns:

@@ -18,8 +18,8 @@ from connect.errors import ConfigError, ExitStatus
 from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_properties import client_properties
 from connect.logs import logger
-from connect.node.given_connectors import GivenConnector
 from connect.node.node_start import configure_logs, run_standalone
+from connect.node.standalone_connectors import StandaloneConnector
 from connect.operations.connector_clients import ConnectorCluster, opened_cluster
 from connect.operations.ingest.app_lock import AppLock
 from connect.operations.ingest.continued_offsets import continued_offsets
@@ -45,23 +45,28 @@ def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
     """
     config = NodeConfig.from_properties({**job.node, **from_environment(environ)})
     configure_logs(config)
-    refuse_other_job(job.connector, _stored(config, job.name))
+    refuse_other_job(job.connector, _stored_connector(config, job.name))
     node = config.properties
-    consuming = client_properties(Providers(node, environ).resolve_all(node), prefix="consumer.")
+    consumer_properties = client_properties(
+        Providers(node, environ).resolve_all(node), prefix="consumer."
+    )
     with opened_cluster(job.connector, node, environ) as cluster:
         control_topic = cluster.config.control_topic
         if control_topic not in cluster.admin.topics():
             cluster.admin.ensure_topic(control_topic, 1, CONTROL_TOPIC_CONFIG)
-        connector = _continued(job, cluster)
-    lock = AppLock(consuming, app_id=job.name, topic=control_topic, on_lost=_stop)
+        connector = _with_continued_offsets(job, cluster)
+    lock = AppLock(consumer_properties, app_id=job.name, topic=control_topic, on_lost=_stop)
     lock.acquire()
     try:
-        status = run_standalone(config, (GivenConnector(job.name, connector),), is_new_run=True)
+        status = run_standalone(
+            config, (StandaloneConnector(job.name, connector),), is_new_run=True
+        )
     finally:
         lock.release()
     if lock.is_lost:
         raise ConfigError(
-            f"another process has taken over the app id {job.name!r} while this one did not answer",
+            f"another process has taken over the app id {job.name!r} while this one did not "
+            "answer, and continues the job. Start only one process with this app id",
             code="app_id_in_use",
         )
     return ExitStatus.DONE if status == 0 else status
@@ -78,20 +83,20 @@ def refuse_other_job(connector: Mapping[str, str], stored: Mapping[str, str] | N
         ConfigError: ``app_id_other_job``.
     """
     for key in _FIXED:
-        before, now = (stored or {}).get(key), connector.get(key)
-        if stored is not None and before != now:
+        stored_value, value = (stored or {}).get(key), connector.get(key)
+        if stored is not None and stored_value != value:
             raise ConfigError(
-                f"the app id {connector['name']!r} belongs to {key}={before}, not to {now}: its "
-                "source offsets are stored under this name. Set another --app_id",
+                f"the app id {connector['name']!r} belongs to {key}={stored_value}, not to "
+                f"{value}: its source offsets are stored under this name. Set another --app_id",
                 code="app_id_other_job",
             )
 
 
-def _stored(config: NodeConfig, name: str) -> Mapping[str, str] | None:
+def _stored_connector(config: NodeConfig, name: str) -> Mapping[str, str] | None:
     return read_state(config.state_dir / CONFIG_FILE).get(name).config
 
 
-def _continued(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
+def _with_continued_offsets(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
     """Return the connector with the offsets that kafka-delta-ingest has left in the table."""
     config = cluster.config
     if not config.is_delta:
@@ -99,10 +104,12 @@ def _continued(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
     topic = job.connector["topics"]
     partitions = range(cluster.admin.topics().get(topic, 0))
     store = open_delta_tables(config.catalog_properties, config.locations, lambda *_: None)
-    found = continued_offsets(store, job.table, job.name, partitions)
-    if found:
-        _log.info("offsets of kafka-delta-ingest", table=job.table, next_offsets=found)
-    return with_start_offsets(job.connector, found)
+    next_offsets = continued_offsets(store, job.table, job.name, partitions)
+    if next_offsets:
+        _log.info(
+            "continues at offsets of kafka-delta-ingest", table=job.table, next_offsets=next_offsets
+        )
+    return with_start_offsets(job.connector, next_offsets)
 
 
 def _stop() -> None:

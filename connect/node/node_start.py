@@ -29,7 +29,7 @@ from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, ExitStatus
 from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
-from connect.node.given_connectors import GivenConnector, are_completed
+from connect.node.standalone_connectors import StandaloneConnector, are_completed
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.open_files import raise_open_files_limit
@@ -210,7 +210,7 @@ def run_node(properties: Path | None) -> int:
 
 
 def run_standalone(
-    config: NodeConfig, connectors: Sequence[GivenConnector], *, is_new_run: bool
+    config: NodeConfig, connectors: Sequence[StandaloneConnector], *, is_new_run: bool
 ) -> int:
     """Run connectors until they are completed, one fails, or a signal; return the exit status.
 

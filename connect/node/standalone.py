@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from connect.errors import ConfigError, ExitStatus, IcefloeError
 from connect.logs import logger
-from connect.node.given_connectors import GivenConnector
 from connect.node.node import Node
 from connect.node.rest.api_errors import ApiError
 from connect.node.rest.auth import EVERYBODY
+from connect.node.standalone_connectors import StandaloneConnector
 
 POLL_S = 0.5
 SIGNALLED = 128 + signal.SIGTERM
@@ -38,7 +38,7 @@ class StandaloneJob:
     """
 
     def __init__(
-        self, node: Node, connectors: Sequence[GivenConnector], *, is_new_run: bool
+        self, node: Node, connectors: Sequence[StandaloneConnector], *, is_new_run: bool
     ) -> None:
         self._node = node
         self._connectors = connectors

@@ -163,7 +163,9 @@ class CatalogCheck:
             landed = self._landed(scratch, contenders)
             finding.races += 1
             finding.landed += sum(map(len, landed))
-            winners = [c.name for c, there in zip(contenders, landed, strict=True) if there]
+            winners = [
+                c.name for c, has_landed in zip(contenders, landed, strict=True) if has_landed
+            ]
             if len(winners) > 1:
                 finding.violations.append(f"{' and '.join(winners)} both landed on one snapshot")
             _note_answers(finding, contenders, answers, landed)
@@ -211,11 +213,11 @@ class CatalogCheck:
             landed = self._landed(scratch, contenders)
             finding.races += 1
             finding.landed += sum(map(bool, landed))
-            for contender, there in zip(contenders, landed, strict=True):
+            for contender, has_landed in zip(contenders, landed, strict=True):
                 table_count = len(contender.changes)
-                if 0 < len(there) < table_count:
+                if 0 < len(has_landed) < table_count:
                     finding.violations.append(
-                        f"{contender.name} landed in {len(there)} of {table_count} tables"
+                        f"{contender.name} landed in {len(has_landed)} of {table_count} tables"
                     )
             _note_answers(finding, contenders, answers, landed)
         return finding
@@ -292,10 +294,10 @@ def _note_answers(
     answers: Sequence[IcefloeError | None],
     landed: Sequence[Sequence[tuple[str, ...]]],
 ) -> None:
-    for contender, answer, there in zip(contenders, answers, landed, strict=True):
+    for contender, answer, has_landed in zip(contenders, answers, landed, strict=True):
         if answer is not None:
             finding.refusal = str(answer)
-        elif not there:
+        elif not has_landed:
             finding.violations.append(f"{contender.name} got a success and is in no table")
 
 

@@ -45,11 +45,11 @@ class CatalogReport:
     not_removed: list[str] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, what: str, finding: RaceFinding) -> None:
+    def add(self, check: str, finding: RaceFinding) -> None:
         """Add the result of one kind of race."""
         self.checks.append(
             {
-                "check": what,
+                "check": check,
                 "races": finding.races,
                 "landed": finding.landed,
                 "violations": len(finding.violations),
@@ -97,10 +97,10 @@ def check_catalog_commits(
     refuse_delta(config)
     gateway = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     try:
-        place = None if namespace is None else tuple(namespace.split("."))
-        check = CatalogCheck(gateway, clock, namespace=place, time_ms_max=time_ms_max)
+        levels = None if namespace is None else tuple(namespace.split("."))
+        check = CatalogCheck(gateway, clock, namespace=levels, time_ms_max=time_ms_max)
         _refuse_not_granted(config, check)
-        if place is not None and not gateway.has_namespace(place):
+        if levels is not None and not gateway.has_namespace(levels):
             raise ConfigError(f"namespace {namespace} does not exist", code="namespace_missing")
         report = CatalogReport(
             config.name,
@@ -153,12 +153,12 @@ def _run(
     }
     findings = {"several tables, one of them stale": check.stale(scratch)}
     idle = []
-    for what, run in kinds.items():
-        findings[what] = run()
-        if not findings[what].landed:
-            idle.append(findings[what])
-    for what, finding in findings.items():
-        report.add(what, finding)
+    for race, run in kinds.items():
+        findings[race] = run()
+        if not findings[race].landed:
+            idle.append(findings[race])
+    for race, finding in findings.items():
+        report.add(race, finding)
     if any(finding.violations for finding in findings.values()):
         report.several_tables = False
     elif idle:

@@ -136,7 +136,7 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
     """Set up logs, pipe, signals and configuration; return None when ended before that.
 
     Args:
-        process: ``worker`` or ``coordinator``, for its logs.
+        process: ``worker``, ``coordinator`` or ``maintenance``, for its logs.
         channel: the pipe to the node; None when the process was not started by a node.
 
     Raises:

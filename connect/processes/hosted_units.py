@@ -302,7 +302,7 @@ class HostedUnits:
                 unit.work.run()
         except Exception as e:  # the boundary of the thread: one failure must not end the others
             code = e.code if isinstance(e, IcefloeError) else "unexpected"
-            log.exception("unit failed", code=code, generation=unit.generation)
+            log.exception("task or coordinator failed", code=code, generation=unit.generation)
             error = e
         self.end(unit, error)
 

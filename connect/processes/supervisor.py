@@ -143,7 +143,7 @@ class SupervisedChild:
             self._thread.join(grace_ms / 1000)
         if self._thread.is_alive():
             self._log.warning(
-                "child did not end within its grace period, killed", grace_ms=grace_ms
+                "child process did not end within its grace period, killed", grace_ms=grace_ms
             )
             with self._lock:
                 if self._process is not None:
@@ -161,7 +161,7 @@ class SupervisedChild:
             try:
                 status = self._live_once(output)
             except OSError as e:  # fork or exec failed: out of memory, out of processes
-                self._log.error("child could not be started", error=str(e))
+                self._log.error("child process could not be started", error=str(e))
                 status = -1
             if self._stopping.is_set():
                 return
@@ -170,7 +170,9 @@ class SupervisedChild:
                 {"event": "exited", "status": status, "trace": output.tail()},
             )
             pause_ms = self._backoff.failed(self._clock.monotonic_ms()) or 0
-            self._log.warning("child ended, starting it again", status=status, pause_ms=pause_ms)
+            self._log.warning(
+                "child process ended, starting it again", status=status, pause_ms=pause_ms
+            )
             self._stopping.wait(pause_ms / 1000)
 
     def _live_once(self, output: ChildOutput) -> int:
@@ -185,7 +187,7 @@ class SupervisedChild:
             self._process, self._outgoing = process, outgoing
             self._lock.notify_all()
         self._backoff.started(self._clock.monotonic_ms())
-        self._log.info("child started", pid=process.pid)
+        self._log.info("child process started", pid=process.pid)
         sender = threading.Thread(
             target=_send_all, args=(channel, outgoing), name=f"to-{self.spec.name}", daemon=True
         )
@@ -203,7 +205,7 @@ class SupervisedChild:
                 self._is_ready = self._is_ready or event.get("event") == "ready"
                 self._on_event(self.spec.name, event)
         except ValueError as e:
-            self._log.error("child sent a line that is not JSON, killed", error=str(e))
+            self._log.error("child process sent a line that is not JSON, killed", error=str(e))
             _kill_group(process.pid)
         finally:
             # end of stream: the child has ended, or has closed its end and soon will
@@ -239,7 +241,7 @@ class SupervisedChild:
         inspect = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, process.pid, inspect) is None:
             if not self._stopping.is_set() and self._clock.monotonic_ms() >= deadline_ms:
-                self._log.warning("child closed its pipe but did not end, killed")
+                self._log.warning("child process closed its pipe but did not end, killed")
                 break
             threading.Event().wait(0.02)
         _kill_group(process.pid)
@@ -307,7 +309,7 @@ class _Watch:
                 return
             silent_ms = 0 if self._received.is_set() else silent_ms + POLL_MS
             self._received.clear()
-        self._log.error("child sends no events, killed", silent_ms=silent_ms, pid=self._pid)
+        self._log.error("child process sends no events, killed", silent_ms=silent_ms, pid=self._pid)
         _kill_group(self._pid)
 
 

@@ -186,7 +186,7 @@ class ControlFeed:
         self._on_end = on_end
         self._lock = threading.Condition()
         self._subscriptions: tuple[ControlSubscription, ...] = ()
-        self._wanted: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._has_ended = False
 
     def join(self, group: bytes) -> ControlSubscription | None:
@@ -201,7 +201,7 @@ class ControlFeed:
     def read(self, ends: Ends) -> None:
         """Read these partitions too; those that are read already continue where they are."""
         with self._lock:
-            self._wanted = {**ends, **self._wanted}
+            self._ends = {**ends, **self._ends}
             self._lock.notify()
 
     def run(self) -> None:
@@ -238,10 +238,10 @@ class ControlFeed:
     def _partitions(self) -> Ends | None:
         """Return the partitions to read, once there are any; None without a subscription."""
         with self._lock:
-            while self._subscriptions and not self._wanted:
+            while self._subscriptions and not self._ends:
                 self._lock.wait()
             self._has_ended = not self._subscriptions
-            return None if self._has_ended else self._wanted
+            return None if self._has_ended else self._ends
 
     def _leave(self, subscription: ControlSubscription) -> None:
         with self._lock:

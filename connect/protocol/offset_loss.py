@@ -214,8 +214,8 @@ def control_events(admin: KafkaAdmin, topic: str) -> ControlEvents | None:
     Raises:
         RetriableError: the broker cannot be reached.
     """
-    topic_id, place = admin.topic_id(topic), TopicPartition(topic, OWN_PARTITION)
-    return None if topic_id is None else ControlEvents(topic_id, *admin.watermarks([place])[place])
+    topic_id, tp = admin.topic_id(topic), TopicPartition(topic, OWN_PARTITION)
+    return None if topic_id is None else ControlEvents(topic_id, *admin.watermarks([tp])[tp])
 
 
 def read_before(
@@ -258,9 +258,9 @@ class AnnouncedOffsets:
         """The last announced end of each source partition that no operator has changed since."""
         return {
             tp: end
-            for tp, (place, end) in self._ends.items()
+            for tp, (position, end) in self._ends.items()
             if not any(
-                (tp in changed or not changed) and at.is_after(place)
+                (tp in changed or not changed) and at.is_after(position)
                 for at, changed in self._offset_changes
             )
         }
@@ -281,19 +281,19 @@ class AnnouncedOffsets:
         """Add one event of the connector."""
         event = record.event
         assert event is not None
-        place = _Place(record.partition, record.offset, event.timestamp_us)
+        position = _Place(record.partition, record.offset, event.timestamp_us)
         if isinstance(event.payload, DataWritten) or record.headers.ranges:
             self.is_any = True
         if record.headers.moved is not None:
             changed = frozenset(TopicPartition(*at) for at in record.headers.moved)
-            self._offset_changes.append((place, changed))
+            self._offset_changes.append((position, changed))
         if isinstance(event.payload, DataComplete):
             for announced in event.payload.assignments or ():
                 tp = TopicPartition(announced.topic, announced.partition)
                 before = self._ends.get(tp)
-                is_newer = before is None or place.is_after(before[0])
+                is_newer = before is None or position.is_after(before[0])
                 if announced.offset is not None and is_newer:
-                    self._ends[tp] = place, announced.offset
+                    self._ends[tp] = position, announced.offset
 
 
 @dataclass(frozen=True, slots=True)

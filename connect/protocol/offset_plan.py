@@ -119,8 +119,8 @@ def plan_moves(
     """
     chosen = sorted(tp for tp in partitions if target.covers(tp))
     if not chosen:
-        what = "partition" if target.topic is None else f"partition of topic {target.topic}"
-        raise _refused(f"the connector reads no such {what}")
+        subject = "partition" if target.topic is None else f"partition of topic {target.topic}"
+        raise _refused(f"the connector reads no such {subject}")
     if target.kind == "shift":
         absent = [tp for tp in chosen if tp not in committed]
         if absent:

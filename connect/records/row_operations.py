@@ -120,9 +120,9 @@ def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
     columns = {field.name for field in schema.fields}
     missing = sorted(set(names) - columns)
     if not names or missing:
-        what = f"the table has no column {missing[0]!r}" if names else "it has no fields"
+        reason = f"the table has no column {missing[0]!r}" if names else "it has no fields"
         raise RecordError(
-            f"the message key does not say which row is meant: {what}; set the table's id-columns",
+            f"the message key does not name a row: {reason}; set the table's id-columns",
             code="no_key",
         )
     return names
@@ -143,13 +143,13 @@ def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] |
         if not missing:
             whole: Mapping[str, Any] | Struct = key
             return whole
-        what = f"lacks {missing[0]!r}"
+        defect = f"lacks {missing[0]!r}"
     elif len(names) == 1:
         return {names[0]: key}
     else:
-        what = f"has no fields, and the rows' key are the columns {', '.join(names)}"
+        defect = f"has no fields, and the rows' key are the columns {', '.join(names)}"
     raise RecordError(
-        f"the tombstone's message key {what}: use a key.converter that gives the fields, or drop "
+        f"the tombstone's message key {defect}: use a key.converter that gives the fields, or drop "
         "tombstones with a Filter transformation",
         code="no_key",
     )

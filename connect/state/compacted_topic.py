@@ -104,10 +104,10 @@ class StorageTopic:
             raise
 
 
-def _no_compaction(what: str, topic: str) -> ConfigError:
+def _no_compaction(reason: str, topic: str) -> ConfigError:
     return ConfigError(
-        f"the Kafka service has no compacted topics: {what}. Icefloe keeps its state in them; use "
-        "a service with compaction",
+        f"the Kafka service has no compacted topics: {reason}. Icefloe keeps its state in them; "
+        "use a service with compaction",
         code=SERVICE,
         topic=topic,
     )

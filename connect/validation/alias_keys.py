@@ -90,13 +90,13 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
         if not checked.errors:
             _check_together(raw, prefix, plugin, checked)
         aliases.checked.merge(checked)
-        for place, key in enumerate(inner, start=2):
+        for order, key in enumerate(inner, start=2):
             aliases.keys.append(
                 dataclasses.replace(
                     key,
                     name=prefix + key.name,
                     group=f"{group}: {key.group}" if key.group else group,
-                    order=place,
+                    order=order,
                     label=key.label or key.name,
                 )
             )

@@ -31,9 +31,9 @@ def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     if not is_delta(raw):
         return properties
     places = {
-        TABLE_LOCATION + name.removesuffix(_LOCATION): place.strip()
-        for name, place in split(raw, _TABLE).items()
-        if name.endswith(_LOCATION) and place.strip()
+        TABLE_LOCATION + name.removesuffix(_LOCATION): location.strip()
+        for name, location in split(raw, _TABLE).items()
+        if name.endswith(_LOCATION) and location.strip()
     }
     return {
         **properties,

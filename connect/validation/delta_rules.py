@@ -53,9 +53,9 @@ def delta_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
     if (view.raw.get(fold) or "").strip().lower() == "false":
         yield fold, f"{fold} cannot be false with {FORMAT}=delta: names of columns ignore the case"
     for name in (DELTA_LOCATION, *(key for key, _, _ in view.per_table("location"))):
-        place = (view.raw.get(name) or "").strip()
-        if place and not view.has_placeholder(name) and (why := delta_place_error(place)):
-            yield name, invalid(name, place, why)
+        location = (view.raw.get(name) or "").strip()
+        if location and not view.has_placeholder(name) and (why := delta_place_error(location)):
+            yield name, invalid(name, location, why)
 
 
 def delta_partition_terms(view: ConfigView) -> Iterator[tuple[str, str]]:

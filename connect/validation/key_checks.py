@@ -60,9 +60,9 @@ class Checked:
 
     def add(self, name: str, sentence: str) -> None:
         """Add an error at a key, up to a maximum number."""
-        said = self.errors.setdefault(name, [])
-        if len(said) < SENTENCES_MAX:
-            said.append(sentence)
+        messages = self.errors.setdefault(name, [])
+        if len(messages) < SENTENCES_MAX:
+            messages.append(sentence)
 
     def merge(self, other: Checked) -> None:
         """Add the result of another check."""
@@ -211,17 +211,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _check_topic_keys(raw: Raw, checked: Checked) -> None:
     """Check that options of topics have a converter, and patterns a regex and a converter."""
-    found = {name: key for name in raw if (key := topic_key(name)) is not None}
-    has_converter = {key.name for key in found.values() if key.setting != REGEX}
-    for name, key in found.items():
+    topic_keys = {name: key for name in raw if (key := topic_key(name)) is not None}
+    has_converter = {key.name for key in topic_keys.values() if key.setting != REGEX}
+    for name, key in topic_keys.items():
         text = raw[name] or ""
         if key.setting == REGEX:
             why = None if has_placeholder(text) else fault(text)
             if not text:
                 why = "set a regular expression"
             elif key.name not in has_converter:
-                wanted = TopicKey(key.name, "value.converter").whole
-                why = f"the topics have no converter; set {wanted}"
+                converter_key = TopicKey(key.name, "value.converter").whole
+                why = f"the topics have no converter; set {converter_key}"
             if why is not None:
                 checked.add(name, invalid(name, text, why))
         elif key.option is None and not text.strip():

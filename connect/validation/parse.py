@@ -204,7 +204,7 @@ def _converter_at(name: str, source: Mapping[str, str], default: str = "") -> Co
 
 def _topic_converters(raw: Mapping[str, str]) -> tuple[TopicConverters, ...]:
     """Return the converters of topics; those of single topics are before those of patterns."""
-    keys = [found for name in raw if (found := topic_key(name)) is not None]
+    keys = [parsed for name in raw if (parsed := topic_key(name)) is not None]
     entries = []
     for name in sorted({key.name for key in keys}):
         key, value = (

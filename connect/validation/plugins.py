@@ -107,7 +107,7 @@ class Plugins:
     """The plugins of a node, in the order of REST answers."""
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
-        order = {kind: place for place, kind in enumerate(TYPES)}
+        order = {kind: rank for rank, kind in enumerate(TYPES)}
         self._plugins = sorted(plugins, key=lambda p: (order[p.type], p.class_name))
 
     def __add__(self, more: Iterable[Plugin]) -> Plugins:
@@ -128,10 +128,10 @@ class Plugins:
                 return plugin
         return None
 
-    def complaint(self, key: str, given: str, kind: PluginType) -> str:
+    def complaint(self, key: str, class_name: str, kind: PluginType) -> str:
         """Return Kafka's error message for a class that is missing or of another type."""
-        other = self.find(given.strip())
-        sides = [f"{given.strip()}${side}" for side in ("Key", "Value")]
+        other = self.find(class_name.strip())
+        sides = [f"{class_name.strip()}${side}" for side in ("Key", "Value")]
         if other is None and all(self.find(side, kind) for side in sides):
             return (
                 "This class is abstract and cannot be created. Did you mean "
@@ -139,7 +139,7 @@ class Plugins:
                 + "?"
             )
         if other is None:
-            return invalid(key, given, f"Class {given} could not be found.")
+            return invalid(key, class_name, f"Class {class_name} could not be found.")
         return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
 
     def connector(self, name: str) -> Plugin | None:

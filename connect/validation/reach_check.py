@@ -37,7 +37,7 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
     """
     hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` checks paths of tables
     yield from _catalog(catalog_properties(raw), hosts, reach)
-    own = {f"{found.whole}." for name in raw if (found := topic_key(name)) and found.option}
+    own = {f"{key.whole}." for name in raw if (key := topic_key(name)) and key.option}
     for prefix in (*_CONVERTERS, *sorted(own)):
         options = split(raw, prefix)
         for name, value in options.items():

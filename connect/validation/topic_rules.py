@@ -18,21 +18,21 @@ def named_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
     is_regex = bool(pattern) and fault(pattern) is None
     named: set[str] = set()
     for key in view.raw if not is_open else ():
-        found = topic_key(key)
-        if found is None or found.name in named or _regex_key(found.name) in view.raw:
+        parsed = topic_key(key)
+        if parsed is None or parsed.name in named or _regex_key(parsed.name) in view.raw:
             continue
-        named.add(found.name)
-        if topics and found.name not in topics:
-            near = nearest(found.name, topics)
-            yield key, f"{key}: the topic {found.name} is not in topics.{near}"
-        elif is_regex and not compile_java_regex(pattern).fullmatch(found.name):
-            yield key, f"{key}: topics.regex does not match the topic {found.name}"
+        named.add(parsed.name)
+        if topics and parsed.name not in topics:
+            near = nearest(parsed.name, topics)
+            yield key, f"{key}: the topic {parsed.name} is not in topics.{near}"
+        elif is_regex and not compile_java_regex(pattern).fullmatch(parsed.name):
+            yield key, f"{key}: topics.regex does not match the topic {parsed.name}"
 
 
 def matched_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`icefloe.topic.<name>.regex` matches a topic of `topics`, and no two match the same one."""
     topics = view["topics"] or ()
-    keys = [found for key in view.raw if (found := topic_key(key)) is not None]
+    keys = [parsed for key in view.raw if (parsed := topic_key(key)) is not None]
     own = {key.name for key in keys if _regex_key(key.name) not in view.raw}
     taken: dict[str, str] = {}
     for name in sorted({key.name for key in keys} - own) if topics else ():

@@ -286,7 +286,7 @@ class CommitAttempts:
             elif error.code == THROTTLED:  # a request for each table would be even more
                 raise error
             else:
-                log.info("commit repeated alone", table=self.identifier, code=error.code)
+                log.info("table is committed separately", table=self.identifier, code=error.code)
                 done = self._attempt(table, self.check(table), first=1)
         return self._noted(done)
 

@@ -128,7 +128,7 @@ class _Memory:
             raise CommitRefused(
                 f"the table's control offsets are {offsets_text(floor)}, but "
                 f"{offsets_text(self.floor)} was committed: its log was restored to an earlier "
-                "state",
+                "state; restore the later state, then retry the table",
                 code="table_rolled_back",
             )
         raise Fenced(
@@ -278,7 +278,8 @@ class DeltaCommitter:
         if others := announced_uuids(commit) - {table.table_uuid}:
             raise CommitRefused(
                 f"the table is now {table.table_uuid}; files were written for "
-                f"{', '.join(sorted(map(str, others)))}",
+                f"{', '.join(sorted(map(str, others)))}; restore that table and "
+                "retry, or skip the files",
                 code="table_replaced",
                 present_uuid=table.table_uuid,
             )

@@ -63,14 +63,16 @@ def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile
     """
     if file.content is not FileContent.DATA:
         raise CommitRefused(
-            "delete files cannot be committed to a Delta table",
+            "delete files cannot be committed to a Delta table; skip them, and find the "
+            "process that announced them",
             code="delta_deletes",
             file=file.file_path,
         )
     root = f"{table.location}/"
     if not file.file_path.startswith(root):
         raise CommitRefused(
-            "an announced file lies outside the table's location",
+            "an announced file lies outside the table's location; skip it, and find the "
+            "process that announced it",
             code="file_outside_table",
             file=file.file_path,
         )
@@ -78,7 +80,8 @@ def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile
     if unknown := set(file.column_sizes or ()) - columns.keys():
         raise CommitRefused(
             f"a file has {len(unknown)} columns that the table does not have with the same types: "
-            "its schema was replaced after the file was written",
+            "its schema was replaced after the file was written; restore the schema and "
+            "retry, or skip the file",
             code="schema_replaced",
             file=file.file_path,
         )
@@ -97,7 +100,7 @@ def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str |
     if partition.keys() != expected.keys():
         raise CommitRefused(
             "a file has other partition columns than the table: its partitioning was replaced "
-            "after the file was written",
+            "after the file was written; restore it and retry, or skip the file",
             code="schema_replaced",
             file=file.file_path,
         )

@@ -86,16 +86,16 @@ def _column(name: str, kind: IcebergType, doc: str | None, left: list[int]) -> C
 
 def _catalog(properties: Mapping[str, str]) -> str | None:
     """Return the address of the catalog without user, password and query."""
-    given = properties.get("uri") or properties.get("warehouse")
-    if not given or KNOWN.mask(given) != given:
+    address = properties.get("uri") or properties.get("warehouse")
+    if not address or KNOWN.mask(address) != address:
         return None
     try:
-        parts = urlsplit(given)
+        parts = urlsplit(address)
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
     if not parts.scheme:
-        return given if given.startswith("/") else None
+        return address if address.startswith("/") else None
     authority = host or ""
     if port is not None:
         authority += f":{port}"

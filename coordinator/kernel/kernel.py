@@ -108,11 +108,11 @@ class Kernel:
         bound = self._settings.kept_bytes_max
         return bound is not None and self.announcements.size_bytes > bound
 
-    def receive(self, given: Input, now_ms: int) -> list[Effect]:  # noqa: C901 - a case per input
+    def receive(self, kernel_input: Input, now_ms: int) -> list[Effect]:  # noqa: C901 - flat
         """Take one input and return the effects, in order.
 
         Args:
-            given: what happened.
+            kernel_input: what happened.
             now_ms: a monotonic clock, milliseconds.
 
         Raises:
@@ -120,17 +120,17 @@ class Kernel:
         """
         if self.phase is _STOPPED:
             return []
-        match given:  # the most frequent first
+        match kernel_input:  # the most frequent first
             case Tick():
-                return self._on_tick(given, now_ms)
+                return self._on_tick(kernel_input, now_ms)
             case Envelope():
-                return self._on_envelope(given)
+                return self._on_envelope(kernel_input)
             case InboxAdvanced():
-                return self._on_advanced(given.positions)
+                return self._on_advanced(kernel_input.positions)
             case CurrentLogEnds() | InitialLogEnds():
-                return self._on_log_end(given)
+                return self._on_log_end(kernel_input)
             case TableCommitted() | TableFailed() | CoordinatorFenced():
-                return self._on_outcome(given)
+                return self._on_outcome(kernel_input)
             case LayoutChanged(layout):
                 return self._on_layout(layout, now_ms)
             case Finish(commit_id):
@@ -138,15 +138,15 @@ class Kernel:
             case CompletionSent(commit_id):
                 return self._on_completion_sent(commit_id, now_ms)
             case TableDecision():
-                return self._on_decision(given, now_ms)
+                return self._on_decision(kernel_input, now_ms)
 
     # ------------------------------------------------------------------ reading
 
-    def _on_log_end(self, given: InitialLogEnds | CurrentLogEnds) -> list[Effect]:
-        if isinstance(given, InitialLogEnds):
-            self._positions.set_initial_ends(given.ends)
+    def _on_log_end(self, ends: InitialLogEnds | CurrentLogEnds) -> list[Effect]:
+        if isinstance(ends, InitialLogEnds):
+            self._positions.set_initial_ends(ends.ends)
         else:
-            self.announcements.see_ends(given.ends, self._positions.next_offsets)
+            self.announcements.see_ends(ends.ends, self._positions.next_offsets)
         return []
 
     def _on_advanced(self, positions: Mapping[int, int]) -> list[Effect]:

@@ -131,11 +131,11 @@ def _is_compaction(snapshot: Snapshot) -> bool:
 def _since_read(compaction: Snapshot, parents: Iterable[Snapshot]) -> list[Snapshot]:
     """Return the snapshots between the one that a compaction read and itself, if it names it."""
     read = summary(compaction).get(READ_PROPERTY)
-    found: list[Snapshot] = []
+    newer: list[Snapshot] = []
     for snapshot in parents if read is not None else ():
         if str(snapshot.snapshot_id) == read:
-            return found
-        found.append(snapshot)
+            return newer
+        newer.append(snapshot)
     return []
 
 

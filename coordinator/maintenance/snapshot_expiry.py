@@ -168,8 +168,8 @@ def _of_branch(
 def _since(chain: list[Snapshot], in_use: Collection[int]) -> set[int]:
     """The snapshots from the oldest one in use on; none if none of them is in use."""
     ids = [snapshot.snapshot_id for snapshot in chain]
-    places = [place for place, snapshot_id in enumerate(ids) if snapshot_id in in_use]
-    return set(ids[: max(places, default=-1) + 1])
+    indexes = [index for index, snapshot_id in enumerate(ids) if snapshot_id in in_use]
+    return set(ids[: max(indexes, default=-1) + 1])
 
 
 def _with_floors(chain: list[Snapshot]) -> set[int]:

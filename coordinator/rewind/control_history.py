@@ -24,22 +24,22 @@ from control_schemas.events import ContentFile, DataComplete, DataWritten
 
 @dataclass(slots=True)
 class AnnouncedTables:
-    """The tables of all announcements, and up to where given source offsets were not passed.
+    """The tables of all announcements, and the last cut that passes no source offset limit.
 
     Args:
-        wanted: source positions that a cut must not be above.
+        offset_limits: source positions that a cut must not be above.
 
     Attributes:
         names: of the tables.
     """
 
-    wanted: Mapping[TopicPartition, int]
+    offset_limits: Mapping[TopicPartition, int]
     names: set[str] = field(default_factory=set)
     _passed_at: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def control_offset_max(self) -> int | None:
-        """A cut at or below this control offset is above none of ``wanted``; None: any cut."""
+        """A cut at or below this control offset passes none of ``offset_limits``; None: any cut."""
         return min(self._passed_at.values(), default=None)
 
     def take(self, record: ControlRecord) -> None:
@@ -50,9 +50,9 @@ class AnnouncedTables:
         elif isinstance(payload, DataComplete) and record.partition == OWN_PARTITION:
             for announced in payload.assignments or ():
                 tp = TopicPartition(announced.topic, announced.partition)
-                if tp not in self.wanted or announced.offset is None:
+                if tp not in self.offset_limits or announced.offset is None:
                     continue
-                if announced.offset <= self.wanted[tp]:
+                if announced.offset <= self.offset_limits[tp]:
                     self._passed_at.pop(tp, None)
                 else:
                     self._passed_at.setdefault(tp, record.offset)

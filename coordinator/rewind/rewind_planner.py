@@ -271,8 +271,8 @@ class RewindPlanner:
     def _check_sources(self, planned: RewindPlan) -> None:
         """The records to read again must still be in Kafka."""
         topics = self.admin.topics()
-        there = [tp for tp in planned.positions if tp.partition < topics.get(tp.topic, 0)]
-        marks = self.admin.watermarks(there)
+        existing = [tp for tp in planned.positions if tp.partition < topics.get(tp.topic, 0)]
+        marks = self.admin.watermarks(existing)
         deleted = []
         for tp, position in sorted(planned.positions.items()):
             start, end = marks.get(tp, (None, 0))

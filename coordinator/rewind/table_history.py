@@ -109,14 +109,14 @@ def rollback(
     chain = list(ancestry(metadata, keys.branch))
     head = chain[0] if chain else None
     count, floor = 0, None
-    for place, snapshot in enumerate(chain, start=1):
+    for distance, snapshot in enumerate(chain, start=1):
         offsets = _own_offsets(snapshot, keys)
         if offsets is None:
             continue
         if cut is not None and covers(cut, offsets):
             floor = offsets
             break
-        count = place
+        count = distance
     is_expired = floor is None and bool(chain) and is_cut_off(chain[-1], metadata)
     if is_expired and not count:
         floor = _mirrored(metadata, keys, cut)  # the commits expired, or there never was one

@@ -21,7 +21,7 @@ from coordinator.kernel.effects import (
     TableCommitted,
     TableFailed,
 )
-from tests.support.delta_tables import DeltaPlace, delta_duckdb, together
+from tests.support.delta_tables import DeltaRig, delta_duckdb, together
 from tests.support.tables import QuickClock, announced, equality_delete, reference, table_commit
 
 FLOOR = "icefloe/control-iceberg/connect-c/offset/0"
@@ -29,14 +29,14 @@ VALID_THROUGH = "icefloe/control-iceberg/connect-c/valid-through"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> DeltaPlace:
+def rig(tmp_path: Path) -> DeltaRig:
     """An empty local table."""
-    return DeltaPlace(str(tmp_path / "lake"))
+    return DeltaRig(str(tmp_path / "lake"))
 
 
-def committer(place: DeltaPlace, store: DeltaStore | None = None, **more: Any) -> DeltaCommitter:
+def committer(rig: DeltaRig, store: DeltaStore | None = None, **more: Any) -> DeltaCommitter:
     """A coordinator's committer, as after its start."""
-    return DeltaCommitter(store or place.store(), place.config, QuickClock(), **more)
+    return DeltaCommitter(store or rig.store(), rig.config, QuickClock(), **more)
 
 
 def committed(outcome: CommitOutcome) -> TableCommitted:
@@ -89,12 +89,12 @@ class _FaultyVersion:
         return version
 
 
-def test_a_round_is_one_version_with_floor_and_vtts(place: DeltaPlace) -> None:
+def test_a_round_is_one_version_with_floor_and_vtts(rig: DeltaRig) -> None:
     """As transaction identifiers and in the commit's metadata; three readers see the rows."""
-    commit = place.round(4, 5, valid_through_us=1_767_323_045_678_999)
-    outcome = committed(committer(place, control_topic_id="topic-1").commit(commit))
+    commit = rig.round(4, 5, valid_through_us=1_767_323_045_678_999)
+    outcome = committed(committer(rig, control_topic_id="topic-1").commit(commit))
     assert (outcome.snapshot_id, outcome.files, outcome.records) == (1, 2, 4)
-    table = place.now()
+    table = rig.now()
     assert table.version() == 1
     assert table.transaction_version(FLOOR) == 6
     assert table.transaction_version(VALID_THROUGH) == 1_767_323_045_678
@@ -103,61 +103,61 @@ def test_a_round_is_one_version_with_floor_and_vtts(place: DeltaPlace) -> None:
     assert entry["kafka.connect.commit-id"] == str(commit.commit_id)
     assert entry["kafka.connect.valid-through-ts"] == "2026-01-02T03:04:05.678Z"
     assert entry["engine-name"] == "icefloe"
-    assert place.ids() == [0, 1, 2, 3]
+    assert rig.ids() == [0, 1, 2, 3]
     with delta_duckdb() as duck:
-        rows = duck.execute(f"select id, name from delta_scan('{place.location}') order by id")
+        rows = duck.execute(f"select id, name from delta_scan('{rig.location}') order by id")
         assert rows.fetchall() == [(n, f"n{n}") for n in range(4)]
 
 
-def test_statistics_prune_files_without_losing_rows(place: DeltaPlace) -> None:
+def test_statistics_prune_files_without_losing_rows(rig: DeltaRig) -> None:
     """A filter reads the files that hold its rows."""
-    worker = committer(place)
+    worker = committer(rig)
     for offset in range(4):
-        committed(worker.commit(place.round(offset, rows=10)))
-    actions = pa.table(place.now().get_add_actions(flatten=True)).to_pylist()
+        committed(worker.commit(rig.round(offset, rows=10)))
+    actions = pa.table(rig.now().get_add_actions(flatten=True)).to_pylist()
     assert sorted((a["min.id"], a["max.id"], a["num_records"]) for a in actions) == [
         (first, first + 9, 10) for first in (0, 10, 20, 30)
     ]
     assert {a["null_count.name"] for a in actions} == {0}
     with delta_duckdb() as duck:
-        query = f"select count(*) from delta_scan('{place.location}') where id between 8 and 11"
+        query = f"select count(*) from delta_scan('{rig.location}') where id between 8 and 11"
         assert duck.execute(query).fetchone() == (4,)
 
 
-def test_what_a_table_has_is_not_added_again(place: DeltaPlace) -> None:
+def test_what_a_table_has_is_not_added_again(rig: DeltaRig) -> None:
     """By this coordinator, by the next one, and after a checkpoint without the log before it."""
-    first, second = place.round(4), place.round(7)
-    worker = committer(place)
+    first, second = rig.round(4), rig.round(7)
+    worker = committer(rig)
     assert committed(worker.commit(first)).snapshot_id == 1
     assert committed(worker.commit(first)).snapshot_id is None
     assert committed(worker.commit(second)).snapshot_id == 2
     again = replace(second, announcements=(*first.announcements, *second.announcements))
-    assert committed(committer(place).commit(again)).snapshot_id is None
-    table = place.now()
+    assert committed(committer(rig).commit(again)).snapshot_id is None
+    table = rig.now()
     table.create_checkpoint()
     for version in range(3):
-        Path(place.location.removeprefix("file://"), "_delta_log", f"{version:020}.json").unlink()
-    assert committed(committer(place).commit(again)).snapshot_id is None
-    assert place.ids() == [0, 1, 2, 3]
+        Path(rig.location.removeprefix("file://"), "_delta_log", f"{version:020}.json").unlink()
+    assert committed(committer(rig).commit(again)).snapshot_id is None
+    assert rig.ids() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("faults", [["after"], ["conflict after"], ["before"], ["before", "after"]])
-def test_an_unknown_outcome_is_found_in_the_log(place: DeltaPlace, faults: list[str]) -> None:
+def test_an_unknown_outcome_is_found_in_the_log(rig: DeltaRig, faults: list[str]) -> None:
     """A commit that is there counts, with its version; one that is not is made."""
-    store = Faulty(place.store(), *faults)
-    worker = committer(place, store)
-    outcome = committed(worker.commit(place.round(1)))
+    store = Faulty(rig.store(), *faults)
+    worker = committer(rig, store)
+    outcome = committed(worker.commit(rig.round(1)))
     assert (outcome.snapshot_id, outcome.records) == (1, 2)
     assert store.appends == len(faults) + (faults[-1] == "before")
-    assert committed(worker.commit(place.round(2))).snapshot_id == 2
-    assert place.ids() == [0, 1, 2, 3]
+    assert committed(worker.commit(rig.round(2))).snapshot_id == 2
+    assert rig.ids() == [0, 1, 2, 3]
 
 
-def test_an_unknown_outcome_is_found_by_the_next_round(place: DeltaPlace) -> None:
+def test_an_unknown_outcome_is_found_by_the_next_round(rig: DeltaRig) -> None:
     """Where the table could not be read after it."""
-    store = Faulty(place.store(), "after")
-    worker = committer(place, store)
-    first = place.round(1)
+    store = Faulty(rig.store(), "after")
+    worker = committer(rig, store)
+    first = rig.round(1)
     broken = {"is": False}
     real = store.load
 
@@ -170,34 +170,34 @@ def test_an_unknown_outcome_is_found_by_the_next_round(place: DeltaPlace) -> Non
     store.load = load  # type: ignore[method-assign]
     assert failed(worker.commit(first)).is_retriable
     store.load = real  # type: ignore[method-assign]
-    second = place.round(2)
+    second = rig.round(2)
     both = replace(second, announcements=(*first.announcements, *second.announcements))
     outcome = committed(worker.commit(both))
     assert (outcome.snapshot_id, outcome.records) == (2, 2)
-    assert place.ids() == [0, 1, 2, 3]
+    assert rig.ids() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("point", ["C7", "C10", "C11", "C12"])
-def test_an_error_at_any_point_loses_and_repeats_nothing(place: DeltaPlace, point: str) -> None:
+def test_an_error_at_any_point_loses_and_repeats_nothing(rig: DeltaRig, point: str) -> None:
     """The next round brings what is missing."""
-    worker = committer(place)
-    first = place.round(1)
+    worker = committer(rig)
+    first = rig.round(1)
     failpoints.configure(f"{point}=raise@1")
     try:
         worker.commit(first)
     finally:
         failpoints.configure("")
-    second = place.round(2)
+    second = rig.round(2)
     both = replace(second, announcements=(*first.announcements, *second.announcements))
     committed(worker.commit(both))
-    assert place.ids() == [0, 1, 2, 3]
+    assert rig.ids() == [0, 1, 2, 3]
 
 
-def test_other_writers_do_not_stop_a_commit(place: DeltaPlace) -> None:
+def test_other_writers_do_not_stop_a_commit(rig: DeltaRig) -> None:
     """The round is committed after theirs."""
-    store = place.store()
+    store = rig.store()
     stale = store.load(("db", "events"))
-    write_deltalake(place.location, pa.table({"id": [100], "name": ["other"]}), mode="append")
+    write_deltalake(rig.location, pa.table({"id": [100], "name": ["other"]}), mode="append")
 
     class Racing:
         """Returns an old version first."""
@@ -208,76 +208,76 @@ def test_other_writers_do_not_stop_a_commit(place: DeltaPlace) -> None:
         def load(self, identifier: Any) -> Any:
             return self.old.pop() if self.old else store.load(identifier)
 
-    outcome = committed(committer(place, Racing()).commit(place.round(1)))
+    outcome = committed(committer(rig, Racing()).commit(rig.round(1)))
     assert outcome.snapshot_id == 2
-    assert place.ids() == [0, 1, 100]
+    assert rig.ids() == [0, 1, 100]
 
 
-def test_a_second_coordinator_fences_the_first(place: DeltaPlace) -> None:
+def test_a_second_coordinator_fences_the_first(rig: DeltaRig) -> None:
     """The first stops; nothing is written twice."""
-    old, new = committer(place), committer(place)
-    committed(old.commit(place.round(1)))
-    committed(new.commit(place.round(2)))
-    late = place.round(2)
+    old, new = committer(rig), committer(rig)
+    committed(old.commit(rig.round(1)))
+    committed(new.commit(rig.round(2)))
+    late = rig.round(2)
     assert isinstance(old.commit(late), CoordinatorFenced)
-    assert place.ids() == [0, 1, 2, 3]
+    assert rig.ids() == [0, 1, 2, 3]
 
 
-def test_coordinators_that_race_commit_a_round_once(place: DeltaPlace) -> None:
+def test_coordinators_that_race_commit_a_round_once(rig: DeltaRig) -> None:
     """The others find the floor of the winner."""
     for offset in range(8):
-        commit = place.round(offset, rows=1)
-        workers = [committer(place) for _ in range(4)]
+        commit = rig.round(offset, rows=1)
+        workers = [committer(rig) for _ in range(4)]
         outcomes = together(workers, commit)
         assert all(isinstance(o, TableCommitted | CoordinatorFenced) for o in outcomes)
-    assert place.ids() == list(range(8))
+    assert rig.ids() == list(range(8))
 
 
-def test_a_table_in_the_place_of_another_is_refused(place: DeltaPlace, tmp_path: Path) -> None:
+def test_a_table_in_the_place_of_another_is_refused(rig: DeltaRig, tmp_path: Path) -> None:
     """Files that were written for the old table are not added to the new one."""
-    commit = place.round(1)
-    Path(place.location.removeprefix("file://"), "_delta_log").rename(tmp_path / "away")
-    place.catalog.create(("db", "events"), place.table.schema())
-    assert failed(committer(place).commit(commit)).code == "table_replaced"
+    commit = rig.round(1)
+    Path(rig.location.removeprefix("file://"), "_delta_log").rename(tmp_path / "away")
+    rig.catalog.create(("db", "events"), rig.table.schema())
+    assert failed(committer(rig).commit(commit)).code == "table_replaced"
 
 
-def test_a_restored_log_is_refused(place: DeltaPlace) -> None:
+def test_a_restored_log_is_refused(rig: DeltaRig) -> None:
     """A log that lost a commit of this coordinator needs an operator."""
-    worker = committer(place)
-    committed(worker.commit(place.round(1)))
-    committed(worker.commit(place.round(2)))
-    Path(place.location.removeprefix("file://"), "_delta_log", f"{2:020}.json").unlink()
-    assert failed(worker.commit(place.round(3))).code == "table_rolled_back"
+    worker = committer(rig)
+    committed(worker.commit(rig.round(1)))
+    committed(worker.commit(rig.round(2)))
+    Path(rig.location.removeprefix("file://"), "_delta_log", f"{2:020}.json").unlink()
+    assert failed(worker.commit(rig.round(3))).code == "table_rolled_back"
 
 
-def test_a_claim_does_not_go_back(place: DeltaPlace) -> None:
+def test_a_claim_does_not_go_back(rig: DeltaRig) -> None:
     """A lower VTTS is not stored."""
-    worker = committer(place)
-    committed(worker.commit(place.round(1, valid_through_us=5_000_000)))
-    committed(worker.commit(place.round(2, valid_through_us=4_000_000)))
-    assert place.now().transaction_version(VALID_THROUGH) == 5_000
-    assert "kafka.connect.valid-through-ts" not in place.now().history(1)[0]
+    worker = committer(rig)
+    committed(worker.commit(rig.round(1, valid_through_us=5_000_000)))
+    committed(worker.commit(rig.round(2, valid_through_us=4_000_000)))
+    assert rig.now().transaction_version(VALID_THROUGH) == 5_000
+    assert "kafka.connect.valid-through-ts" not in rig.now().history(1)[0]
 
 
-def test_a_control_topic_in_the_place_of_another_stops_the_table(place: DeltaPlace) -> None:
+def test_a_control_topic_in_the_place_of_another_stops_the_table(rig: DeltaRig) -> None:
     """Until the operator gives the old topic up; then its floors no longer count."""
-    committed(committer(place, control_topic_id="old").commit(place.round(500)))
-    commit = place.round(3)
-    refused = failed(committer(place, control_topic_id="new").commit(commit))
+    committed(committer(rig, control_topic_id="old").commit(rig.round(500)))
+    commit = rig.round(3)
+    refused = failed(committer(rig, control_topic_id="new").commit(commit))
     assert refused.code == "control_log_reset"
     given_up = ControlLogCheck(None, "control-iceberg", abandoned=frozenset({"old"}))
-    worker = committer(place, control_topic_id="new", control=given_up)
+    worker = committer(rig, control_topic_id="new", control=given_up)
     committed(worker.commit(commit))
-    committed(worker.commit(place.round(4)))
-    assert place.now().transaction_version(FLOOR) == 5
-    assert place.ids() == [0, 1, 2, 3, 4, 5]
+    committed(worker.commit(rig.round(4)))
+    assert rig.now().transaction_version(FLOOR) == 5
+    assert rig.ids() == [0, 1, 2, 3, 4, 5]
 
 
-def test_delete_files_are_refused(place: DeltaPlace) -> None:
+def test_delete_files_are_refused(rig: DeltaRig) -> None:
     """Rows of Delta tables are only added."""
-    file = equality_delete(place.table, 1)
-    event = announced(reference(place.table), [], [file], offset=1)
-    assert failed(committer(place).commit(table_commit([event]))).code == "delta_deletes"
+    file = equality_delete(rig.table, 1)
+    event = announced(reference(rig.table), [], [file], offset=1)
+    assert failed(committer(rig).commit(table_commit([event]))).code == "delta_deletes"
 
 
 @pytest.mark.parametrize(
@@ -288,28 +288,28 @@ def test_delete_files_are_refused(place: DeltaPlace) -> None:
     ],
 )
 def test_tables_that_could_break_a_guarantee_are_refused(
-    place: DeltaPlace, key: str, code: str
+    rig: DeltaRig, key: str, code: str
 ) -> None:
     """With the property that does it."""
-    commit = place.round(1)
+    commit = rig.round(1)
     value = "interval 30 days" if "Duration" in key else "id > 0"
-    log = Path(place.location.removeprefix("file://"), "_delta_log", f"{0:020}.json")
+    log = Path(rig.location.removeprefix("file://"), "_delta_log", f"{0:020}.json")
     text = log.read_text("utf-8").replace(
         '"configuration":{}', f'"configuration":{{"{key}":"{value}"}}'
     )
     log.write_text(text, "utf-8")
-    outcome = failed(committer(place).commit(commit))
+    outcome = failed(committer(rig).commit(commit))
     assert outcome.code == code
     assert key in outcome.message
 
 
-def test_files_for_a_replaced_schema_are_refused(place: DeltaPlace) -> None:
+def test_files_for_a_replaced_schema_are_refused(rig: DeltaRig) -> None:
     """A column that has another type now would make the table unreadable."""
-    commit = place.round(1)
+    commit = rig.round(1)
     write_deltalake(
-        place.location,
+        rig.location,
         pa.table({"id": ["text"], "name": ["other"]}),
         mode="overwrite",
         schema_mode="overwrite",
     )
-    assert failed(committer(place).commit(commit)).code == "schema_replaced"
+    assert failed(committer(rig).commit(commit)).code == "schema_replaced"

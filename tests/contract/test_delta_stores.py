@@ -12,7 +12,7 @@ from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_storage import storage_options
 from coordinator.commit.delta_committer import DeltaCommitter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
-from tests.support.delta_tables import DeltaPlace, together
+from tests.support.delta_tables import DeltaRig, together
 from tests.support.listing_proxy import ListingProxy
 from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
 from tests.support.stack import S3Server
@@ -36,11 +36,11 @@ def store(
             yield made
 
 
-def place_in(store: ObjectStore | S3Server) -> DeltaPlace:
+def place_in(store: ObjectStore | S3Server) -> DeltaRig:
     """A table in a store, with its options for the reader."""
     location = f"{store.warehouse}/{uuid4()}"
     settings = {f"iceberg.catalog.{key}": value for key, value in store.properties.items()}
-    made = DeltaPlace(location, raw=settings)
+    made = DeltaRig(location, raw=settings)
     client = client_config(made.config.catalog_properties).properties
     made.options = storage_options(client, location)
     return made
@@ -48,8 +48,8 @@ def place_in(store: ObjectStore | S3Server) -> DeltaPlace:
 
 def test_a_store_holds_a_table(store: ObjectStore) -> None:
     """Files and log, with paths that the store escapes; a second coordinator adds nothing."""
-    place = place_in(store)
-    check_rounds(place)
+    rig = place_in(store)
+    check_rounds(rig)
 
 
 def test_amazons_interface_holds_a_table(s3_server: S3Server) -> None:
@@ -57,40 +57,40 @@ def test_amazons_interface_holds_a_table(s3_server: S3Server) -> None:
     check_rounds(place_in(s3_server))
 
 
-def check_rounds(place: DeltaPlace) -> None:
+def check_rounds(rig: DeltaRig) -> None:
     """Commit rounds, with a coordinator that starts again."""
-    worker = DeltaCommitter(place.store(), place.config, QuickClock())
-    commits = [place.round(n) for n in range(ROUNDS)]
+    worker = DeltaCommitter(rig.store(), rig.config, QuickClock())
+    commits = [rig.round(n) for n in range(ROUNDS)]
     for commit in commits:
         assert isinstance(worker.commit(commit), TableCommitted)
-    outcome = DeltaCommitter(place.store(), place.config, QuickClock()).commit(commits[-1])
+    outcome = DeltaCommitter(rig.store(), rig.config, QuickClock()).commit(commits[-1])
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
-    assert place.ids() == list(range(2 * ROUNDS))
+    assert rig.ids() == list(range(2 * ROUNDS))
 
 
 def test_of_two_coordinators_one_commits(store: ObjectStore) -> None:
     """The store refuses to write a version of the log twice."""
-    place = place_in(store)
+    rig = place_in(store)
     for offset in range(ROUNDS):
-        commit = place.round(offset)
-        workers = [DeltaCommitter(place.store(), place.config, QuickClock()) for _ in range(3)]
+        commit = rig.round(offset)
+        workers = [DeltaCommitter(rig.store(), rig.config, QuickClock()) for _ in range(3)]
         outcomes = together(workers, commit)
         assert all(
             isinstance(o, TableCommitted | CoordinatorFenced) or (o.is_retriable) for o in outcomes
         ), outcomes
-        last = DeltaCommitter(place.store(), place.config, QuickClock()).commit(commit)
+        last = DeltaCommitter(rig.store(), rig.config, QuickClock()).commit(commit)
         assert isinstance(last, TableCommitted)
-    assert place.ids() == list(range(2 * ROUNDS))
-    assert place.now().version() == ROUNDS
+    assert rig.ids() == list(range(2 * ROUNDS))
+    assert rig.now().version() == ROUNDS
 
 
 def test_a_refused_key_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     """With the store's message."""
     with started(S3Proxy(tmp_path_factory.mktemp("refusing"))) as store:
-        place = place_in(store)
+        rig = place_in(store)
         settings = {f"iceberg.catalog.{k}": v for k, v in store.properties.items()}
         settings["iceberg.catalog.s3.secret-access-key"] = "wrong"
         with pytest.raises(IcefloeError) as caught:
-            DeltaPlace(str(place.config.raw["icefloe.delta.location"]), raw=settings)
+            DeltaRig(str(rig.config.raw["icefloe.delta.location"]), raw=settings)
         assert caught.value.code == "forbidden"

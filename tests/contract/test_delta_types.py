@@ -38,7 +38,7 @@ from pyiceberg.types import (
 from connect.errors import CommitRefused
 from coordinator.commit.delta_committer import DeltaCommitter
 from coordinator.kernel.effects import TableCommitted
-from tests.support.delta_tables import DeltaPlace, delta_duckdb
+from tests.support.delta_tables import DeltaRig, delta_duckdb
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -81,7 +81,7 @@ PLAIN: dict[str, tuple[IcebergType, list[Any]]] = {
 }
 
 
-def place_of(tmp_path: Path, columns: dict[str, IcebergType], *parts: str) -> DeltaPlace:
+def rig_of(tmp_path: Path, columns: dict[str, IcebergType], *parts: str) -> DeltaRig:
     """A table with an id and columns, partitioned by some of them."""
     fields = [NestedField(1, "id", LongType(), required=False)]
     fields += [
@@ -95,13 +95,13 @@ def place_of(tmp_path: Path, columns: dict[str, IcebergType], *parts: str) -> De
             for n, name in enumerate(parts)
         )
     )
-    return DeltaPlace(str(tmp_path / "lake"), schema=schema, spec=spec)
+    return DeltaRig(str(tmp_path / "lake"), schema=schema, spec=spec)
 
 
-def commit(place: DeltaPlace, *files: Any) -> None:
+def commit(rig: DeltaRig, *files: Any) -> None:
     """Commit files, one at each control offset."""
-    named = reference(place.table)
-    worker = DeltaCommitter(place.store(), place.config, QuickClock())
+    named = reference(rig.table)
+    worker = DeltaCommitter(rig.store(), rig.config, QuickClock())
     events = [announced(named, [file], offset=n) for n, file in enumerate(files)]
     assert isinstance(outcome := worker.commit(table_commit(events)), TableCommitted), outcome
 
@@ -110,46 +110,46 @@ def commit(place: DeltaPlace, *files: Any) -> None:
 def test_partition_values_are_read_back(tmp_path: Path, name: str) -> None:
     """Of each type, and null, by delta-rs and DuckDB."""
     kind, values = VALUES[name]
-    place = place_of(tmp_path, {"p": kind}, "p")
+    rig = rig_of(tmp_path, {"p": kind}, "p")
     files, rows = [], []
     for n, value in enumerate([*values, None]):
         row = {"id": n, "p": value}
-        partition = partition_of(place.table, {"p": internal(value)})
-        files.append(written_file(place.table, [row], partition=partition))
+        partition = partition_of(rig.table, {"p": internal(value)})
+        files.append(written_file(rig.table, [row], partition=partition))
         rows.append((n, value))
-    commit(place, *files)
-    assert readers(place, "id, p") == [rows, rows]
+    commit(rig, *files)
+    assert readers(rig, "id, p") == [rows, rows]
 
 
 def test_values_and_statistics_are_read_back(tmp_path: Path) -> None:
     """Of each type, with filters that prune files by the statistics."""
     given = VALUES | PLAIN
-    place = place_of(tmp_path, {f"c_{name}": kind for name, (kind, _) in given.items()})
+    rig = rig_of(tmp_path, {f"c_{name}": kind for name, (kind, _) in given.items()})
     rows = [
         {"id": n, **{f"c_{name}": values[n] for name, (_, values) in given.items()}}
         for n in range(2)
     ]
     rows.append({"id": 2, **dict.fromkeys(rows[0].keys() - {"id"})})
-    commit(place, *(written_file(place.table, [row]) for row in rows))
+    commit(rig, *(written_file(rig.table, [row]) for row in rows))
     columns = [f"c_{name}" for name in VALUES]
     wanted = [tuple(row[c] for c in ("id", *columns)) for row in rows]
-    assert readers(place, ", ".join(["id", *columns])) == [wanted, wanted]
-    plain = place.now().to_pyarrow_table().sort_by("id").to_pylist()
+    assert readers(rig, ", ".join(["id", *columns])) == [wanted, wanted]
+    plain = rig.now().to_pyarrow_table().sort_by("id").to_pylist()
     assert [repr(r["c_double"]) for r in plain] == ["-0.0", "nan", "None"]
     assert [r["c_binary"] for r in plain] == [b"\x00\xff", b"", None]
     with delta_duckdb() as duck:
         for name in VALUES:
             for n in range(2):
-                query = f"select id from delta_scan('{place.location}') where c_{name} = ?"
+                query = f"select id from delta_scan('{rig.location}') where c_{name} = ?"
                 assert duck.execute(query, [rows[n][f"c_{name}"]]).fetchall() == [(n,)], name
-        query = f"select id from delta_scan('{place.location}') where c_double > 100"
+        query = f"select id from delta_scan('{rig.location}') where c_double > 100"
         assert duck.execute(query).fetchall() == [(1,)]  # NaN is above all numbers
 
 
 def test_a_decimal_cannot_be_a_partition(tmp_path: Path) -> None:
     """One of the readers misreads negative ones."""
     with pytest.raises(CommitRefused, match="partition column p has type decimal"):
-        place_of(tmp_path, {"p": DecimalType(5, 2)}, "p")
+        rig_of(tmp_path, {"p": DecimalType(5, 2)}, "p")
 
 
 def test_nested_columns_and_odd_names_are_read_back(tmp_path: Path) -> None:
@@ -163,21 +163,21 @@ def test_nested_columns_and_odd_names_are_read_back(tmp_path: Path) -> None:
         "1st": ListType(41, inner_copy(42), element_required=False),
         "m:ap": MapType(51, StringType(), 52, LongType(), value_required=False),
     }
-    place = place_of(tmp_path, columns)
+    rig = rig_of(tmp_path, columns)
     row = {
         "id": 1,
         "my-own": {"key": 5, "é-1": "x"},
         "1st": [{"key": 6, "é-1": None}, None],
         "m:ap": [("a", 1), ("b", None)],
     }
-    commit(place, raw_file(place, row))
-    (found,) = place.now().to_pyarrow_table().to_pylist()
+    commit(rig, raw_file(rig, row))
+    (found,) = rig.now().to_pyarrow_table().to_pylist()
     assert found == row
     with delta_duckdb() as duck:
-        query = f"""select "my-own"."é-1", "1st"[1]."key" from delta_scan('{place.location}')
+        query = f"""select "my-own"."é-1", "1st"[1]."key" from delta_scan('{rig.location}')
             where "my-own"."key" = 5"""
         assert duck.execute(query).fetchall() == [("x", 6)]
-    (added,) = [action["add"] for action in place.log(1) if "add" in action]
+    (added,) = [action["add"] for action in rig.log(1) if "add" in action]
     assert json.loads(added["stats"]) == {
         "numRecords": 1,
         "minValues": {"id": 1},
@@ -194,9 +194,9 @@ def inner_copy(first: int) -> StructType:
     )
 
 
-def raw_file(place: DeltaPlace, row: dict[str, Any]) -> Any:
+def raw_file(rig: DeltaRig, row: dict[str, Any]) -> Any:
     """A file that the worker's writer wrote."""
-    plan = TablePlan.of(place.table, name="db.events", catalog="delta", io_properties={})
+    plan = TablePlan.of(rig.table, name="db.events", catalog="delta", io_properties={})
     writer = TableWriter(plan, lambda: "0.parquet")
     writers = Writers(PipelineLimits())
     writers.add(writer, pa.Table.from_pylist([row], schema=writer.arrow_schema))
@@ -214,9 +214,9 @@ def test_types_that_delta_lacks_are_replaced_or_refused(
     """When a table is created."""
     if stored is None:
         with pytest.raises(CommitRefused, match="which Delta does not have"):
-            place_of(tmp_path, {"c": kind})
+            rig_of(tmp_path, {"c": kind})
     else:
-        assert place_of(tmp_path, {"c": kind}).table.schema().find_type("c") == stored
+        assert rig_of(tmp_path, {"c": kind}).table.schema().find_type("c") == stored
 
 
 def internal(value: Any) -> Any:
@@ -229,11 +229,11 @@ def internal(value: Any) -> Any:
     return value
 
 
-def readers(place: DeltaPlace, columns: str) -> list[list[tuple[Any, ...]]]:
+def readers(rig: DeltaRig, columns: str) -> list[list[tuple[Any, ...]]]:
     """Rows as delta-rs and DuckDB read them, by id."""
     names = columns.split(", ")
-    table = place.now().to_pyarrow_table().sort_by("id").select(names)
+    table = rig.now().to_pyarrow_table().sort_by("id").select(names)
     of_library = [tuple(row.values()) for row in table.to_pylist()]
     with delta_duckdb() as duck:
-        query = f"select {columns} from delta_scan('{place.location}') order by id"
+        query = f"select {columns} from delta_scan('{rig.location}') order by id"
         return [of_library, duck.execute(query).fetchall()]

@@ -149,7 +149,7 @@ def _patch_keeps_the_name(pair: Pair) -> bool:
     return False
 
 
-def _iceberg_is_judged_at_creation(pair: Pair) -> bool:
+def _iceberg_is_validated_at_creation(pair: Pair) -> bool:
     if pair.sent.get("connector.class") != ICEBERG:
         return False
     if pair.statuses == (201, 400):
@@ -172,7 +172,7 @@ def _predicates_are_listed(pair: Pair) -> bool:
     return _without_errors(pair, lambda _, text: text.endswith("predicates does not list it"))
 
 
-def _transformations_are_judged(pair: Pair) -> bool:
+def _transformations_are_validated(pair: Pair) -> bool:
     """What a class that is there says of its configuration when it is made."""
     of_others = "could not be found|not found that matches|Config '|does not implement|abstract"
 
@@ -369,8 +369,8 @@ def _changes_are_whole(pair: Pair) -> bool:
     return pair.settle() if pair.kept is not None and pair.ours["body"] == pair.kept else False
 
 
-def _nothing_is_forgotten(pair: Pair) -> bool:
-    """Offsets of partitions that are not there are forgotten already."""
+def _missing_offsets_are_deleted(pair: Pair) -> bool:
+    """A request to delete the offset of a missing partition succeeds."""
     body = pair.step["request"].get("body")
     if not pair.path.endswith("/offsets") or pair.statuses != (500, 200):
         return False
@@ -385,21 +385,21 @@ RULES: tuple[Rule, ...] = (
     Rule("content length instead of chunks", _chunked),
     Rule("both order and order_in_group", _order),
     Rule("a refused change of offsets changes nothing", _changes_are_whole),
-    Rule("what is not there is forgotten already", _nothing_is_forgotten),
+    Rule("deleting a missing offset succeeds", _missing_offsets_are_deleted),
     Rule("bad overrides are errors of the configuration", _bad_override),
     Rule("no names that cannot be addressed", _no_unreachable_names),
     Rule("PATCH keeps the name", _patch_keeps_the_name),
-    Rule("the sink is judged before it is created", _iceberg_is_judged_at_creation),
+    Rule("the sink is validated before it is created", _iceberg_is_validated_at_creation),
     Rule("a predicate that is not listed is an error", _predicates_are_listed),
-    Rule("a transformation judges its configuration", _transformations_are_judged),
+    Rule("a transformation validates its configuration", _transformations_are_validated),
     Rule("keys of Icefloe", _own_keys),
-    Rule("the sink is judged before it is created", _refused_connector_is_not_there),
-    Rule("what the sink's tasks do is not the API's", _iceberg_tasks),
+    Rule("the sink is validated before it is created", _refused_connector_is_not_there),
+    Rule("states of the sink's tasks are not compared", _iceberg_tasks),
     Rule("task configurations say what they read", _task_configurations),
-    Rule("the build is this product's", _own_build),
-    Rule("loggers are this product's", _own_loggers),
-    Rule("plugins are this product's", _own_plugins),
+    Rule("the build is Icefloe's", _own_build),
+    Rule("loggers are Icefloe's", _own_loggers),
+    Rule("plugins are Icefloe's", _own_plugins),
     Rule("/metrics exists", _metrics),
-    Rule("sentences without Java in them", _own_sentences),
+    Rule("messages do not mention Java", _own_sentences),
     Rule("offsets of sinks", _framework_offsets),
 )

@@ -48,7 +48,7 @@ def delta_connector(location: str, raw: Mapping[str, str] | None = None) -> Conn
     return parse(given)
 
 
-class DeltaPlace:
+class DeltaRig:
     """One Delta table of a connector, announcements for it, and what it holds.
 
     Args:

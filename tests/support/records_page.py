@@ -1,4 +1,4 @@
-"""Rows of docs/records-differences.md, and how one is tried."""
+"""Rows of docs/reference/records-differences.md, and how one is tried."""
 
 from __future__ import annotations
 

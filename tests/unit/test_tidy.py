@@ -39,6 +39,8 @@ CLOCK_READERS = {
     "connect/failpoints.py": "a delay on purpose, off in production",
     "connect/node/rest/auth.py": "salts and tokens, which must not be predictable",
 }
+# Names that say nothing about the value.
+VAGUE_NAMES = {"found", "given", "stuff", "thing", "things", "wanted", "what"}
 CLOCK_CALLS = re.compile(
     r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"
     r"|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
@@ -314,6 +316,18 @@ def test_time_and_chance_come_from_the_clock() -> None:
     assert not found
 
 
+def test_no_test_imports_another() -> None:
+    """What tests share is in tests/support, so each test file can be changed by itself."""
+    found = [
+        f"{name(path)}: {target}"
+        for path in sources("tests")
+        for node in nodes(path)
+        for target in imported(node)
+        if target.startswith("tests.") and ".test_" in target
+    ]
+    assert not found
+
+
 def test_no_import_cycles() -> None:
     """Modules import each other in one direction, inside packages too."""
     modules = {
@@ -380,6 +394,26 @@ def test_files_are_small() -> None:
         if path.stat().st_size > FILE_BYTES_MAX and not name(path).startswith("tests/golden/")
     ]
     assert not large
+
+
+def test_no_vague_variables() -> None:
+    """A variable, argument or attribute says what its value is."""
+    found = [
+        f"{name(path)}:{node.lineno} {identifier}"
+        for path in sources(*PACKAGES)
+        for node in nodes(path)
+        if (identifier := assigned(node)) is not None and identifier.strip("_") in VAGUE_NAMES
+    ]
+    assert not found
+
+
+def assigned(node: ast.AST) -> str | None:
+    """The name that a node gives to a value; None for other nodes."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    return None
 
 
 def test_no_vague_module_names() -> None:

@@ -200,7 +200,11 @@ class PipelineSpec:
     def needs_headers(self) -> bool:
         """Whether a converter, a transformation, a schema id or dead letters need headers."""
         sets = self.config.converter_sets
-        sides = [each for one in sets for each in (one.key_converter, one.value_converter)]
+        sides = [
+            each
+            for converters in sets
+            for each in (converters.key_converter, converters.value_converter)
+        ]
         return (
             self.has_dead_letters
             or needs_headers(self.config.transforms)

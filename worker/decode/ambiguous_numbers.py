@@ -75,8 +75,8 @@ def _zeros(column: Any) -> Mask | None:
         return mask if mask.any() else None
     if pa.types.is_struct(kind):
         ambiguous: Mask | None = None
-        for place in range(kind.num_fields):
-            ambiguous = either(ambiguous, _zeros(pc.struct_field(column, [place])))
+        for index in range(kind.num_fields):
+            ambiguous = either(ambiguous, _zeros(pc.struct_field(column, [index])))
         return ambiguous
     if pa.types.is_nested(kind) and holds_number(kind):
         return np.ones(len(column), np.bool_)

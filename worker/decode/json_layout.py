@@ -84,13 +84,13 @@ class JsonLayouts:
                 self._note(item, kind.item_type, (*path, ENTRY))
         elif pa.types.is_struct(kind) and isinstance(value, Pairs):
             types = {field.name: field.type for field in kind}
-            names, place = self.keys.setdefault(path, []), 0
+            names, index = self.keys.setdefault(path, []), 0
             for name, item in value:
                 if name in names:
-                    place = names.index(name) + 1
+                    index = names.index(name) + 1
                 elif name in types or (self._passes and is_plain(name)):
-                    names.insert(place, name)
-                    place += 1
+                    names.insert(index, name)
+                    index += 1
                 if name in types:
                     self._note(item, types[name], (*path, name))
 

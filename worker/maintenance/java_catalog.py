@@ -121,8 +121,8 @@ class JavaCatalog:
         )
         *namespace, table = identifier
         levels = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(namespace))  # noqa: SLF001 - the same
-        for place, level in enumerate(namespace):
-            levels[place] = level
+        for index, level in enumerate(namespace):
+            levels[index] = level
         catalogs = jvm.org.apache.iceberg.catalog
         java_table: JavaObject = catalog.loadTable(
             catalogs.TableIdentifier.of(catalogs.Namespace.of(levels), table)

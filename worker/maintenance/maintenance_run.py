@@ -126,7 +126,7 @@ class MaintenanceRun:
             try:
                 session.spark.sparkContext.cancelAllJobs()
             except Py4JError as error:
-                log.info("jobs of Spark not cancelled", error=str(error))
+                log.info("Spark jobs could not be cancelled", error=str(error))
 
     def _catalog(self) -> JavaCatalog:
         return JavaCatalog.of(self._config.catalog_name, self._config.catalog_properties)

@@ -96,6 +96,6 @@ class Part:
 def _keyless(columns: list[pa.Array], keys: frozenset[int], written: Mask) -> Mask:
     """Return deleting rows without any value in the key: the record path refuses them."""
     empty = ~written
-    for place in keys:
-        empty = empty & columns[place].is_null().to_numpy(zero_copy_only=False)
+    for key_column in keys:
+        empty = empty & columns[key_column].is_null().to_numpy(zero_copy_only=False)
     return empty

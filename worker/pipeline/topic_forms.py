@@ -50,32 +50,32 @@ class TopicForms:
                 yield from form.decode(block)
                 continue
             part = Block(block.table.take(pa.array(rows)))
-            for found in form.decode(part):
-                yield _moved(found, rows)
+            for decoded in form.decode(part):
+                yield _moved(decoded, rows)
 
     def _parts(self, block: Block) -> Iterator[tuple[RecordConverters, Rows | None]]:
         """Yield the converters of a block and their rows; None for all rows."""
         column = block.column("topic")
         assert column is not None
         encoded = column.dictionary_encode()
-        found = [self._converters.of(topic) for topic in encoded.dictionary.to_pylist()]
-        distinct = list(dict.fromkeys(found))
+        converter_sets = [self._converters.of(topic) for topic in encoded.dictionary.to_pylist()]
+        distinct = list(dict.fromkeys(converter_sets))
         if len(distinct) == 1:
             yield distinct[0], None
             return
-        by_topic = np.array([distinct.index(each) for each in found], np.int64)
+        by_topic = np.array([distinct.index(each) for each in converter_sets], np.int64)
         codes = by_topic[encoded.indices.to_numpy(zero_copy_only=False)]
         for code, converters in enumerate(distinct):
             yield converters, np.flatnonzero(codes == code)
 
 
-def _moved(found: Columns, rows: Rows) -> Columns:
+def _moved(columns: Columns, rows: Rows) -> Columns:
     """Return decoded rows of a part of a block, with their positions in the block."""
     return dataclasses.replace(
-        found,
-        places=rows[found.places],
-        unexpected=rows[found.unexpected],
-        dropped=None if found.dropped is None else rows[found.dropped],
+        columns,
+        places=rows[columns.places],
+        unexpected=rows[columns.unexpected],
+        dropped=None if columns.dropped is None else rows[columns.dropped],
     )
 
 
@@ -88,9 +88,9 @@ def column_form(
     uses_schema: bool = False,
 ) -> ColumnForm | TopicForms:
     """Return the column form of a connector; see ``ColumnForm`` for the arguments."""
-    listed, wanted = list(tables), list(paths)
+    table_list, path_list = list(tables), list(paths)
     forms = [
-        ColumnForm(spec, listed, wanted, reference, each, uses_schema=uses_schema)
+        ColumnForm(spec, table_list, path_list, reference, each, uses_schema=uses_schema)
         for each in reference.converters.sets
     ]
     return forms[0] if len(forms) == 1 else TopicForms(forms, reference.converters)

@@ -53,7 +53,7 @@ class ColumnChain:
         keys: KeyColumns | None,
     ) -> None:
         self._steps = tuple(steps)
-        self._wanted = wanted_fields
+        self._output_fields = wanted_fields
         self._config = config
         self._tables = tables
         self._reference = reference
@@ -99,14 +99,14 @@ class ColumnChain:
         rows.is_typed = rows.had_schema = is_typed
         if decoded.is_whole:
             (rows.whole,), rows.columns = columns.values(), {}
-        table = applied(self._steps, rows, self._wanted)
+        table = applied(self._steps, rows, self._output_fields)
         unfit = decoded.unfit
         if self._config.evolve_schema_enabled:
             if not rows.is_typed:
-                rows.suspect(unknown_rows(table, self._wanted))
+                rows.suspect(unknown_rows(table, self._output_fields))
             if is_typed:
                 unfit = unfit | self._unfit(block, rows)
-        table = table.select(list(self._wanted))
+        table = table.select(list(self._output_fields))
         places = rows.origins.places
         refused = [decoded.unexpected, places[rows.ambiguous], *rows.refused]
         unexpected = np.unique(np.concatenate(refused))

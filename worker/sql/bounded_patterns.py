@@ -68,7 +68,7 @@ class BoundedPatterns:
         self._refuse = refuse
         self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark gives no way to the JVM
         self._catalyst = self._jvm.org.apache.spark.sql.catalyst
-        self._made: dict[tuple[str, ...], Any] = {}
+        self._compiled: dict[tuple[str, ...], Any] = {}
         self._calls: dict[str, int] = {}
         self._text = ""
 
@@ -174,8 +174,8 @@ class BoundedPatterns:
         expressions = self._catalyst.expressions
         patterns = expression.patterns()
         condition = None
-        for place in range(patterns.size()):
-            pattern = _item(patterns, place)
+        for index in range(patterns.size()):
+            pattern = _item(patterns, index)
             if pattern is None:
                 self._refuse("a pattern of LIKE is NULL")
             literal = self._literal(str(pattern.toString()))
@@ -205,13 +205,13 @@ class BoundedPatterns:
         if sum(self._calls.values()) > CALLS_MAX:
             self._refuse(f"it has more than {CALLS_MAX} patterns")
         key = (kind, *arguments)
-        if key not in self._made:
+        if key not in self._compiled:
             loaded = _loaded_class(self._spark, kind)
             java_arguments = self._spark.sparkContext._gateway.new_array(  # noqa: SLF001 - no public way
                 self._jvm.java.lang.Object, len(arguments)
             )
-            for place, argument in enumerate(arguments):
-                java_arguments[place] = argument
+            for index, argument in enumerate(arguments):
+                java_arguments[index] = argument
             is_wrong = False
             try:
                 target = loaded.getConstructors()[0].newInstance(java_arguments)
@@ -220,8 +220,8 @@ class BoundedPatterns:
             if is_wrong:
                 self._refuse(f"Java does not accept the pattern {_displayed(arguments[0])}")
             kind_of = self._jvm.org.apache.spark.sql.types.ObjectType(loaded)
-            self._made[key] = self._catalyst.expressions.Literal(target, kind_of)
-        return self._made[key]
+            self._compiled[key] = self._catalyst.expressions.Literal(target, kind_of)
+        return self._compiled[key]
 
     def _invoke(
         self, target: Any, method: str, kind: str, arguments: list[Any], types: list[Any]
@@ -285,8 +285,8 @@ def _text(expression: Any) -> str | None:
     return None if value is None else str(value.toString())
 
 
-def _item(sequence: Any, place: int) -> Any:
-    return sequence.apply(place)
+def _item(sequence: Any, index: int) -> Any:
+    return sequence.apply(index)
 
 
 def _simple_name(expression: Any) -> str:

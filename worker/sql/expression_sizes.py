@@ -186,8 +186,8 @@ class _Sizes:
         return text * (len(by.encode()) + 1)
 
     def _joined(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
-        place = 0 if kind == "ConcatWs" else 1
-        separators = [literal_of(child) for child in children[1:]] if place else []
+        index = 0 if kind == "ConcatWs" else 1
+        separators = [literal_of(child) for child in children[1:]] if index else []
         separators = separators or [literal_of(children[0])]
         if not all(isinstance(each, str) for each in separators):
             refuse("the separator of joined strings must be a literal")

@@ -250,15 +250,15 @@ def _check_arguments(name: str, arguments: list[Any]) -> None:
     if len(arguments) > ARGUMENTS_MAX.get(name, len(arguments)):
         refuse(f"options of {name} are not supported")
     if name in BOUNDED:
-        place, largest = BOUNDED[name]
-        if len(arguments) > place and not _is_small(arguments[place], largest):
+        index, largest = BOUNDED[name]
+        if len(arguments) > index and not _is_small(arguments[index], largest):
             refuse(
-                f"argument {place + 1} of {name} must be an integer literal between "
+                f"argument {index + 1} of {name} must be an integer literal between "
                 f"-{largest} and {largest}"
             )
-    for place in LITERALS.get(name, ()):
-        if place < len(arguments) and literal_of(arguments[place]) is None:
-            refuse(f"argument {place + 1} of {name} must be a literal")
+    for index in LITERALS.get(name, ()):
+        if index < len(arguments) and literal_of(arguments[index]) is None:
+            refuse(f"argument {index + 1} of {name} must be a literal")
     if name in SCHEMAS and not _is_flat_text(arguments[1] if len(arguments) > 1 else None):
         refuse(f"argument 2 of {name} must be a schema of at most {NESTING_MAX} nested types")
     if name in FORMATS:
@@ -333,8 +333,8 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 def items(sequence: Any) -> Iterator[Any]:
     """Yield the items of a Scala sequence."""
-    for place in range(sequence.size()):
-        yield sequence.apply(place)
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
 
 
 def simple_name(expression: Any) -> str:

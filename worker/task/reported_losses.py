@@ -32,10 +32,10 @@ class ReportedLosses:
     def add(self, lost: Iterable[LostRange]) -> None:
         """Add ranges; beyond ``KEPT_MAX`` the oldest are removed."""
         for lost_range in lost:
-            place = (lost_range.topic, lost_range.partition, lost_range.start_offset)
-            before = self._ends.get(place)
+            position = (lost_range.topic, lost_range.partition, lost_range.start_offset)
+            before = self._ends.get(position)
             ends = [end for end in (before, lost_range.end_offset) if end is not None]
-            self._ends[place] = max(ends, default=None)
+            self._ends[position] = max(ends, default=None)
         while len(self._ends) > KEPT_MAX:
             del self._ends[next(iter(self._ends))]
 
@@ -69,6 +69,6 @@ class ReportedLosses:
         )
 
 
-def _listed(items: list[str], what: str) -> str:
+def _listed(items: list[str], losses: str) -> str:
     left = len(items) - SHOWN_MAX
-    return ", ".join(items[:SHOWN_MAX]) + (f" and {left} more {what}" if left > 0 else "")
+    return ", ".join(items[:SHOWN_MAX]) + (f" and {left} more {losses}" if left > 0 else "")

@@ -313,9 +313,9 @@ class TaskTables:
                 return
         raise self._contended("schema", request.table)
 
-    def _contended(self, what: str, table: str) -> RetriableError:
+    def _contended(self, part: str, table: str) -> RetriableError:
         return RetriableError(
-            f"the table's {what} could not be changed in {COMMITS_MAX} attempts",
+            f"the table's {part} could not be changed in {COMMITS_MAX} attempts",
             code="schema_contended",
             connector=self.config.name,
             table=table,

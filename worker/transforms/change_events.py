@@ -165,11 +165,11 @@ def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
     chosen = pa.array(is_delete)
     columns: dict[str, pa.Array] = {}
     for name in {**new, **old}:
-        one, other = _pair(old.get(name), new.get(name))
-        if one.type != other.type:
-            rows.suspect(is_delete & valid(one))
-            one = pa.nulls(rows.count, other.type)
-        columns[name] = pc.if_else(chosen, one, other)
+        new_column, other = _pair(old.get(name), new.get(name))
+        if new_column.type != other.type:
+            rows.suspect(is_delete & valid(new_column))
+            new_column = pa.nulls(rows.count, other.type)
+        columns[name] = pc.if_else(chosen, new_column, other)
     return columns, present
 
 

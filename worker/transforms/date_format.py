@@ -126,8 +126,8 @@ def write_texts(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, 
             columns += [np.full(len(millis), byte) for byte in text.encode()]
     width = len(columns)
     raw = np.empty((len(millis), width), np.uint8)
-    for place, column in enumerate(columns):
-        raw[:, place] = column
+    for index, column in enumerate(columns):
+        raw[:, index] = column
     offsets = np.arange(len(millis) + 1, dtype=np.int32) * np.int32(width)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
     texts = pa.Array.from_buffers(pa.string(), len(millis), buffers)
@@ -148,12 +148,12 @@ def _readable(form: DateFormat) -> tuple[Piece, ...] | None:
     letters = [piece.letter for piece in form.pieces if piece.letter]
     if len(set(letters)) < len(letters):
         return None
-    for place, piece in enumerate(form.pieces):
+    for index, piece in enumerate(form.pieces):
         if not piece.letter:
             if not piece.text.isascii() or piece.text[:1].isdigit():
                 return None
         elif piece.letter in "XZ":
-            is_last = place == len(form.pieces) - 1
+            is_last = index == len(form.pieces) - 1
             if not is_last or (piece.letter, piece.count) not in _OFFSETS:
                 return None
         elif piece.letter == "S":
@@ -180,8 +180,8 @@ def _is_writable(form: DateFormat) -> bool:
 def _digits(texts: StringColumn, at: int, count: int) -> tuple[Whole, Mask]:
     number = np.zeros(len(texts.starts), np.uint32)  # of at most nine digits
     good = np.ones(len(texts.starts), np.bool_)
-    for place in range(at, at + count):
-        digit = texts.at(place) - np.uint8(48)
+    for position in range(at, at + count):
+        digit = texts.at(position) - np.uint8(48)
         good &= digit <= 9
         number = number * np.uint32(10) + digit
     return number.astype(np.int64), good
@@ -222,13 +222,13 @@ def _by_distinct(column: pa.Array, read: Callable[[str], int]) -> tuple[Whole, M
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.to_pylist() if len(encoded.dictionary) <= _DISTINCT_MAX else []
     numbers, bad = np.zeros(len(texts) + 1, np.int64), np.ones(len(texts) + 1, np.bool_)
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         try:
             number = read(text)
         except ValueError:
             continue
         if -(2**63) <= number < 2**63:
-            numbers[place], bad[place] = number, False
+            numbers[index], bad[index] = number, False
     codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
     codes = np.minimum(codes, len(texts))
     return numbers[codes], bad[codes] & valid(column)

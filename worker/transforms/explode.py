@@ -126,27 +126,29 @@ class _Explode:
         if not (self._spreads and pa.types.is_struct(element.type)):
             rows.suspect(put_at(rows.columns, target, element, rows.count, makes=True))
             return
-        there = valid(element)
+        is_present = valid(element)
         if target != self._source:  # an element that is null is put there, too
             own = at_path(rows.columns, target, rows.count)
-            rows.suspect(~there & valid(own))
+            rows.suspect(~is_present & valid(own))
         for name, column in children(element).items():
             if pa.types.is_duration(column.type):
                 column = column.cast(pa.int64())  # noqa: PLW2901 - the same numbers
-            rows.columns[name] = self._covered(rows, rows.columns.get(name), column, there)
+            rows.columns[name] = self._covered(rows, rows.columns.get(name), column, is_present)
 
-    def _covered(self, rows: Rows, own: pa.Array | None, new: pa.Array, there: Mask) -> pa.Array:
+    def _covered(
+        self, rows: Rows, own: pa.Array | None, new: pa.Array, is_present: Mask
+    ) -> pa.Array:
         """Return a field of the elements that covers one of the record."""
         if own is None or own.null_count == rows.count:
             return new
         if rows.had_schema:
             if own.type == new.type:
-                return pc.if_else(pa.array(there), new, own)
-            rows.suspect(valid(own) & ~there)
+                return pc.if_else(pa.array(is_present), new, own)
+            rows.suspect(valid(own) & ~is_present)
             return new
         held, covered = valid(own), valid(new)
         # a null in the element covers the record's value, a missing field does not
-        rows.suspect(rows.origins.with_null(held & there & ~covered))
+        rows.suspect(rows.origins.with_null(held & is_present & ~covered))
         if own.type != new.type:
             rows.suspect(held & ~covered)
             return new

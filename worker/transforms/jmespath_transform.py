@@ -229,9 +229,11 @@ def _item(column: pa.Array, index: int) -> pa.Array:
         return pa.nulls(len(column))
     offsets = column.offsets.to_numpy().astype(np.int64)
     sizes = np.diff(offsets)
-    place = index if index >= 0 else sizes + index
-    there = valid(column) & (place >= 0) & (place < sizes)
-    return column.values.take(pa.array(np.where(there, offsets[:-1] + place, 0), mask=~there))
+    position = index if index >= 0 else sizes + index
+    is_present = valid(column) & (position >= 0) & (position < sizes)
+    return column.values.take(
+        pa.array(np.where(is_present, offsets[:-1] + position, 0), mask=~is_present)
+    )
 
 
 # ------------------------------------------------------------------ conditions

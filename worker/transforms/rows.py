@@ -278,8 +278,8 @@ def as_mask(column: pa.Array) -> Mask:
 
 def child(column: pa.Array, name: str) -> pa.Array:
     """Return a struct's field, null where the struct is; nulls if it has no field of that name."""
-    place = column.type.get_field_index(name) if pa.types.is_struct(column.type) else -1
-    return pc.struct_field(column, [place]) if place >= 0 else pa.nulls(len(column))
+    index = column.type.get_field_index(name) if pa.types.is_struct(column.type) else -1
+    return pc.struct_field(column, [index]) if index >= 0 else pa.nulls(len(column))
 
 
 def children(column: pa.Array) -> dict[str, pa.Array]:
@@ -360,8 +360,8 @@ def type_at(kind: pa.DataType | None, path: Sequence[str]) -> pa.DataType | None
     for name in path:
         if kind is None or not pa.types.is_struct(kind):
             return None
-        place = kind.get_field_index(name)
-        kind = kind.field(place).type if place >= 0 else None
+        index = kind.get_field_index(name)
+        kind = kind.field(index).type if index >= 0 else None
     return kind
 
 

@@ -151,10 +151,10 @@ def planned(
         the plan; None when a name decides that an earlier step may have made: texts do not show it.
     """
     plan = ChainPlan(dict(fields), evolves=evolves)
-    for place in reversed(range(len(steps))):
+    for index in reversed(range(len(steps))):
         before, plan.reads_text = len(plan.shadowed), False
-        steps[place].plan(plan)
-        makes_names = not keep_schemas(steps[:place])
+        steps[index].plan(plan)
+        makes_names = not keep_schemas(steps[:index])
         if is_text and (len(plan.shadowed) > before or plan.reads_text) and makes_names:
             return None
     if is_text:

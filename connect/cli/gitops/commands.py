@@ -236,16 +236,16 @@ def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _progress(what: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
+def _progress(label: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal; yields a function that sets the completed count."""
     console = Console(stderr=True)
     bar = Progress(
-        TextColumn(what),
+        TextColumn(label),
         BarColumn(),
         MofNCompleteColumn(),
         console=console,
         disable=output != "table" or not console.is_terminal or not total,
     )
     with bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda count: bar.update(task, completed=count)

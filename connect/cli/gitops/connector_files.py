@@ -95,9 +95,9 @@ def read_one(
     connectors = list(_connectors(file, unnamed))
     chosen = [desired for desired in connectors if name in {None, desired.name}]
     if len(chosen) != 1:
-        there = ", ".join(desired.name for desired in connectors) or "none"
+        names = ", ".join(desired.name for desired in connectors) or "none"
         expected = "one connector" if name is None else f"one connector {name!r}"
-        raise ConnectorFileError(f"{file} must contain {expected}; it contains {there}")
+        raise ConnectorFileError(f"{file} must contain {expected}; it contains {names}")
     return chosen[0]
 
 
@@ -132,9 +132,9 @@ def _files(path: Path) -> Iterator[Path]:
 def _connectors(file: Path, unnamed: str | None = None) -> Iterator[DesiredConnector]:
     for number, content in enumerate(_documents(file), 1):
         listed = content if isinstance(content, list) else [content]
-        for place, item in enumerate(listed, 1):
+        for item_number, item in enumerate(listed, 1):
             several = len(listed) > 1 or number > 1
-            where = f"{file} (number {max(place, number)})" if several else str(file)
+            where = f"{file} (number {max(item_number, number)})" if several else str(file)
             yield _connector(item, where, unnamed)
 
 

@@ -255,17 +255,17 @@ def restart(
             "--task needs exactly one connector and no other restart option", code="usage"
         )
     if task is not None:
-        what = f"task {task} restarts"
-        _each(server, names, output, _request("POST", ("tasks", str(task), "restart"), what))
+        outcome = f"task {task} restarts"
+        _each(server, names, output, _request("POST", ("tasks", str(task), "restart"), outcome))
         return
     flags = {"includeTasks": str(tasks).lower(), "onlyFailed": str(only_failed).lower()}
     _each(server, names, output, _request("POST", "restart", "restarts", **flags))
 
 
 def _request(
-    method: str, what: str | tuple[str, ...], done: str, **parameters: str
+    method: str, action: str | tuple[str, ...], done: str, **parameters: str
 ) -> Callable[[NodeClient, str], str]:
-    path = (what,) if isinstance(what, str) else what
+    path = (action,) if isinstance(action, str) else action
 
     def request(client: NodeClient, name: str) -> str:
         client.ask(method, "connectors", name, *path, **parameters)

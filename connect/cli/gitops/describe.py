@@ -35,29 +35,31 @@ def describe(
 
 
 def _described(client: NodeClient, name: str) -> dict[str, Any]:
-    info = client.ask("GET", "connectors", name)
+    connector = client.ask("GET", "connectors", name)
     state = client.ask("GET", "connectors", name, "status")
     missing: dict[str, str] = {}
 
-    def view(what: str) -> Any:
+    def view(part: str) -> Any:
         try:
-            return client.ask("GET", "icefloe", "v1", "connectors", name, what)
+            return client.ask("GET", "icefloe", "v1", "connectors", name, part)
         except RefusedError as e:
-            missing[what] = e.message
+            missing[part] = e.message
             return None
 
     rounds, tables, lag = view("rounds"), view("tables"), view("lag")
     last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None
     return {
         "name": name,
-        "type": info["type"],
+        "type": connector["type"],
         "connector": state["connector"],
         "tasks": state["tasks"],
         "last_commit": last,
         "valid_through_ms": lag["valid_through_ms"] if lag else None,
         "lag": lag and {k: v for k, v in lag.items() if k not in {"connector", "valid_through_ms"}},
         "tables": tables and tables["tables"],
-        "config": {key: displayed(key, value) for key, value in sorted(info["config"].items())},
+        "config": {
+            key: displayed(key, value) for key, value in sorted(connector["config"].items())
+        },
         "missing": missing,
     }
 
@@ -73,8 +75,8 @@ def _print(description: Mapping[str, Any]) -> None:
     echo(f"records not in files: {cell(lag.get('not_in_files'))}")
     echo(f"records in files, not committed: {cell(lag.get('in_files_not_committed'))}")
     echo(f"last commit: {_commit(description['last_commit'])}")
-    for what, reason in description["missing"].items():
-        echo(f"missing: {what}: {reason}")
+    for part, reason in description["missing"].items():
+        echo(f"missing: {part}: {reason}")
     echo("\ntasks:")
     table(
         ("task", "state", "node", "cause"),

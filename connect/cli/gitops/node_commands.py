@@ -48,8 +48,8 @@ def cluster(
                 [(c, cell(p["coordinator"]), " ".join(p["tasks"])) for c, p in placed.items()],
             )
             return
-        coordinators = Counter(place["coordinator"] for place in placed.values())
-        tasks = Counter(owner for place in placed.values() for owner in place["tasks"])
+        coordinators = Counter(placement["coordinator"] for placement in placed.values())
+        tasks = Counter(owner for placement in placed.values() for owner in placement["tasks"])
         rows = [
             (
                 worker["worker_id"],

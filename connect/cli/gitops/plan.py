@@ -101,21 +101,21 @@ def make_plan(
     for item in desired:
         names.add(item.name)
         desired_config = {**item.config, OWNER: owner}
-        there = actual.get(item.name)
-        if there is None:
+        present = actual.get(item.name)
+        if present is None:
             changes = tuple(KeyChange(k, None, v) for k, v in sorted(desired_config.items()))
             actions.append(Action("create", item.name, changes, item))
             continue
-        other = there.get(OWNER, owner)
+        other = present.get(OWNER, owner)
         if other != owner:
             raise OtherOwnerError(
                 f"the connector {item.name!r} in {item.source} belongs to the owner {other!r}, "
                 f"not {owner!r}: remove it from the files, or use --owner {other}",
             )
         changes = tuple(
-            KeyChange(key, there.get(key), desired_config.get(key))
-            for key in sorted({*there, *desired_config})
-            if there.get(key) != desired_config.get(key)
+            KeyChange(key, present.get(key), desired_config.get(key))
+            for key in sorted({*present, *desired_config})
+            if present.get(key) != desired_config.get(key)
         )
         actions.append(Action("update" if changes else "unchanged", item.name, changes, item))
     if prune:

@@ -25,6 +25,6 @@ FORMAT_KEYS: tuple[Key, ...] = (
         "STRING",
         "Location of Delta tables, such as `s3://lake/tables`. Table `db.events` is in folder "
         "`db/events` below it. `iceberg.table.<table>.location` sets the folder of one table. "
-        "Options of the object store are `iceberg.catalog.s3.*`, `.adls.*` and `.gcs.*`.",
+        "Options of the object store are `iceberg.catalog.s3.*` and `.adls.*`.",
     ),
 )

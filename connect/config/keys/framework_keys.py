@@ -130,7 +130,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "tasks.max.enforce",
         "BOOLEAN",
-        "Kept for compatibility: `tasks.max` is always enforced.",
+        "Kept for compatibility.",
         "true",
         "LOW",
         COMMON,
@@ -178,7 +178,7 @@ COMMON_KEYS: tuple[Key, ...] = (
         "MEDIUM",
         "Reload Action",
         check=one_of(("none", "restart")),
-        java_only="values of providers are read when a task starts",
+        java_only="changed values are used while tasks run (`icefloe.secrets.refresh.ms`)",
     ),
     Key(
         "errors.retry.timeout",

@@ -131,9 +131,9 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.kept-max-bytes",
         "LONG",
-        "Maximum number of announcements that the coordinator keeps for tables that cannot be "
-        "committed. Above the limit, tasks do not read more data until a table is committed or "
-        "skipped. No announcement is dropped.",
+        "Maximum size of the announcements that the coordinator keeps in memory for tables that "
+        "cannot be committed. Above the limit, tasks do not read more data until a table is "
+        "committed or skipped. No announcement is dropped.",
         "134217728",
         "LOW",
         unit="bytes",

@@ -61,7 +61,7 @@ def _key(
 
 
 def _unused(name: str, default: str | None, kind: KeyType, why: str) -> Key:
-    return Key(name, kind, f"Key of Confluent's converters: {why}.", default, "LOW", java_only=why)
+    return Key(name, kind, "Key of Confluent's converters.", default, "LOW", java_only=why)
 
 
 REGISTRY_KEYS: Final[tuple[Key, ...]] = (

@@ -60,8 +60,8 @@ class TopicKey(NamedTuple):
 
 def topic_key(key: str) -> TopicKey | None:
     """Return the parts of a key for a topic; None for other keys."""
-    found = _KEY.fullmatch(key)
-    if found is None:
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
-    name, regex, setting, option = found.groups()
+    name, regex, setting, option = match.groups()
     return TopicKey(name, regex or setting, option)

@@ -144,11 +144,11 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "rest.advertised.listener",
         "STRING",
-        "Protocol for other nodes; http.",
+        "Protocol for other nodes.",
         None,
         "LOW",
         _REST,
-        java_only="the API uses http",
+        java_only="it is the protocol of the first address in `listeners`",
     ),
     Key(
         "icefloe.rest.users.file",

@@ -42,10 +42,10 @@ def require_libraries(
     Raises:
         ConfigError: ``library_missing``; names what to install.
     """
-    for what, library, package in _needed(config):
+    for feature, library, package in _needed(config):
         if not has_library(library):
             raise ConfigError(
-                f"{what} needs the library {library}, which is not installed on this node: "
+                f"{feature} needs the library {library}, which is not installed on this node: "
                 f"pip install '{package}'",
                 code="library_missing",
             )

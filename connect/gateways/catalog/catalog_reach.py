@@ -59,8 +59,8 @@ def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) 
     reach.check_addresses(properties, resolves=resolves)
     if warehouse := properties.get("warehouse"):
         _check_warehouse(config, warehouse, reach, resolves=resolves)
-    for key, place in delta_places(properties).items():
-        _at(key, partial(reach.check_location, place, resolves=resolves))
+    for key, location in delta_places(properties).items():
+        _at(key, partial(reach.check_location, location, resolves=resolves))
     bundle = (properties.get("ssl") or {}).get("cabundle")
     for key, file in (("ssl.cabundle", bundle), (S3_CA_BUNDLE, properties.get(S3_CA_BUNDLE))):
         if file:
@@ -123,11 +123,11 @@ def _check_file(url: URL, reach: Reach) -> None:
         reach.check_path(url.database)
 
 
-def _check_warehouse(config: ClientConfig, place: str, reach: Reach, *, resolves: bool) -> None:
+def _check_warehouse(config: ClientConfig, location: str, reach: Reach, *, resolves: bool) -> None:
     """Where tables lie; a REST catalog's is a name that only the catalog knows."""
-    if config.kind == "rest" and not place.lower().startswith(("file:", "/")):
+    if config.kind == "rest" and not location.lower().startswith(("file:", "/")):
         return
-    _at("warehouse", partial(reach.check_location, place, resolves=resolves))
+    _at("warehouse", partial(reach.check_location, location, resolves=resolves))
 
 
 def _check_credentials(config: ClientConfig) -> None:

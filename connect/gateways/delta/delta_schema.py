@@ -156,15 +156,15 @@ def delta_schema_text(fields: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps({"type": "struct", "fields": list(fields)})
 
 
-def added_fields(present: Schema, wanted: Schema) -> list[dict[str, Any]]:
-    """Return the Delta fields that make ``wanted`` of ``present``: new columns, at any depth.
+def added_fields(present: Schema, target: Schema) -> list[dict[str, Any]]:
+    """Return the Delta fields that make ``target`` of ``present``: new columns, at any depth.
 
     Raises:
         CommitRefused: ``delta_unsupported``: a column would change otherwise.
     """
     present_fields = {each.name: each for each in present.fields}
     fields = []
-    for each in wanted.fields:
+    for each in target.fields:
         before = present_fields.get(each.name)
         if before is None:
             fields.append(_delta_field(each))
@@ -211,9 +211,9 @@ def leaves(schema: Schema) -> dict[int, Leaf]:
     return by_id
 
 
-def unsupported(what: str) -> CommitRefused:
+def unsupported(reason: str) -> CommitRefused:
     """Return the error of a table or change that is not supported."""
-    return CommitRefused(f"the Delta table is not supported: {what}", code="delta_unsupported")
+    return CommitRefused(f"the Delta table is not supported: {reason}", code="delta_unsupported")
 
 
 class _Ids:
@@ -227,9 +227,8 @@ class _Ids:
         field_id = (
             _ID_FIRST + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _IDS
         )
-        if (
-            field_id in self._taken
-        ):  # of 1,000 columns two have the same number once in 2,000 tables
+        # of 1,000 columns, two have the same number once in 2,000 tables
+        if field_id in self._taken:
             raise unsupported(f"column {'.'.join(path)} has the number of another; rename it")
         self._taken.add(field_id)
         return field_id

@@ -68,7 +68,7 @@ _RULES: Final = (
 )
 _HISTORY_MAX: Final = 1_000
 _OFF: Final = frozenset({"none", "false", ""})
-_FORGETS: Final = "delta.setTransactionRetentionDuration"
+_TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _MESSAGE_CHARACTERS_MAX: Final = 500
 _CLOCK: Final = SystemClock()
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -77,7 +77,7 @@ _REFUSED: Final = re.compile(
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure|"
     r"[Pp]ermission denied|status: 40[13]"
 )
-_ONCE: Final = 0  # the library's own repetitions of a commit
+_NO_RETRIES: Final = 0  # the library must not repeat a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class DeltaSnapshot:
         """
         properties = CommitProperties(
             custom_metadata=dict(metadata),
-            max_commit_retries=_ONCE,
+            max_commit_retries=_NO_RETRIES,
             app_transactions=[
                 Transaction(app_id=app_id, version=version, last_updated=now_ms)
                 for app_id, version in sorted(transactions.items())
@@ -199,19 +199,19 @@ class DeltaTables:
 
         Raises:
             CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
-            ConfigError: the connector may not reach the place.
+            ConfigError: the connector may not reach the location.
         """
         name = ".".join(identifier)
-        own = self.properties.get(TABLE_LOCATION + name)
-        if own is None:
+        configured = self.properties.get(TABLE_LOCATION + name)
+        if configured is None:
             if not all(_NAME.fullmatch(part) and part not in {".", ".."} for part in identifier):
                 raise CommitRefused(f"{name!r} cannot be a folder", code="table_name", table=name)
-            own = "/".join((str(self.properties[DELTA_ROOT]).rstrip("/"), *identifier))
-        place = str(own).rstrip("/")
-        if (why := self._locations.refusal(place)) is not None:
-            raise CommitRefused(f"{place} {why}", code="location_not_granted", table=name)
-        check_storage(self.properties, place)
-        return place
+            configured = "/".join((str(self.properties[DELTA_ROOT]).rstrip("/"), *identifier))
+        location = str(configured).rstrip("/")
+        if (why := self._locations.refusal(location)) is not None:
+            raise CommitRefused(f"{location} {why}", code="location_not_granted", table=name)
+        check_storage(self.properties, location)
+        return location
 
     def load(self, identifier: Sequence[str]) -> DeltaSnapshot:
         """Return the newest version of a table.
@@ -255,7 +255,7 @@ class DeltaTables:
                     partition_by=columns,
                     configuration=dict(properties),
                     storage_options=storage_options(self.properties, location),
-                    commit_properties=CommitProperties(max_commit_retries=_ONCE),
+                    commit_properties=CommitProperties(max_commit_retries=_NO_RETRIES),
                     raise_if_key_not_exists=False,
                 )
             except CommitFailedError:
@@ -274,7 +274,7 @@ class DeltaTables:
         with _mapped(snapshot.name, "add_columns", self._observe, commit_error):
             snapshot.handle.alter.add_columns(
                 DeltaSchema.from_json(delta_schema_text(fields)).fields,
-                commit_properties=CommitProperties(max_commit_retries=_ONCE),
+                commit_properties=CommitProperties(max_commit_retries=_NO_RETRIES),
             )
 
 
@@ -284,13 +284,14 @@ def _snapshot(name: str, location: str, handle: DeltaTable, observe: Observe) ->
     features = protocol.writer_features or ()
     if others := sorted(set(map(str, features)) - _FEATURES):
         raise unsupported(f"it has the feature {', '.join(others)}")
-    for prefix, what in _RULES:
+    for prefix, feature in _RULES:
         for key, value in properties.items():
             if key.startswith(prefix) and value.strip().lower() not in _OFF:
-                raise unsupported(f"it has {what} ({key})")
-    if properties.get(_FORGETS):
+                raise unsupported(f"it has {feature} ({key})")
+    if properties.get(_TRANSACTION_RETENTION):
         raise CommitRefused(
-            f"property {_FORGETS} lets the table forget what was committed; unset the property",
+            f"property {_TRANSACTION_RETENTION} lets the table forget what was committed; unset "
+            "the property",
             code="floor_may_expire",
         )
     schema = iceberg_schema(handle.schema().to_json())
@@ -327,11 +328,15 @@ def commit_error(error: Exception) -> IcefloeError:
 def _read_error(error: Exception) -> IcefloeError:
     message = _message(error)
     if isinstance(error, TableNotFoundError):
-        return CommitRefused("there is no Delta table", code="table_missing")
+        return CommitRefused(
+            "there is no Delta table; create it, or set iceberg.tables.auto-create-enabled",
+            code="table_missing",
+        )
     if _REFUSED.search(message):
         return CommitRefused(message, code="forbidden")
     return RetriableError(
-        f"the log of the Delta table cannot be read: {message}", code="catalog_unavailable"
+        f"the log of the Delta table cannot be read: {message}; check the store and its keys",
+        code="catalog_unavailable",
     )
 
 

@@ -98,9 +98,9 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def _error(what: str) -> ConfigError:
+def _error(reason: str) -> ConfigError:
     return ConfigError(
-        f'sasl.jaas.config cannot be read: {what}. Example: {PLAIN_MODULE} required username="..." '
-        'password="...";',
+        f"sasl.jaas.config cannot be read: {reason}. Example: {PLAIN_MODULE} required "
+        'username="..." password="...";',
         code="kafka_jaas",
     )

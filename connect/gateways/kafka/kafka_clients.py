@@ -192,7 +192,7 @@ class TransactionalProducer:
         doing = f"transaction of {self.transactional_id}"
         topics: set[str] = set()
         on_stage("begin")
-        sources = {place.topic for place in offsets or {}}
+        sources = {tp.topic for tp in offsets or {}}
         with self._mapped(doing, topics, sources, group_id, code="transaction_unknown"):
             self._producer.begin_transaction()
             on_stage("begun")

@@ -302,8 +302,8 @@ def _explained(failure: KafkaError) -> str:
         return f"{failure.str()}, or end the connection: check security.protocol"
     if _rank(failure) not in _CODE_BY_RANK:
         return str(failure.str())
-    what, advice = _ADVICE[_CODE_BY_RANK[_rank(failure)]]
-    return f"{what}: {failure.str()}; {advice}"
+    reason, advice = _ADVICE[_CODE_BY_RANK[_rank(failure)]]
+    return f"{reason}: {failure.str()}; {advice}"
 
 
 def _missing(kafka: KafkaError, needs: RequiredAcls) -> str:

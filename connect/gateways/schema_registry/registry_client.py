@@ -139,8 +139,8 @@ class SchemaRegistry:
         self, subject: str, version: int | None, *, serialized: bool = False
     ) -> RegisteredSchema:
         """Return a version of a subject, None for the latest; otherwise like ``by_id``."""
-        which = "latest" if version is None else str(version)
-        path = f"/subjects/{quote(subject, safe='')}/versions/{which}"
+        version_name = "latest" if version is None else str(version)
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version_name}"
         path += "?format=serialized" if serialized else ""
         ttl_ms = None if version is not None or self._latest_ms < 0 else self._latest_ms
         return self._kept_or(path, lambda: _schema(self.ask(path)), ttl_ms=ttl_ms)

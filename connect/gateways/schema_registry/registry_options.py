@@ -65,10 +65,10 @@ def addresses(
             f"basic.auth.credentials.source {source!r} is not supported; use USER_INFO or URL",
             code="converter_option",
         )
-    info = options.get("basic.auth.user.info") or options.get(
+    login = options.get("basic.auth.user.info") or options.get(
         "schema.registry.basic.auth.user.info", ""
     )
-    user, colon, password = info.partition(":")
+    user, colon, password = login.partition(":")
     if not colon:
         raise ConfigError("basic.auth.user.info must be <user>:<password>", code="converter_option")
     return tuple(bare), (user, password)

@@ -39,9 +39,9 @@ class GuardedFileIO(StoreFileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file; raises ``ConfigError`` where it may not be."""
-        place = location if isinstance(location, str) else location.location
-        check_storage(self.properties, place)
-        super().delete(place)
+        path = location if isinstance(location, str) else location.location
+        check_storage(self.properties, path)
+        super().delete(path)
 
 
 def guarded(io: FileIO) -> FileIO:
@@ -72,8 +72,8 @@ def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str
         ConfigError: as ``check_storage``.
     """
     properties = {**table.properties, **write_properties}
-    for place in (table.location(), *filter(None, map(properties.get, TABLE_PATHS))):
-        check_storage(table.io.properties, place)
-        if container_of(place) is not None:  # reports an invalid key before executors do
-            azure_client(table.io.properties, StoreFileIO.parse_location(place)[1])
+    for location in (table.location(), *filter(None, map(properties.get, TABLE_PATHS))):
+        check_storage(table.io.properties, location)
+        if container_of(location) is not None:  # reports an invalid key before executors do
+            azure_client(table.io.properties, StoreFileIO.parse_location(location)[1])
     return storage_properties(table.io.properties)

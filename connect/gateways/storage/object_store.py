@@ -127,19 +127,19 @@ def has_own_keys(properties: Mapping[str, Any], service: str = "s3") -> bool:
     )
 
 
-def require_own_keys(properties: Mapping[str, Any], what: str, service: str) -> None:
+def require_own_keys(properties: Mapping[str, Any], client: str, service: str) -> None:
     """Refuse a client of Amazon's services that would use the node's credentials.
 
     Args:
         properties: of the client.
-        what: subject of the sentence.
+        client: subject of the error's sentence.
         service: as ``has_own_keys``.
 
     Raises:
         ConfigError: ``ambient_credentials``.
     """
     if not has_own_keys(properties, service):
-        raise _ambient(what)
+        raise _ambient(client)
 
 
 def check_storage(properties: Mapping[str, Any], location: str) -> None:
@@ -184,9 +184,9 @@ def signs_remotely(properties: Mapping[str, Any]) -> bool:
     return (is_enabled or bool(properties.get("s3.signer"))) and not has_own_keys(properties)
 
 
-def _ambient(what: str) -> ConfigError:
+def _ambient(client: str) -> ConfigError:
     return ConfigError(
-        f"{what} would use credentials of the node's machine; give the connector its own, or ask "
+        f"{client} would use credentials of the node's machine; give the connector its own, or ask "
         f"the node's operator to set {AMBIENT_ALLOWED}",
         code="ambient_credentials",
     )

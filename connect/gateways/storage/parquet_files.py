@@ -63,9 +63,9 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
         else:
             inside = [reported]
     files = tuple(
-        (info.path, info.size, info.mtime_ns)
-        for info in sorted(inside, key=lambda info: str(info.path))
-        if info.type == FileType.File and info.base_name[0] not in "_."
+        (file.path, file.size, file.mtime_ns)
+        for file in sorted(inside, key=lambda file: str(file.path))
+        if file.type == FileType.File and file.base_name[0] not in "_."
     )
     if not files:
         raise ConfigError(f"there are no Parquet files at {location}")

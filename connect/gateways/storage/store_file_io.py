@@ -220,5 +220,5 @@ def _matched(pattern: re.Pattern[str], value: str, key: str) -> str:
     return value
 
 
-def _wrong(key: str, what: str) -> ConfigError:
-    return ConfigError(f"{key} {what}", code="catalog_property", property=key)
+def _wrong(key: str, reason: str) -> ConfigError:
+    return ConfigError(f"{key} {reason}", code="catalog_property", property=key)

@@ -109,7 +109,7 @@ class ChildAssignments:
             left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
             if not unit.stopped.wait(left_ms / 1000):
                 _log.warning(
-                    "unit did not stop within its grace period; it will be fenced",
+                    "task or coordinator did not stop within its grace period; it will be fenced",
                     connector=run.name,
                     task=unit.task,
                 )

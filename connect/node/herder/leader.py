@@ -82,7 +82,9 @@ class Placements:
             self._places |= changed
         if changed:
             counter("rebalances").inc()
-            _log.info("connectors placed again", connectors=len(changed), is_even=is_even)
+            _log.info(
+                "tasks and coordinators placed again", connectors=len(changed), is_even=is_even
+            )
             self._store.put_places(changed)
         self._spread_over = nodes
 

@@ -141,10 +141,10 @@ class NodeHerder:
         """Return the base URL of each node; None for this one."""
         return self._cluster.urls()
 
-    def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
+    def node_to_ask(self, role: Literal["leader", "coordinator"], name: str | None) -> str | None:
         """Return the base URL of the other node that has to answer, if any."""
         self._connectors.check_started()
-        if what == "coordinator":
+        if role == "coordinator":
             return self._cluster.coordinator_of(name or "")
         return None if self._herder.election.is_leading else self._cluster.leader()
 
@@ -299,9 +299,9 @@ class NodeHerder:
         """Show, or apply, the way back to an earlier commit."""
         return self._stopped.rewind(name, body, is_applied=is_applied)
 
-    def extension(self, name: str, what: View) -> Mapping[str, Any]:
+    def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
         """Return one of Icefloe's own views of a connector."""
-        return self._views.show(self._connectors.get(name), what)
+        return self._views.show(self._connectors.get(name), view)
 
     def decide_table(
         self, name: str, table: str, action: Literal["retry", "skip"]

@@ -187,7 +187,7 @@ class Reconciliation:
         if log_at_ms is None or now_ms >= log_at_ms:
             self._unwanted[child, generation] = now_ms + UNWANTED_LOG_MS
             _log.warning(
-                "stopping a unit that is not wanted",
+                "stopping a task or coordinator that should not run",
                 connector=name,
                 task=task,
                 generation=generation,
@@ -250,7 +250,7 @@ def _is_late(unit: Unit, now_ms: int) -> bool:
 
 def _count(run: ConnectorRun, unit: Unit, code: str) -> None:
     counter("task_failures", connector=run.name, code=code).inc()
-    _log.warning("unit failed", connector=run.name, task=unit.task, code=code)
+    _log.warning("task or coordinator failed", connector=run.name, task=unit.task, code=code)
 
 
 def _ended_text(run: ConnectorRun, unit: Unit, code: str) -> str:
@@ -258,5 +258,5 @@ def _ended_text(run: ConnectorRun, unit: Unit, code: str) -> str:
 
 
 def _name(run: ConnectorRun, unit: Unit) -> str:
-    what = "the coordinator" if unit.task is None else f"task {unit.task}"
-    return f"{what} of {run.name}"
+    name = "the coordinator" if unit.task is None else f"task {unit.task}"
+    return f"{name} of {run.name}"

@@ -158,10 +158,12 @@ def known_ids(state: StoredConnector, config: ConnectorConfig) -> dict[str, str]
     return ids
 
 
-def replaced_topics(known: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
+def replaced_topics(stored: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
     """Return the topics that exist with another id, with that id."""
     return {
-        topic: present[topic] for topic in known if present.get(topic, known[topic]) != known[topic]
+        topic: present[topic]
+        for topic in stored
+        if present.get(topic, stored[topic]) != stored[topic]
     }
 
 

@@ -68,7 +68,7 @@ class Views:
         self._exposition = exposition
         self._clock = clock
 
-    def show(self, state: StoredConnector, what: View) -> Mapping[str, Any]:
+    def show(self, state: StoredConnector, kind: View) -> Mapping[str, Any]:
         """Return one view as a JSON object.
 
         Raises:
@@ -77,7 +77,7 @@ class Views:
         """
         run = self._run_of(state.name)
         view: Mapping[str, Any]
-        match what:
+        match kind:
             case "rounds":
                 view = {"rounds": list(run.reports.rounds) if run is not None else []}
             case "tables":

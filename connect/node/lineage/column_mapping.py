@@ -45,15 +45,15 @@ class ColumnMapping:
         is_dynamic = config.get("iceberg.tables.dynamic-enabled", "").strip().lower() == "true"
         has_one_table = len(tables) == 1 and not is_dynamic
         for alias in _listed(config.get("transforms", "")):
-            own = f"transforms.{alias}."
-            base, _, side = config.get(f"{own}type", "").rpartition(".")[2].partition("$")
+            prefix = f"transforms.{alias}."
+            base, _, side = config.get(f"{prefix}type", "").rpartition(".")[2].partition("$")
             if side == "Key" or base in _KEEPING:
                 continue
             if base == "InsertField":
-                fields = (config.get(f"{own}{kind}.field", "") for kind in _INSERTED)
+                fields = (config.get(f"{prefix}{kind}.field", "") for kind in _INSERTED)
                 added |= {field.strip().rstrip("!?") for field in fields}
             elif base == "KafkaMetadataTransform":
-                prefixes.append(config.get(f"{own}field_name", _METADATA_FIELD))
+                prefixes.append(config.get(f"{prefix}field_name", _METADATA_FIELD))
             else:
                 return cls(is_known=False)
         return cls(

@@ -32,8 +32,8 @@ def connector_facts(
     config = stored.config
     if config is None or config.get("icefloe.lineage.enabled", "").strip().lower() == "false":
         return None
-    given = (config.get(prefix + _BOOTSTRAP) for prefix in _OVERRIDES)
-    servers = next(filter(None, given), node[_BOOTSTRAP])
+    overrides = (config.get(prefix + _BOOTSTRAP) for prefix in _OVERRIDES)
+    servers = next(filter(None, overrides), node[_BOOTSTRAP])
     with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
         servers = resolve(servers)
     layout = (run.layout if run is not None else None) or stored.layout

@@ -139,9 +139,9 @@ class LineageReporter:
         self._wakes.set()
         if self._thread.is_alive():
             self._thread.join(self._close_timeout_s)
-        if left := len(self._waiting):
-            counter("lineage_events", outcome="dropped").inc(left)
-            _log.warning("lineage events not sent before the end of the node", events=left)
+        if unsent := len(self._waiting):
+            counter("lineage_events", outcome="dropped").inc(unsent)
+            _log.warning("lineage events not sent before the end of the node", events=unsent)
 
     def turn(self) -> None:
         """Send what waits, unless an attempt failed a short time ago."""

@@ -80,12 +80,12 @@ class _Run:
     read: dict[str, int] = field(default_factory=dict)
     committed: dict[str, TableTotals] = field(default_factory=dict)
 
-    def described(self, table: TableDescription) -> None:
+    def add_description(self, table: TableDescription) -> None:
         """Take the description of a table."""
         if table.name in self.tables or len(self.tables) < TABLES_MAX:
             self.tables[table.name] = table
 
-    def ended_round(self, event: Mapping[str, Any]) -> None:
+    def add_round(self, event: Mapping[str, Any]) -> None:
         """Add what a round read and committed."""
         for topic, records in event.get("topic_records", {}).items():
             if topic in self.topics or len(self.topics) < TOPICS_MAX:
@@ -167,9 +167,9 @@ class LineageRuns:
                 case "state" if event.get("task") is None:
                     self._on_state(event)
                 case "round" if (run := self._runs.get(event["connector"])) is not None:
-                    run.ended_round(event)
+                    run.add_round(event)
                 case "table_described" if (run := self._runs.get(event["connector"])) is not None:
-                    run.described(TableDescription.from_json(event))
+                    run.add_description(TableDescription.from_json(event))
                 case "completed":
                     self._end(event["connector"], "COMPLETE")
                 case "exited":

@@ -270,7 +270,7 @@ CATALOGUE: tuple[ConnectMetric, ...] = (
 _SINK_TASK = "sink-task-metrics"
 _WORKER = "connect-worker-metrics"
 _STATED = ("class", "type", "version")
-NOT_GIVEN: tuple[UnexposedMetrics, ...] = (
+UNEXPOSED: tuple[UnexposedMetrics, ...] = (
     UnexposedMetrics(
         _SINK_TASK,
         ("sink-record-read-rate", "sink-record-send-rate", "offset-commit-completion-rate"),
@@ -307,15 +307,15 @@ NOT_GIVEN: tuple[UnexposedMetrics, ...] = (
     UnexposedMetrics(
         "connector-task-metrics",
         tuple(
-            f"{what}-{part}"
-            for what in (
+            f"{subject}-{part}"
+            for subject in (
                 "connector",
                 "task",
                 "header-converter",
                 "key-converter",
                 "value-converter",
             )
-            for part in (_STATED if what == "connector" else ("class", "version"))
+            for part in (_STATED if subject == "connector" else ("class", "version"))
         ),
         "texts: `GET /connectors/<name>` and `GET /connector-plugins?connectorsOnly=false`",
     ),
@@ -337,8 +337,8 @@ NOT_GIVEN: tuple[UnexposedMetrics, ...] = (
     UnexposedMetrics(
         _WORKER,
         tuple(
-            f"{what}-startup-{part}"
-            for what in ("connector", "task")
+            f"{subject}-startup-{part}"
+            for subject in ("connector", "task")
             for part in (
                 "attempts-total",
                 "success-total",

@@ -97,8 +97,8 @@ class Rule:
         is_any = self.of == "any"
         if caller.may_somewhere(self.role) if is_any else caller.may(self.role, name):
             return caller
-        what = "the whole node" if name is None else f"connector {name}"
-        raise ApiError(403, f"{caller.name} lacks the role {self.role} for {what}")
+        scope = "the whole node" if name is None else f"connector {name}"
+        raise ApiError(403, f"{caller.name} lacks the role {self.role} for {scope}")
 
 
 def rule(

@@ -310,10 +310,12 @@ def _digest(file: Path, user: str, text: Any, kind: str, parts: int) -> Any:
     return tuple(bytes.fromhex(part) for part in fields[1:])
 
 
-def _refuse_unknown(file: Path, what: str, item: Mapping[str, Any], known: Iterable[str]) -> None:
-    unknown = sorted(set(map(str, item)) - set(known))
+def _refuse_unknown(
+    file: Path, subject: str, item: Mapping[str, Any], allowed: Iterable[str]
+) -> None:
+    unknown = sorted(set(map(str, item)) - set(allowed))
     if unknown:
-        raise _wrong(file, f"{what} has an unknown key {unknown[0]!r}")
+        raise _wrong(file, f"{subject} has an unknown key {unknown[0]!r}")
 
 
 def _wrong(file: Path, why: str) -> ConfigError:

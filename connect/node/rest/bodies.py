@@ -82,16 +82,16 @@ _EXPECTED = {
 def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
     if error["type"] == RULE_BROKEN:
         return error["msg"]
-    place = ".".join(map(str, error["loc"])) or _what(model)
+    path = ".".join(map(str, error["loc"])) or _what(model)
     if error["type"] == "extra_forbidden":
-        known = ", ".join(model.model_fields)
-        return f'Unrecognized field "{place}" in {_what(model)}; known: {known}'
+        field_names = ", ".join(model.model_fields)
+        return f'Unrecognized field "{path}" in {_what(model)}; known: {field_names}'
     if error["type"] == "missing":
-        return f'"{place}" must be given'
+        return f'"{path}" must be given'
     expected = _EXPECTED.get(error["type"])
     if expected is None:
-        return f'"{place}" is not valid: {error["msg"]}'
-    return f'"{place}" must be {expected}, not {_kind(error["input"])}'
+        return f'"{path}" is not valid: {error["msg"]}'
+    return f'"{path}" must be {expected}, not {_kind(error["input"])}'
 
 
 def _what(model: type[BaseModel]) -> str:

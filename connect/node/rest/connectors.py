@@ -77,13 +77,13 @@ def _expanded(
     for name in names:
         entry = m.Expanded()
         try:
-            for what in expansions:
-                info = services.herder.connector(name)
-                if what == "info":
-                    entry.info = info_of(info, services.plugins)
-                elif what == "status":
+            for part in expansions:
+                connector = services.herder.connector(name)
+                if part == "info":
+                    entry.info = info_of(connector, services.plugins)
+                elif part == "status":
                     status = services.herder.status(name)
-                    entry.status = status_of(status, info.config, services.plugins)
+                    entry.status = status_of(status, connector.config, services.plugins)
         except UnknownConnectorError:
             continue  # deleted meanwhile
         entries[name] = entry
@@ -111,8 +111,8 @@ async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfigu
 async def read_status(name: ConnectorName, services: ServicesDep) -> m.ConnectorStatus:
     """Show the state of a connector and its tasks."""
     with not_found(f"No status found for connector {name}"):
-        status, info = services.herder.status(name), services.herder.connector(name)
-    return status_of(status, info.config, services.plugins)
+        status, connector = services.herder.status(name), services.herder.connector(name)
+    return status_of(status, connector.config, services.plugins)
 
 
 @router.post(
@@ -149,11 +149,11 @@ def put_config(
 ) -> m.ConnectorInfo:
     """Create a connector, or replace its configuration."""
     valid = services.validator.valid(_named(body.root, name), caller)
-    is_new, info = services.herder.put_connector(name, valid)
+    is_new, connector = services.herder.put_connector(name, valid)
     if is_new:
         response.status_code = 201
         response.headers["location"] = _location(services.node, name)
-    return info_of(info, services.plugins)
+    return info_of(connector, services.plugins)
 
 
 @router.patch("/{name}/config", dependencies=[_ADMIN], responses=errors(404, 503))
@@ -167,8 +167,8 @@ def patch_config(
     changed: dict[str, str | None] = {**current.config, **body.root}
     merged = {k: v for k, v in changed.items() if v is not None}
     valid = services.validator.valid(merged, caller)
-    _, info = services.herder.put_connector(current.name, valid)
-    return info_of(info, services.plugins)
+    _, connector = services.herder.put_connector(current.name, valid)
+    return info_of(connector, services.plugins)
 
 
 @router.delete(

@@ -190,4 +190,4 @@ def _requested(herder: HerderApi, name: str, *, is_run: bool) -> om.Maintenance:
 
 def _view(herder: HerderApi, name: str, view: View) -> Any:
     with not_found(f"Connector {name} not found"):
-        return KNOWN.masked(herder.extension(name, view), kept=_KEPT_NAMES)
+        return KNOWN.masked(herder.connector_view(name, view), kept=_KEPT_NAMES)

@@ -71,7 +71,7 @@ class Forwarding:
             UnavailableError: the node is starting, or the other one does not answer.
         """
         is_local = request.path.startswith("/admin") and ("scope", "cluster") not in request.query
-        url = None if is_local else self._herder.where(at, request.values.get("name"))
+        url = None if is_local else self._herder.node_to_ask(at, request.values.get("name"))
         if url is None:
             return None
         if FORWARD not in request.query:

@@ -96,9 +96,9 @@ def clean_path(raw: str) -> str:
         raise PathError("Bad Request")
     segments: list[str] = []
     parts = raw.split("/")[1:]
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         segment = part.partition(";")[0]
-        if not part and place < len(parts) - 1:
+        if not part and index < len(parts) - 1:
             raise PathError("Ambiguous URI empty segment")
         _check_segment(segment)
         if segment == "..":

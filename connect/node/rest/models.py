@@ -318,16 +318,16 @@ def _offset(value: Any) -> dict[str, Any] | None:
     return {"kafka_offset": _integer(value["kafka_offset"], "offset", "Offset")}
 
 
-def _integer(value: Any, what: str, title: str) -> int:
+def _integer(value: Any, quantity: str, title: str) -> int:
     if not isinstance(value, str) or not _INTEGER.fullmatch(value):
         displayed = "null" if value is None else value
         raise broken(
-            f"Failed to parse the following Kafka {what} value in the provided offsets: "
+            f"Failed to parse the following Kafka {quantity} value in the provided offsets: "
             f"'{displayed}'. {title} values for sink connectors need to be integers."
         )
-    largest = _LARGEST[what]
+    largest = _LARGEST[quantity]
     if not 0 <= int(value) <= largest:
-        raise broken(f"A Kafka {what} is a number from 0 to {largest}, not {value}")
+        raise broken(f"A Kafka {quantity} is a number from 0 to {largest}, not {value}")
     return int(value)
 
 

@@ -64,7 +64,7 @@ def read_dead_letters(
 ) -> m.DeadLetters:
     """Count the dead letters of all tasks, and show the newest without their content."""
     with not_found(f"Connector {name} not found"):
-        letters = services.herder.extension(name, "dead-letters")
+        letters = services.herder.connector_view(name, "dead-letters")
         status = services.herder.status(name)
     gathered = services.cluster_metrics.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]

@@ -81,10 +81,10 @@ class Peers:
         try:
             return self._client.request(method, url, content=body, headers=headers, timeout=timeout)
         except httpx.HTTPError as e:
-            what = "The request may still be done." if method != "GET" else "Try again."
+            advice = "The request may still be done." if method != "GET" else "Try again."
             raise UnavailableError(
                 f"The node at {_base(url)}, which has to answer this, did not: "
-                f"{type(e).__name__}. {what}"
+                f"{type(e).__name__}. {advice}"
             ) from e
 
 

@@ -151,13 +151,13 @@ class TableAudit:
         passed = [a for a in left if a.offset < self.passed.get(a.partition, 0)]
         out.waiting = sum(a.rows for a in left) - sum(a.rows for a in passed)
         if passed:
-            what = (
+            reason = (
                 "no snapshot of the branch contains them" if has_snapshots else "it has no snapshot"
             )
             self._differs(
                 "announcement_lost",
                 f"the coordinator has passed {sum(a.rows for a in passed)} announced rows, but "
-                f"{what}: they were rolled back, skipped by an operator, or removed",
+                f"{reason}: they were rolled back, skipped by an operator, or removed",
                 passed,
                 table=out.name,
             )

@@ -182,4 +182,7 @@ def _fakes(spec: RecordSpec) -> Any:
     try:
         return Field(Locale(spec.locale), seed=spec.seed)
     except ValueError as error:
-        raise ConfigError(f"there is no locale {spec.locale}", code="datagen_spec") from error
+        raise ConfigError(
+            f"mimesis has no locale {spec.locale}: use another one, for example en or de",
+            code="datagen_spec",
+        ) from error

@@ -78,7 +78,10 @@ class AppLock:
         self._member.leave()
         if not is_answered:
             why = self._refusal or "the broker does not answer"
-            raise RetriableError(f"cannot join the group {lock_group(self._app_id)}: {why}")
+            raise RetriableError(
+                f"cannot join the group {lock_group(self._app_id)}: {why}; check --kafka, and the "
+                "permission to read this group"
+            )
         raise ConfigError(
             f"another process ingests with the app id {self._app_id!r}, and one process reads all "
             "partitions with all cores. To use several machines, run nodes with one group.id and "

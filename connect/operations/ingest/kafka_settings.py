@@ -52,7 +52,7 @@ def environment_settings(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: ``KAFKA_DELTA_INGEST_SCRAM_JSON`` has no user or no password.
     """
-    found = {key: from_environment(name) for name, key in _PEM.items() if environ.get(name)}
+    properties = {key: from_environment(name) for name, key in _PEM.items() if environ.get(name)}
     if text := environ.get(_SCRAM):
         try:
             login = json.loads(text)
@@ -62,8 +62,8 @@ def environment_settings(environ: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(
                 f'{_SCRAM} must be JSON: {{"username": "…", "password": "…"}}'
             ) from None
-        found |= {"sasl.username": str(user), "sasl.password": str(password)}
-    return found
+        properties |= {"sasl.username": str(user), "sasl.password": str(password)}
+    return properties
 
 
 def node_properties(settings: Mapping[str, str], notes: list[str]) -> dict[str, str]:
@@ -73,15 +73,15 @@ def node_properties(settings: Mapping[str, str], notes: list[str]) -> dict[str, 
         settings: by librdkafka's names or Java's.
         notes: receives the settings without effect.
     """
-    found: dict[str, str] = {}
-    for given, value in settings.items():
-        name = _JAVA_NAMES.get(given, given)
+    properties: dict[str, str] = {}
+    for setting, value in settings.items():
+        name = _JAVA_NAMES.get(setting, setting)
         if name in _FIXED:
-            notes.append(f"-K {given} has no effect: {_FIXED[name]}")
+            notes.append(f"-K {setting} has no effect: {_FIXED[name]}")
         elif name.startswith(_SECURITY):
-            found[name] = value
+            properties[name] = value
         elif name in _CONNECTION:
-            found |= dict.fromkeys((role + name for role in _ROLES), value)
+            properties |= dict.fromkeys((role + name for role in _ROLES), value)
         elif name != RESET:
-            found["consumer." + name] = value
-    return found
+            properties["consumer." + name] = value
+    return properties

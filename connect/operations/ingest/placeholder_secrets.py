@@ -24,32 +24,32 @@ def from_environment(name: str) -> str:
     return f"${{{_PROVIDER}:{name}}}"
 
 
-def hidden(properties: Mapping[str, str], secrets: dict[str, str]) -> dict[str, str]:
+def with_placeholders(properties: Mapping[str, str], secrets: dict[str, str]) -> dict[str, str]:
     """Replace values that may be secrets by placeholders.
 
     Args:
         properties: with the values.
         secrets: receives the variables of the placeholders.
     """
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for key, value in properties.items():
         if value and may_be_secret(key) and not has_placeholder(value):
             name = PREFIX + re.sub(r"[^A-Z0-9]+", "_", key.upper())
             secrets[name] = value
-            found[key] = from_environment(name)
+            shown[key] = from_environment(name)
         else:
-            found[key] = value
-    return found
+            shown[key] = value
+    return shown
 
 
 def provider_properties(*configurations: Mapping[str, str]) -> dict[str, str]:
     """Return the node properties that resolve the placeholders of these configurations."""
     names = {
-        found.key
+        placeholder.key
         for configuration in configurations
         for value in configuration.values()
-        for found in placeholders(value)
-        if found.provider == _PROVIDER
+        for placeholder in placeholders(value)
+        if placeholder.provider == _PROVIDER
     }
     if not names:
         return {}

@@ -23,7 +23,7 @@ _ADLS_SECRETS: Final = {
 }
 
 
-def place_of(location: str) -> str:
+def absolute_location(location: str) -> str:
     """Return the location of a Delta table: an absolute path, or a URL of today's form.
 
     Raises:
@@ -44,28 +44,28 @@ def place_of(location: str) -> str:
     return f"abfss://{container}@{parts.netloc}.dfs.core.windows.net/{folder}"
 
 
-def table_name(namespace: str, place: str) -> str:
+def table_name(namespace: str, location: str) -> str:
     """Return the name of a table, for status and metrics: its folder's name in a namespace."""
-    folder = place.rstrip("/").rpartition("/")[2]
+    folder = location.rstrip("/").rpartition("/")[2]
     return f"{namespace}.{re.sub(r'[^A-Za-z0-9_]', '_', folder) or 'table'}"
 
 
-def store_keys(places: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+def store_keys(locations: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of the object stores in which tables are."""
-    schemes = {place.partition("://")[0].lower() for place in places if "://" in place}
-    found: dict[str, str] = {}
+    schemes = {location.partition("://")[0].lower() for location in locations if "://" in location}
+    keys: dict[str, str] = {}
     if schemes & {"s3", "s3a"}:
         endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
         if endpoint:
-            found |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
+            keys |= {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
         if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
-            found["s3.region"] = region
-        found |= _secrets(_S3_SECRETS, environ)
+            keys["s3.region"] = region
+        keys |= _secrets(_S3_SECRETS, environ)
     if "abfss" in schemes:
         if account := environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
-            found["adls.account-name"] = account
-        found |= _secrets(_ADLS_SECRETS, environ)
-    return {_CATALOG + key: value for key, value in found.items()}
+            keys["adls.account-name"] = account
+        keys |= _secrets(_ADLS_SECRETS, environ)
+    return {_CATALOG + key: value for key, value in keys.items()}
 
 
 def _secrets(names: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -29,10 +29,10 @@ from connect.operations.ingest.ingest_options import (
 from connect.operations.ingest.kafka_settings import RESET, environment_settings, node_properties
 from connect.operations.ingest.placeholder_secrets import (
     from_environment,
-    hidden,
     provider_properties,
+    with_placeholders,
 )
-from connect.operations.ingest.store_settings import place_of, store_keys, table_name
+from connect.operations.ingest.store_settings import absolute_location, store_keys, table_name
 
 GROUP: Final = "icefloe-ingest"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -77,9 +77,9 @@ def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, 
         "iceberg.control.commit.interval-ms": str(max(1, table.allowed_latency_s) * 1000),
         "errors.tolerance": "all",
         "errors.log.enable": "true",
-        **hidden(table.settings, secrets),
+        **with_placeholders(table.settings, secrets),
     }
-    kafka = hidden(node_properties(settings, notes), secrets)
+    kafka = with_placeholders(node_properties(settings, notes), secrets)
     node = {
         "bootstrap.servers": source.brokers,
         "group.id": GROUP,
@@ -98,8 +98,8 @@ def parse_pair(text: str, delimiter: str) -> tuple[str, str]:
     Raises:
         ConfigError: the delimiter is missing; the message has no value.
     """
-    name, found, value = text.partition(delimiter)
-    if not found or not name.strip():
+    name, separator, value = text.partition(delimiter)
+    if not separator or not name.strip():
         form = "PROPERTY: SOURCE" if delimiter == ":" else "PROPERTY_NAME=PROPERTY_VALUE"
         raise ConfigError(f"{name.strip()!r} does not have the form {form}")
     return name.strip(), value.strip()
@@ -132,40 +132,42 @@ def with_start_offsets(
 
 
 def _start(source: SourceOptions, settings: Mapping[str, str]) -> dict[str, str]:
-    found = {
-        # as there, -K replaces the option
+    keys = {
+        # as in kafka-delta-ingest, -K replaces the option
         f"consumer.override.{RESET}": settings.get(RESET, source.auto_offset_reset)
     }
     if source.is_bounded:
-        found["icefloe.end"] = "latest"
-    after = {partition: offset + 1 for partition, offset in source.seek_offsets.items()}
-    return with_start_offsets({"topics": source.topic, **found}, after) | found
+        keys["icefloe.end"] = "latest"
+    next_offsets = {partition: offset + 1 for partition, offset in source.seek_offsets.items()}
+    return with_start_offsets({"topics": source.topic, **keys}, next_offsets) | keys
 
 
 def _tables(table: TableOptions, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the name of the table, and the keys of both tables."""
-    letters = table.dead_letter_location
+    dead_letters = table.dead_letter_location
     keys = {"iceberg.tables.auto-create-enabled": "true"}
     if table.is_iceberg:
         keys["iceberg.tables"] = table.location
-        return table.location, keys | ({"errors.deadletterqueue.table": letters} if letters else {})
-    place = place_of(table.location)
-    name = table_name("ingest", place)
+        return table.location, keys | (
+            {"errors.deadletterqueue.table": dead_letters} if dead_letters else {}
+        )
+    location = absolute_location(table.location)
+    name = table_name("ingest", location)
     keys |= {
         "icefloe.format": "delta",
-        "icefloe.delta.location": place,
+        "icefloe.delta.location": location,
         "iceberg.tables": name,
-        f"iceberg.table.{name}.location": place,
+        f"iceberg.table.{name}.location": location,
     }
-    places = [place]
-    if letters:
-        places.append(place_of(letters))
-        other = table_name("dead_letters", places[1])
+    locations = [location]
+    if dead_letters:
+        locations.append(absolute_location(dead_letters))
+        other = table_name("dead_letters", locations[1])
         keys |= {
             "errors.deadletterqueue.table": other,
-            f"iceberg.table.{other}.location": places[1],
+            f"iceberg.table.{other}.location": locations[1],
         }
-    return name, keys | store_keys(places, environ)
+    return name, keys | store_keys(locations, environ)
 
 
 def _transformation(transforms: Sequence[str]) -> dict[str, str]:
@@ -178,8 +180,8 @@ def _transformation(transforms: Sequence[str]) -> dict[str, str]:
         f"{prefix}type": "icefloe.transforms.Jmespath",
         f"{prefix}set-null": "false",
         **{
-            f"{prefix}fields.{path}": _WELL_KNOWN.get(found, found)
-            for path, found in fields.items()
+            f"{prefix}fields.{path}": _WELL_KNOWN.get(source, source)
+            for path, source in fields.items()
         },
     }
 
@@ -200,22 +202,24 @@ def _converter(value: ValueFormat, environ: Mapping[str, str]) -> dict[str, str]
     return {_VALUE: _JSON, f"{_VALUE}.schemas.enable": "false", **compression}
 
 
-def _schema(given: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _schema(source: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the keys of a schema registry, or of a file with a schema."""
-    if not given.startswith("http"):
-        file = Path(given).absolute()
+    if not source.startswith("http"):
+        file = Path(source).absolute()
         if not file.is_file():
-            raise ConfigError(f"the schema file {given} does not exist")
+            raise ConfigError(
+                f"the schema file {source} does not exist: name a file, or the URL of a registry"
+            )
         return {f"{_VALUE}.schema.file": str(file)}
-    found = {"schema.registry.url": given.rstrip("/")}
+    keys = {"schema.registry.url": source.rstrip("/")}
     if environ.get("SCHEMA_REGISTRY_USERNAME"):
         names = [f"SCHEMA_REGISTRY_{name}" for name in ("USERNAME", "PASSWORD")]
         login = ":".join(from_environment(name) if environ.get(name) else "" for name in names)
-        found |= {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": login}
+        keys |= {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": login}
     if proxy := environ.get("SCHEMA_REGISTRY_PROXY"):
         parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        found |= {"proxy.host": parts.hostname or "", "proxy.port": str(parts.port or 80)}
-    return {f"{_VALUE}.{key}": text for key, text in found.items()}
+        keys |= {"proxy.host": parts.hostname or "", "proxy.port": str(parts.port or 80)}
+    return {f"{_VALUE}.{key}": text for key, text in keys.items()}
 
 
 def _statsd(endpoint: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -57,20 +57,20 @@ def read_sample(
     ends = admin.ends(partitions)
     log_starts = {tp: mark[0] for tp, mark in admin.watermarks(partitions).items()}
     filled = sorted(tp for tp in partitions if ends[tp] > log_starts[tp])
-    taken: list[KafkaRecord] = []
+    sample: list[KafkaRecord] = []
     size = 0
     deadline_ms = clock.monotonic_ms() + TIMEOUT_MS
-    for place, tp in enumerate(filled):
-        share = -(-(count - len(taken)) // (len(filled) - place))
+    for index, tp in enumerate(filled):
+        share = -(-(count - len(sample)) // (len(filled) - index))
         position = log_starts[tp] if start == "earliest" else max(log_starts[tp], ends[tp] - share)
         reader.assign({tp: position})
-        before = len(taken)
-        while len(taken) - before < share and reader.positions()[tp] < ends[tp]:
+        before = len(sample)
+        while len(sample) - before < share and reader.positions()[tp] < ends[tp]:
             if clock.monotonic_ms() >= deadline_ms or size >= BYTES_MAX:
-                return SourceSample(tuple(taken), is_complete=False)
-            polled = reader.poll(POLL_MS, share - (len(taken) - before))
+                return SourceSample(tuple(sample), is_complete=False)
+            polled = reader.poll(POLL_MS, share - (len(sample) - before))
             records = [record for record in polled if record.offset < ends[tp]]
-            taken += records
+            sample += records
             size += sum(len(r.key or b"") + len(r.value or b"") for r in records)
     reader.assign({})
-    return SourceSample(tuple(taken), is_complete=True)
+    return SourceSample(tuple(sample), is_complete=True)

@@ -118,15 +118,15 @@ class _Compiled:
 class _AvroCompiler:
     def __init__(self, *, enhanced: bool) -> None:
         self._enhanced = enhanced
-        self._known: dict[int, _Compiled] = {}
+        self._by_type: dict[int, _Compiled] = {}
 
     def compile(self, source: AvroType) -> _Compiled:
         """Return schema and conversion of a type; named types are compiled once."""
-        annotated = self._known.get(id(source))
+        annotated = self._by_type.get(id(source))
         if annotated is None:
             build = _BUILDERS.get(source.kind)
             compiled = build(self, source) if build is not None else _primitive(source)
-            annotated = self._known[id(source)] = _with_properties(compiled, source)
+            annotated = self._by_type[id(source)] = _with_properties(compiled, source)
         return annotated
 
     def record(self, source: AvroType) -> _Compiled:

@@ -83,9 +83,9 @@ class CustomColumnConverter:
         )
 
     def _schema(self, field: str, kind: pa.DataType) -> ConnectSchema:
-        found = _SCHEMAS.get(kind)
-        if found is not None:
-            return found
+        schema = _SCHEMAS.get(kind)
+        if schema is not None:
+            return schema
         if pa.types.is_decimal128(kind) and kind.precision <= _DECIMAL_DIGITS_MAX:
             scale = {"scale": str(kind.scale)}
             return ConnectSchema(
@@ -102,8 +102,8 @@ class CustomColumnConverter:
         del topic, headers
         if data is None:
             return None, None
-        made = self.over(pa.array([data], pa.binary()))
-        values = {field: _value(made.column(field)[0]) for field in self._types}
+        table = self.over(pa.array([data], pa.binary()))
+        values = {field: _value(table.column(field)[0]) for field in self._types}
         return self.schema, Struct(self.schema, values)
 
     def over(self, values: pa.Array) -> pa.Table:
@@ -116,23 +116,23 @@ class CustomColumnConverter:
             RecordError: the function raised an exception, or its result is not as declared.
             RetriableError: a service that the function uses is not available.
         """
-        found = guarded(self._name, self._role, lambda: self._made(values))
-        if not isinstance(found, pa.Table):
-            raise self._refused(f"a {type(found).__name__}, not a table")
-        if found.num_rows != len(values):
-            raise self._refused(f"{found.num_rows} rows for {len(values)} rows")
+        table = guarded(self._name, self._role, lambda: self._converted(values))
+        if not isinstance(table, pa.Table):
+            raise self._refused(f"a {type(table).__name__}, not a table")
+        if table.num_rows != len(values):
+            raise self._refused(f"{table.num_rows} rows for {len(values)} rows")
         for field, kind in self._types.items():
-            if found.column_names.count(field) != 1 or found.schema.field(field).type != kind:
+            if table.column_names.count(field) != 1 or table.schema.field(field).type != kind:
                 raise self._refused(f"no column {field} of type {kind}")
-        return found.select(list(self._types))
+        return table.select(list(self._types))
 
-    def _made(self, values: pa.Array) -> Any:
-        found = self._function(values)
-        if isinstance(found, pa.RecordBatch):
-            found = pa.Table.from_batches([found])
-        if isinstance(found, pa.Table):
-            found.validate(full=True)  # invalid buffers would end the process
-        return found
+    def _converted(self, values: pa.Array) -> Any:
+        table = self._function(values)
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if isinstance(table, pa.Table):
+            table.validate(full=True)  # invalid buffers would end the process
+        return table
 
     def tried(self, values: pa.Array) -> tuple[pa.Table, list[int]]:
         """Call the function and isolate the rows that fail.
@@ -156,18 +156,18 @@ class CustomColumnConverter:
         half = len(values) // 2
         first, bad = self.tried(values.slice(0, half))
         second, more = self.tried(values.slice(half))
-        return pa.concat_tables([first, second]), [*bad, *(half + place for place in more)]
+        return pa.concat_tables([first, second]), [*bad, *(half + row for row in more)]
 
-    def _refused(self, what: str) -> RecordError:
-        return refusal(self._role, CODE, f"{self._name} returned {what}")
+    def _refused(self, result: str) -> RecordError:
+        return refusal(self._role, CODE, f"{self._name} returned {result}")
 
 
-def _value(found: pa.Scalar) -> Any:
+def _value(scalar: pa.Scalar) -> Any:
     """Convert an Arrow scalar to a value of a record."""
-    if not found.is_valid:
+    if not scalar.is_valid:
         return None
-    if found.type == _INSTANT:
-        return Timestamp(found.value // _MILLI, found.value % _MILLI * _MILLI)
-    if found.type == pa.date32():
-        return Date(found.value)
-    return found.as_py()
+    if scalar.type == _INSTANT:
+        return Timestamp(scalar.value // _MILLI, scalar.value % _MILLI * _MILLI)
+    if scalar.type == pa.date32():
+        return Date(scalar.value)
+    return scalar.as_py()

@@ -92,31 +92,35 @@ def custom_converter(point: EntryPoint, options: Mapping[str, str], role: Role) 
             code="converter_class",
         ) from None
     try:
-        made = factory({_ROLE_OPTION: role, **options})
+        function = factory({_ROLE_OPTION: role, **options})
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
         raise ConfigError(
             f"converter {point.name} rejects its options: {error}", code="converter_option"
         ) from None
-    found = _of_columns(point.name, made, role)
-    if found is not None:
-        return found
-    if not callable(made):
+    column_converter = _column_converter(point.name, function, role)
+    if column_converter is not None:
+        return column_converter
+    if not callable(function):
         raise ConfigError(
             f"converter {point.name}: {point.value} must return a function of bytes, topic and "
             "headers, or a ColumnConverter",
             code="converter_class",
         )
-    return CustomConverter(point.name, made, role)
+    return CustomConverter(point.name, function, role)
 
 
-def _of_columns(name: str, made: Any, role: Role) -> Converter | None:
+def _column_converter(name: str, function: Any, role: Role) -> Converter | None:
     """Return the converter if the function is over columns; None if it is over records."""
     from connect.records.converters.column_converter import (  # noqa: PLC0415 - imports pyarrow
         ColumnConverter,
         CustomColumnConverter,
     )
 
-    return CustomColumnConverter(name, made, role) if isinstance(made, ColumnConverter) else None
+    return (
+        CustomColumnConverter(name, function, role)
+        if isinstance(function, ColumnConverter)
+        else None
+    )
 
 
 class CustomConverter:
@@ -169,7 +173,7 @@ class CustomConverter:
             raise self._refused("a Struct whose values are not those of its schema")
         return Struct(value.schema, {name: self._checked(value.values[name]) for name in names})
 
-    def _refused(self, what: str) -> IcefloeError:
+    def _refused(self, result: str) -> IcefloeError:
         return refusal(
-            self._role, CODE, f"{self._name} returned {what}, which is no value of a record"
+            self._role, CODE, f"{self._name} returned {result}, which is no value of a record"
         )

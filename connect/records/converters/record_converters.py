@@ -50,21 +50,21 @@ class ConvertersByTopic:
             for each in config.converter_sets
         )
         self.default = self.sets[0]
-        self._known: dict[str, RecordConverters] = {}
+        self._by_topic: dict[str, RecordConverters] = {}
 
     def _once(self, config: ConverterConfig, role: Role) -> Converter:
         """Build a converter; entries that keep the connector's converter share it."""
-        place = role, id(config)
-        if place not in self._built:
-            self._built[place] = converter(config, role)
-        return self._built[place]
+        key = role, id(config)
+        if key not in self._built:
+            self._built[key] = converter(config, role)
+        return self._built[key]
 
     def of(self, topic: str) -> RecordConverters:
         """Return the converters of a source topic."""
         if not self._entries:
             return self.default
-        found = self._known.get(topic)
-        if found is None:
-            place = next((n for n, e in enumerate(self._entries, 1) if e.has_topic(topic)), 0)
-            found = self._known[topic] = self.sets[place]
-        return found
+        converters = self._by_topic.get(topic)
+        if converters is None:
+            index = next((n for n, e in enumerate(self._entries, 1) if e.has_topic(topic)), 0)
+            converters = self._by_topic[topic] = self.sets[index]
+        return converters

@@ -209,8 +209,8 @@ def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, Iceb
     fitted: dict[Path, IcebergType] = {}
     for path, kind in adds.items():
         names = list(_full_names(".".join(path), kind))
-        known = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
-        if not any(name in known or name in taken for name in names):
+        present = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
+        if not any(name in present or name in taken for name in names):
             taken.update(names)
             fitted[path] = kind
     return fitted
@@ -277,9 +277,9 @@ class _Applier:
     def struct(self, path: Path, kind: StructType) -> StructType:
         """Return a struct with its own and nested changes."""
         fields = [self._field((*path, field.name), field) for field in kind.fields]
-        known = {field.name for field in kind.fields}
+        names = {field.name for field in kind.fields}
         for target, new in self._asked.adds.items():
-            if target[:-1] == path and target[-1] not in known:
+            if target[:-1] == path and target[-1] not in names:
                 field_id = self._next_id()
                 fields.append(
                     NestedField(

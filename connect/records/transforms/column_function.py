@@ -130,7 +130,7 @@ class ColumnApply:
         half = table.num_rows // 2
         first, bad = self.tried(table.slice(0, half))
         second, more = self.tried(table.slice(half))
-        return pa.concat_tables([first, second]), [*bad, *(half + place for place in more)]
+        return pa.concat_tables([first, second]), [*bad, *(half + row for row in more)]
 
 
 def _single(value: Any, kind: pa.DataType) -> pa.Array:

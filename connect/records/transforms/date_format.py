@@ -99,11 +99,11 @@ class DateFormat:
         """
         numbers: dict[str, int] = {}
         index = 0
-        for place, piece in enumerate(self.pieces):
+        for number, piece in enumerate(self.pieces):
             if not piece.letter:
                 index = _literal(piece.text, text, index)
                 continue
-            following = self.pieces[place + 1] if place + 1 < len(self.pieces) else None
+            following = self.pieces[number + 1] if number + 1 < len(self.pieces) else None
             abuts = following is not None and following.is_number
             index = read_part(piece, text, index, numbers, abuts=abuts)
         if strict:

@@ -40,10 +40,12 @@ def make(options: Options, side: Side) -> Apply:
         if value is None or (schema is not None and not is_union(schema)):
             return record
         branches: dict[Any, Any] = a_map(value, _PURPOSE) if schema is None else value.values
-        found = [(name, branch) for name, branch in branches.items() if branch is not None]
-        if len(found) != 1:
-            raise refused(f"{len(found)} types of the union have a value, not one", "wrong_type")
-        ((name, branch),) = found
+        set_branches = [(name, branch) for name, branch in branches.items() if branch is not None]
+        if len(set_branches) != 1:
+            raise refused(
+                f"{len(set_branches)} types of the union have a value, not one", "wrong_type"
+            )
+        ((name, branch),) = set_branches
         return with_side(record, "value", schema and field_schema(schema, name), branch)
 
     return apply

@@ -44,9 +44,9 @@ def broker_checks(
     servers = reading.get("bootstrap.servers", "")
     question = f"Asked the brokers at {servers} (within {each_s:g} s)"
     key = "topics" if config.topics else "topics.regex"
-    what = ", ".join(config.topics[:_SHOWN_MAX]) or f"those that match {config.topics_regex}"
+    topics = ", ".join(config.topics[:_SHOWN_MAX]) or f"those that match {config.topics_regex}"
     yield Check(
-        key, f"{question} for topics {what}", partial(_sources, config, reading, each_s, excluded)
+        key, f"{question} for topics {topics}", partial(_sources, config, reading, each_s, excluded)
     )
     group = config.connect_group_id
     yield Check(
@@ -79,16 +79,16 @@ def _sources(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float, excluded: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
     """Check that the source topics exist and can be described."""
-    there = KafkaAdmin(kafka, timeout_s=each_s).topics()
+    existing = KafkaAdmin(kafka, timeout_s=each_s).topics()
     if config.topics_regex is not None:
-        if not source_partitions(config, there, excluded=excluded):
+        if not source_partitions(config, existing, excluded=excluded):
             yield (
                 "topics.regex",
-                f"it matches none of the {len(there)} topics that can be described",
+                f"it matches none of the {len(existing)} topics that can be described",
             )
         return
     for topic in config.topics:
-        if topic not in there:
+        if topic not in existing:
             yield (
                 "topics",
                 f"{topic} does not exist, or cannot be described (ACL Describe on Topic {topic})",
@@ -100,8 +100,8 @@ def _offsets(
 ) -> Iterator[tuple[str, str]]:
     """Check that the offsets of the consumer group can be read."""
     admin = KafkaAdmin(kafka, timeout_s=each_s)
-    there = source_partitions(config, admin.topics(), excluded=excluded)
-    partitions = there[:1] or [TopicPartition(config.control_topic, 0)]
+    partitions = source_partitions(config, admin.topics(), excluded=excluded)
+    partitions = partitions[:1] or [TopicPartition(config.control_topic, 0)]
     admin.committed(config.connect_group_id, partitions)
     yield from ()
 

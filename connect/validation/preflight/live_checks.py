@@ -67,14 +67,19 @@ def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict
             if sentence not in errors.setdefault(key, []):
                 errors[key].append(sentence)
     took_ms = clock.monotonic_ms() - start_ms
-    _log.info("configuration checked", checks=len(listed), wrong=len(errors), took_ms=took_ms)
+    _log.info(
+        "configuration checked against other systems",
+        checks=len(listed),
+        wrong=len(errors),
+        took_ms=took_ms,
+    )
     return errors
 
 
 def _answered(check: Check) -> list[tuple[str, str]]:
     """Return keys and complete messages. A failed request has one message."""
     try:
-        return [(key, f"{check.asked}: {what}") for key, what in check.run()]
+        return [(key, f"{check.asked}: {finding}") for key, finding in check.run()]
     except IcefloeError as error:
         return [(check.key, f"{check.asked}: {reported(error)}")]
     except TimeoutError:

@@ -73,9 +73,9 @@ class FakeHerder:
         """A constant of the right length."""
         return "fakefakefakefakefakefa"
 
-    def where(self, what: str, name: str | None) -> str | None:
+    def node_to_ask(self, role: str, name: str | None) -> str | None:
         """This node answers all."""
-        del what, name
+        del role, name
 
     def nodes(self) -> Mapping[str, str | None]:
         """This node alone."""
@@ -276,7 +276,7 @@ class FakeHerder:
         running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
         return {name: dict.fromkeys(metrics, 60.0) for name in running}
 
-    def extension(self, name: str, what: View) -> Mapping[str, Any]:
+    def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
         """Nothing has happened yet."""
         self._get(name)
         empty: dict[View, dict[str, Any]] = {
@@ -307,7 +307,7 @@ class FakeHerder:
                 "notes": [],
             },
         }
-        return {"connector": name, **empty[what]}
+        return {"connector": name, **empty[view]}
 
     def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Nothing ever waits."""

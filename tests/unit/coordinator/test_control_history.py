@@ -121,10 +121,10 @@ def test_files_below_the_cut_that_no_commit_took_are_found() -> None:
 
 def test_a_cut_that_is_above_none_of_the_offsets() -> None:
     """The last time that the offset was not passed counts; a rewind in between lowers it again."""
-    wanted = AnnouncedTables({P0: 60})
+    announced = AnnouncedTables({P0: 60})
     for record in (answer(3, 0, 50), answer(5, 50, 80), answer(9, 50, 60), answer(12, 60, 61)):
-        wanted.take(record)
-    assert wanted.control_offset_max == 12
+        announced.take(record)
+    assert announced.control_offset_max == 12
     assert AnnouncedTables({P0: 60}).control_offset_max is None
 
 

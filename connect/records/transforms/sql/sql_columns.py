@@ -88,7 +88,7 @@ class _Columns:
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
-        self._place = 0
+        self._position = 0
         self._ids = iter(range(1, 1 << 31))
 
     def fields(self, depth: int) -> list[NestedField]:
@@ -165,15 +165,15 @@ class _Columns:
         return int(token.text)
 
     def _next(self) -> Token | None:
-        if self._place == len(self._tokens):
+        if self._position == len(self._tokens):
             return None
-        self._place += 1
-        return self._tokens[self._place - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _skip(self, text: str) -> bool:
-        is_next = self._place < len(self._tokens) and self._tokens[self._place].text == text
-        self._place += is_next
+        is_next = self._position < len(self._tokens) and self._tokens[self._position].text == text
+        self._position += is_next
         return is_next
 
     def _is_end(self) -> bool:
-        return self._place == len(self._tokens) or self._tokens[self._place].text == ","
+        return self._position == len(self._tokens) or self._tokens[self._position].text == ","

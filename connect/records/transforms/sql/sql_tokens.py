@@ -138,16 +138,16 @@ def _pieces(text: str) -> tuple[list[tuple[str, int, int]], str]:
     """Return kind, start and end of each token, and the text with blanks for comments."""
     pieces: list[tuple[str, int, int]] = []
     clean: list[str] = []
-    place = 0
+    position = 0
     for match in _TOKEN.finditer(text):
         kind, start, end = str(match.lastgroup), match.start(), match.end()
         if kind == "comment":
-            clean += text[place:start], " " * (end - start)
-            place = end
+            clean += text[position:start], " " * (end - start)
+            position = end
             continue
         if kind == "other" and text[start] in _QUOTES:
             refuse(f"the string or name at character {start + 1} is not terminated")
         if kind == "other" and text.startswith("/*", start):
             refuse(f"the comment at character {start + 1} is not terminated")
         pieces.append((kind, start, end))
-    return pieces, "".join([*clean, text[place:]])
+    return pieces, "".join([*clean, text[position:]])

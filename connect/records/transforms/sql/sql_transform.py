@@ -64,16 +64,16 @@ class SqlPlan:
             raise ConfigError(
                 f"{STATIC_TABLE}{name} is set, but the query does not join {name}", code="sql_query"
             )
-        for name, place in tables.items():
-            if not is_location(place) and "." not in place:
+        for name, source in tables.items():
+            if not is_location(source) and "." not in source:
                 raise ConfigError(
-                    f"{STATIC_TABLE}{name} must be <namespace>.<table> or a path, not {place}",
+                    f"{STATIC_TABLE}{name} must be <namespace>.<table> or a path, not {source}",
                     code="sql_query",
                 )
         return cls(
             query,
             columns_schema(options["columns"]),
-            {name: place.strip() for name, place in tables.items()},
+            {name: source.strip() for name, source in tables.items()},
             options["tables.refresh.ms"],
             options["tables.max.bytes"],
         )

@@ -12,8 +12,8 @@ from connect.protocol.maintenance_tag import READ_PROPERTY
 from control_schemas.events import ContentFile, FileContent
 from coordinator.maintenance.due_work import DueWork, limits
 from coordinator.maintenance.file_counters import PARTITIONS_MAX, FileCounters, due
+from tests.support.snapshot_metadata import branch, line, metadata
 from tests.support.tables import connector
-from tests.unit.coordinator.maintenance.test_snapshot_expiry import branch, line, metadata
 
 MIB = 2**20
 CONFIG = MaintenanceConfig(min_input_files=5, min_delete_files=3, min_manifests=4)

@@ -5,67 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.table.metadata import TableMetadata
 
 from connect.config.connector import SnapshotExpiryConfig
 from connect.protocol.maintenance_tag import AGE_MS_MAX, tag_name
 from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
+from tests.support.snapshot_metadata import NOW_MS, branch, line, metadata, tag
 
-NOW_MS = 1_000_000
 SINK = "kafka.connect.offsets.control.connect-a"
-
-
-def metadata(snapshots: list[dict[str, Any]], refs: dict[str, dict[str, Any]]) -> TableMetadata:
-    """A table with these snapshots; each is an id, a parent, a time and perhaps a summary."""
-    empty = new_table_metadata(
-        Schema(NestedField(1, "id", LongType(), required=False)),
-        UNPARTITIONED_PARTITION_SPEC,
-        UNSORTED_SORT_ORDER,
-        "file:///nowhere",
-    )
-    content = empty.model_dump(mode="json", by_alias=True)
-    content["last-sequence-number"] = len(snapshots)
-    content["snapshots"] = [
-        {
-            "snapshot-id": one["id"],
-            "parent-snapshot-id": one["parent"],
-            "sequence-number": number,
-            "timestamp-ms": one["ms"],
-            "manifest-list": f"file:///nowhere/{one['id']}.avro",
-            "summary": {"operation": "append", **one.get("summary", {})},
-        }
-        for number, one in enumerate(snapshots, start=1)
-    ]
-    content["refs"] = refs
-    content["current-snapshot-id"] = refs.get("main", {}).get("snapshot-id")
-    return TableMetadataUtil.parse_obj(content)
-
-
-def line(count: int, step_ms: int = 100, **more: Any) -> list[dict[str, Any]]:
-    """Snapshots 1 to ``count``, each the parent of the next, the newest now."""
-    return [
-        {
-            "id": n,
-            "parent": n - 1 or None,
-            "ms": NOW_MS - (count - n) * step_ms,
-            **more,
-        }
-        for n in range(1, count + 1)
-    ]
-
-
-def branch(snapshot_id: int, **more: Any) -> dict[str, Any]:
-    """A branch."""
-    return {"snapshot-id": snapshot_id, "type": "branch", **more}
-
-
-def tag(snapshot_id: int) -> dict[str, Any]:
-    """A tag."""
-    return {"snapshot-id": snapshot_id, "type": "tag"}
 
 
 def ids(table: TableMetadata, policy: ExpiryPolicy, **more: Any) -> tuple[int, ...]:

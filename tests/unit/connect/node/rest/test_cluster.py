@@ -61,9 +61,9 @@ class ClusterHerder(FakeHerder):
         """All of them."""
         return {**self.urls, self.me: None}
 
-    def where(self, what: str, name: str | None) -> str | None:
+    def node_to_ask(self, role: str, name: str | None) -> str | None:
         """``b`` leads and has all coordinators."""
-        del what, name
+        del role, name
         return self.nodes()["b"]
 
     def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:

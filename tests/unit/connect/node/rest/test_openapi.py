@@ -162,10 +162,10 @@ class StartingHerder:
 class LeaderlessHerder(FakeHerder):
     """A herder whose cluster is choosing a leader."""
 
-    def where(self, what: str, name: str | None) -> str | None:
+    def node_to_ask(self, role: str, name: str | None) -> str | None:
         """No node leads."""
         del name
-        if what == "leader":
+        if role == "leader":
             raise ConflictError("no known leader")
         return None
 
@@ -175,7 +175,10 @@ class FailedTableHerder(FakeHerder):
 
     def request_maintenance(self, name: str, *, is_run: bool) -> Mapping[str, Any]:
         """It begins, or ends."""
-        return {**self.extension(name, "maintenance"), "state": "IDLE" if is_run else "RUNNING"}
+        return {
+            **self.connector_view(name, "maintenance"),
+            "state": "IDLE" if is_run else "RUNNING",
+        }
 
     def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Something was given up."""

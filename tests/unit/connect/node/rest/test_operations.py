@@ -174,9 +174,9 @@ def test_an_audit_masks_names_of_tables(api: Api, monkeypatch: pytest.MonkeyPatc
     secret = "canary-audit-88"
     KNOWN.add(secret)
     counts = dict.fromkeys(("announced", "committed", "waiting", "unproved", "others", "now"), 0)
-    audit = api.herder.extension("red-1", "audit")
+    audit = api.herder.connector_view("red-1", "audit")
     report = {**audit, "tables": [{"name": f"db.{secret}", **counts}]}
-    monkeypatch.setattr(api.herder, "extension", lambda _name, _what: report)
+    monkeypatch.setattr(api.herder, "connector_view", lambda _name, _view: report)
     answer = api.ask("reader", "GET", "/red-1/audit")
     assert answer.status == 200, answer.content
     assert answer.json()["tables"][0]["name"] == f"db.{MASK}"

@@ -20,7 +20,7 @@ TARGETS: Mapping[str, TargetState] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GivenConnector:
+class StandaloneConnector:
     """A connector of the command line.
 
     Attributes:
@@ -43,7 +43,7 @@ def load_standalone(file: Path, environ: Mapping[str, str]) -> NodeConfig:
     return NodeConfig.load(file, environ, {"icefloe.state.storage": "file"})
 
 
-def connector_of(file: Path) -> GivenConnector:
+def read_properties_connector(file: Path) -> StandaloneConnector:
     """Read a connector from a Java properties file, as ``connect-standalone`` takes it.
 
     Raises:
@@ -57,11 +57,11 @@ def connector_of(file: Path) -> GivenConnector:
         raise ConfigError(f"{file}: {e.message}") from e
     name = config.get("name", "").strip()
     if not name:
-        raise ConfigError(f"{file}: a connector needs a name")
-    return GivenConnector(name, config)
+        raise ConfigError(f"{file}: the key name is missing; set it to the name of the connector")
+    return StandaloneConnector(name, config)
 
 
-def are_completed(config: NodeConfig, connectors: Iterable[GivenConnector]) -> bool:
+def are_completed(config: NodeConfig, connectors: Iterable[StandaloneConnector]) -> bool:
     """Return whether every connector is stored with this configuration and has completed its run.
 
     Raises:
