@@ -27,6 +27,7 @@ from connect.embedded.stack import Stack
 from connect.state.connector_reader import read_layouts
 from tests.support.command_line import icefloe
 from tests.support.otlp_collector import OtlpCollector
+from tests.support.patient_client import patient_client
 from tests.support.processes import arguments
 from tests.support.stack import unique_name
 
@@ -64,7 +65,7 @@ class RunningStack:
         self.statsd = statsd
         self.collector = collector
         self.lineage = lineage
-        self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
+        self.api = patient_client(stack.rest_url)
         # silent: the broker ends before these clients do
         self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._kafka)
@@ -156,16 +157,10 @@ class RunningStack:
         assert answer.status_code == 201, answer.text
 
     def delete(self, *names: str) -> None:
-        """Delete connectors; repeat it during a rebalance, as Kafka Connect's clients do."""
+        """Delete connectors."""
         for name in names:
-            self.wait_until(
-                lambda n=name: self._is_deleted(n), lambda n=name: f"{n} is not deleted"
-            )
-
-    def _is_deleted(self, name: str) -> bool:
-        answer = self.api.delete(f"/connectors/{name}")
-        assert answer.status_code in {204, 409}, answer.text
-        return answer.status_code == 204
+            answer = self.api.delete(f"/connectors/{name}")
+            assert answer.status_code == 204, answer.text
 
     def request_state(self, name: str, state: str) -> None:
         """Send ``stop``, ``pause`` or ``resume`` for a connector; the node must accept it."""
