@@ -130,7 +130,7 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
         assert pick(rows, "id") == [(n,) for n in range(RECORDS * PARTITIONS)]
         running.produce(topic, {"id": -1, "name": "later"})
         assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
-        assert cluster.executors() == [1, 1]
+        running.wait_until(lambda: cluster.executors() == [1, 1], lambda: f"{cluster.executors()}")
         for process in psutil.process_iter(["cmdline"]):
             assert SECRET not in " ".join(process.info["cmdline"] or ())
         running.close()
