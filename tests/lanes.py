@@ -10,7 +10,7 @@ Rules of this file:
 - At most ``LANES_MAX`` lanes of tests that wait run at the same time. The others start in order
   when one ends.
 - Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait.
-  It runs beside the others from the beginning, with low priority: it takes the time of idle cores.
+  It runs together with the others from the beginning, with low priority: it takes the time of idle cores.
 - The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
   with the summary of a failure, if there is one.
 """
@@ -35,6 +35,8 @@ WAITING = ("e2e-1", "integration-1", "contract", "attack", "integration-2", "e2e
 REST = "rest"
 LANES_MAX = 3  # with more on two cores, waits within a test become long
 LOW_PRIORITY = 10  # added to the niceness
+# C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 REPORTS = Path("build")
 REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
@@ -66,8 +68,11 @@ class Lane:
         REPORTS.mkdir(exist_ok=True)
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
+        environ = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **os.environ}
         with self.report.open("wb") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, env=environ
+            )
         if self.niceness:
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.process.pid, own + self.niceness)

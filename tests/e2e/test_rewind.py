@@ -109,16 +109,6 @@ class Case:
         """Call the command; its status and output."""
         return self.running.icefloe("rewind", self.name, *arguments)
 
-    def is_running(self) -> bool:
-        """Whether connector and tasks are."""
-        status = self.running.status(self.name)
-        parts = [status["connector"], *status["tasks"]]
-        return len(parts) > 1 and {part["state"] for part in parts} == {"RUNNING"}
-
-    def wait_until_running(self) -> None:
-        """Wait for connector and tasks."""
-        self.running.wait_until(self.is_running, lambda: f"{self.running.status(self.name)}")
-
     def trace(self) -> str:
         """The trace of the connector's state; empty if it has none."""
         return str(self.running.status(self.name)["connector"].get("trace", ""))
@@ -134,7 +124,7 @@ def test_a_rewind_survives_a_crash_at_each_step(
     assert status == 2, output
     assert f"source offset of {case.topic}-1: 10 -> 0" in output
     assert "30 rows become 10" in output
-    case.wait_until_running()
+    running.wait_until_running(case.name)
     arm("B2", "raise")
     status, output = case.rewind(target, "--yes")
     assert status == 3, output
@@ -196,7 +186,7 @@ def test_a_connector_is_loaded_again(
     assert status == 0, output
     running.request_state(case.name, "resume")
     case.check(20)
-    case.wait_until_running()
+    running.wait_until_running(case.name)
     running.produce(case.topic, *numbered(20, 5), partition=1)
     case.check(25)
     running.delete(case.name)
@@ -212,7 +202,7 @@ def test_another_writers_rows_refuse_a_rewind(running: RunningStack) -> None:
     status, output = case.rewind(f"--to-snapshot={case.snapshots[0]}", "--yes")
     assert status == 1, output
     assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in output
-    case.wait_until_running()
+    running.wait_until_running(case.name)
     status, output = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
     assert status == 1, output
     assert "no commit of the connector" in output

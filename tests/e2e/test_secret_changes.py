@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -100,9 +100,8 @@ def started(stack: SecureStack) -> Iterator[RunningStack]:
         stack.start_broker()
         stack.start_node()
         stack.wait_for_node()
-        running = RunningStack(stack)
-        yield running
-        running.close()
+        with closing(RunningStack(stack)) as running:
+            yield running
     finally:
         stack.stop()
 

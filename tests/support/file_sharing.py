@@ -1,7 +1,7 @@
 """A plugin of pytest: several runs share the test files of a folder.
 
 A run takes a file when it has ended the one before. So all of them end at about the same time,
-whatever the files take. ``tests/lanes.py`` starts such runs.
+though files take different times. ``tests/lanes.py`` starts such runs.
 
 Rules of this file:
 - A file belongs to the run that first creates the file's name in the folder of ``--share``.

@@ -217,6 +217,20 @@ class RunningStack:
 
         return self.wait_until(inspect, lambda: f"{name} to fail: {self.status(name)}")
 
+    def wait_until_running(self, name: str, trace: str = "") -> None:
+        """Wait until the connector and its tasks run, and one of them shows this text."""
+
+        def inspect() -> bool:
+            status = self.status(name)
+            parts = [status["connector"], *status["tasks"]]
+            return (
+                bool(status["tasks"])
+                and {part["state"] for part in parts} == {"RUNNING"}
+                and any(trace in part.get("trace", "") for part in parts)
+            )
+
+        self.wait_until(inspect, lambda: f"{name} to run: {self.status(name)}")
+
     def counts(self, connector: str) -> Counter[str]:
         """Totals of the node's metrics of a connector, by the metric's name."""
         totals: Counter[str] = Counter()
@@ -312,10 +326,11 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with Stack(folder, node_properties=properties) as stack:
-            running = RunningStack(stack)
+        with (
+            Stack(folder, node_properties=properties) as stack,
+            contextlib.closing(RunningStack(stack)) as running,
+        ):
             yield running
-            running.close()
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:

@@ -143,8 +143,8 @@ def test_the_number_of_lanes_that_run_at_once_is_limited(
     (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
     (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
     good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(LANES_MAX + 1)]
-    beside = Counted("beside", ["test_good.py"], [], niceness=1)
-    assert run([beside, *good, Counted("wrong", ["test_wrong.py"], [])]) == 1
+    low = Counted("low", ["test_good.py"], [], niceness=1)
+    assert run([low, *good, Counted("wrong", ["test_wrong.py"], [])]) == 1
     assert most == LANES_MAX + 1
     assert not running
 
