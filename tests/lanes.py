@@ -34,7 +34,7 @@ SHARED = {"e2e": "running", "integration": "spark_session"}
 WAITING = ("e2e-1", "integration-1", "contract", "attack", "integration-2", "e2e-2")
 REST = "rest"
 LANES_MAX = 3  # with more on two cores, waits within a test become long
-LOW_PRIORITY = 10  # added to the niceness
+LOW_PRIORITY = 5  # added to the niceness
 # C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 REPORTS = Path("build")
