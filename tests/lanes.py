@@ -4,12 +4,13 @@ Many tests wait for brokers, nodes and tables. A core is then idle, and other te
 ``suite`` is the default suite; ``unit`` is the unit tests in two halves.
 
 Rules of this file:
-- A lane is one run of pytest over whole folders, or over half of a long one. Each lane has its own
-  session fixtures; lanes share only the machine.
-- At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends; lanes
-  that wait for brokers and nodes come first.
-- Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait;
-  it runs with low priority.
+- A lane is one run of pytest. Each lane has its own session fixtures; lanes share only the machine.
+- The lanes of a folder in ``SHARED`` share its files: each takes the next file when it has ended
+  one. See ``tests/support/file_sharing.py``.
+- At most ``LANES_MAX`` lanes of tests that wait run at the same time. The others start in order
+  when one ends.
+- Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait.
+  It runs from the beginning, with low priority: it takes the time of idle cores.
 - The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
   with the summary of a failure, if there is one.
 """
@@ -20,24 +21,29 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-WAITING = {"whole": {"attack", "e2e"}, "contract": {"contract"}}
-HALVED = ("integration",)  # one lane of it would be the longest
+# folder -> the session fixture that takes longest to start; the second lane does not begin with it
+SHARED = {"e2e": "running", "integration": "spark_session"}
+# lanes in the order of their start. Second lanes are last: they end with the first ones
+WAITING = ("e2e-1", "integration-1", "contract", "attack", "integration-2", "e2e-2")
 REST = "rest"
 LANES_MAX = 3  # with more on two cores, waits within a test become long
-REST_NICENESS = 5
+LOW_PRIORITY = 5  # added to the niceness
+# C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 REPORTS = Path("build")
 REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
 _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 
 
-@dataclass
+@dataclass(eq=False)
 class Lane:
     """One run of pytest.
 
@@ -45,7 +51,7 @@ class Lane:
         name: of the lane.
         folders: folders or files to run.
         arguments: of pytest, after the folders.
-        niceness: added to the niceness of this process.
+        niceness: added to the niceness of this process; a lane with some takes no place of others.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Lane:
     niceness: int = 0
     process: subprocess.Popen[bytes] = field(init=False)
     started_s: float = field(init=False)
+    ended_s: float = field(init=False)
 
     def start(self) -> None:
         """Start the run; its output goes to a file."""
@@ -61,8 +68,11 @@ class Lane:
         REPORTS.mkdir(exist_ok=True)
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
+        environ = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **os.environ}
         with self.report.open("wb") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, env=environ
+            )
         if self.niceness:
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.process.pid, own + self.niceness)
@@ -84,25 +94,34 @@ class Lane:
 
     def show(self) -> None:
         """Print its output."""
-        took_s = time.monotonic() - self.started_s
+        took_s = self.ended_s - self.started_s
         print(f"\n{self.name} lane: {took_s:.0f} s", flush=True)
         sys.stdout.buffer.write(self.report.read_bytes())
         sys.stdout.flush()
 
 
-def lanes(arguments: Sequence[str]) -> list[Lane]:
-    """Return the lanes of the suite; together they contain every folder with tests."""
-    every = sorted({file.parent.name for file in TESTS.glob("*/test_*.py")})
-    lane_of = {folder: name for name, folders in WAITING.items() for folder in folders}
-    parts: dict[str, list[str]] = {name: [] for name in (*WAITING, REST)}
-    for folder in every:
-        if folder not in HALVED:
-            parts[lane_of.get(folder, REST)].append(f"{TESTS.name}/{folder}")
-    whole, *others = [
-        Lane(name, folders, arguments, REST_NICENESS if name == REST else 0)
-        for name, folders in parts.items()
-    ]
-    return [whole, *(lane for name in HALVED for lane in halves(name, arguments)), *others]
+def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
+    """Return the lanes of the suite; together they contain every folder with tests.
+
+    Args:
+        arguments: of pytest.
+        taken: an empty folder, in which lanes note the files that they take.
+    """
+    every = {file.parent.name for file in TESTS.glob("*/test_*.py")}
+    made = []
+    for name in WAITING:
+        folder, _, number = name.partition("-")
+        more = share(taken, SHARED[folder], is_first=number == "1") if number else []
+        made.append(Lane(name, [f"{TESTS.name}/{folder}"], [*more, *arguments]))
+    others = every - {lane.name.partition("-")[0] for lane in made}
+    rest = sorted(f"{TESTS.name}/{folder}" for folder in others)
+    return [Lane(REST, rest, arguments, LOW_PRIORITY), *made]
+
+
+def share(taken: Path, fixture: str, *, is_first: bool) -> list[str]:
+    """Arguments of a lane that shares its files with another one."""
+    options = ["-p", "tests.support.file_sharing", "--share", str(taken), "--share-first", fixture]
+    return options if is_first else [*options, "--share-backwards"]
 
 
 def halves(folder: str, arguments: Sequence[str]) -> list[Lane]:
@@ -127,13 +146,14 @@ def run(wanted: Sequence[Lane]) -> int:
     reported_s = time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < LANES_MAX:
+            while waiting and sum(not lane.niceness for lane in running) < LANES_MAX:
                 lane = waiting.pop(0)
                 lane.start()
                 running.append(lane)
             time.sleep(0.2)
             for lane in [lane for lane in running if lane.process.poll() is not None]:
                 running.remove(lane)
+                lane.ended_s = time.monotonic()
                 if lane.is_good:
                     lane.show()
                 else:
@@ -152,6 +172,13 @@ def run(wanted: Sequence[Lane]) -> int:
     return min(lane.process.returncode for lane in wanted)
 
 
+def main(what: str, arguments: Sequence[str]) -> int:
+    """Run the suite, or the tests of a folder in two halves; return the exit status."""
+    if what != "suite":
+        return run(halves(what, arguments))
+    with tempfile.TemporaryDirectory(prefix="icefloe-lanes-") as taken:
+        return run(lanes(arguments, Path(taken)))
+
+
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    sys.exit(run(lanes(rest) if what == "suite" else halves(what, rest)))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -13,7 +13,7 @@ from connect.gateways.delta.delta_storage import storage_options
 from coordinator.commit.delta_committer import DeltaCommitter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
 from tests.support.delta_tables import DeltaRig, together
-from tests.support.listing_proxy import ListingProxy
+from tests.support.listing_proxy import listing_proxy
 from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
 from tests.support.stack import S3Server
 from tests.support.tables import QuickClock
@@ -28,10 +28,8 @@ def store(
     """Each kind of store."""
     with started(request.param(tmp_path_factory.mktemp("store"))) as made:
         if isinstance(made, Azurite):
-            proxy = ListingProxy(f"http://127.0.0.1:{made.port}")
-            made.port = int(proxy.uri.rpartition(":")[2])
-            yield made
-            proxy.close()
+            with listing_proxy(f"http://127.0.0.1:{made.port}") as made.port:
+                yield made
         else:
             yield made
 

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -84,5 +84,5 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack,
         ):
             running = RunningStack(stack, statsd=taken, collector=telemetry, lineage=lineage)
-            yield running
-            running.close()
+            with closing(running):
+                yield running

@@ -131,11 +131,5 @@ def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None
     running.table("db.t")
     answer = running.api.put(f"/connectors/{name}/config", json={**config, **dead_letters})
     assert answer.is_success
-    running.wait_until(
-        lambda: (
-            [t["state"] for t in running.status(name)["tasks"]] == ["RUNNING"]
-            and running.status(name)["connector"]["state"] == "RUNNING"
-        ),
-        lambda: f"it to run: {running.status(name)}",
-    )
+    running.wait_until_running(name)
     running.delete(name)

@@ -105,9 +105,13 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
         )
         number = int(record.key()[1:])
         assert place == (number // 4 % 2, number // 8 * 4)
-    counts = running.counts(name)
     done = ("records_written", "records_dead_lettered", "records_dropped")
-    assert counts["records_read"] == sum(counts[one] for one in done)
+
+    def is_balanced() -> bool:
+        counts = running.counts(name)
+        return counts["records_read"] == sum(counts[one] for one in done)
+
+    running.wait_until(is_balanced, lambda: f"equal counts: {running.counts(name)}")
     running.delete(name)
 
 

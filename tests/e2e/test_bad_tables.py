@@ -64,13 +64,7 @@ class ThreeTables:
         """Start the connector and its tasks again, and wait until they run."""
         self.running.stop(self.name)
         self.running.request_state(self.name, "resume")
-        self.running.wait_until(self.is_running, lambda: f"{self.running.status(self.name)}")
-
-    def is_running(self) -> bool:
-        """Whether the connector and its task are shown as RUNNING."""
-        status = self.running.status(self.name)
-        states = {part["state"] for part in (status["connector"], *status["tasks"])}
-        return bool(status["tasks"]) and states == {"RUNNING"}
+        self.running.wait_until_running(self.name)
 
 
 @pytest.fixture
@@ -113,7 +107,7 @@ def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -
     three.restart()
     three.produce("good1", "good2")
     three.arrived("good1", "good2")
-    assert three.is_running()
+    three.running.wait_until_running(three.name)
     path.write_text(metadata)
     three.arrived("bad")
     three.restart()

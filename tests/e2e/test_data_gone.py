@@ -51,7 +51,7 @@ def test_the_offsets_api_skips_deleted_source_records(
     assert _ids(running, table, name, 15) == [*range(10), *range(25, 30)]
     running.produce(topic, *numbered(30, 5))
     assert _ids(running, table, name, 20) == [*range(10), *range(25, 35)]
-    assert running.status(name)["connector"]["state"] == "RUNNING"
+    running.wait_until_running(name)
     running.delete(name)
 
 
@@ -74,9 +74,7 @@ def test_a_connector_that_continues_reports_lost_records(
     admin.delete_records({TopicPartition(topic, 0): 25})
     running.request_state(name, "resume")
     assert _ids(running, table, name, 15) == [*range(10), *range(25, 30)]
-    (task,) = running.status(name)["tasks"]
-    assert task["state"] == "RUNNING"
-    assert f"{topic}-0 [10, 25)" in task["trace"]
+    running.wait_until_running(name, f"{topic}-0 [10, 25)")
     lost = running.catalog.load_table(table).current_snapshot().summary["icefloe.data-loss"]
     assert json.loads(lost) == {"ranges": [[topic, 0, 10, 25]], "more": 0, "offsets": 15}
     running.wait_until(
@@ -113,10 +111,7 @@ def test_a_connector_that_continues_reads_a_recreated_topic(
     admin.ensure_topic(topic, 2, replication_factor=1)
     running.produce(topic, *numbered(100, 30))
     assert _ids(running, table, name, 40) == [*range(10), *range(100, 130)]
-    status = running.status(name)
-    assert {task["state"] for task in status["tasks"]} == {"RUNNING"}
-    traces = " ".join(task.get("trace", "") for task in status["tasks"])
-    assert f"{topic}-0 from 10 on (the topic was created again)" in traces
+    running.wait_until_running(name, f"{topic}-0 from 10 on (the topic was created again)")
     table_now = running.catalog.load_table(table)
     lost = [
         json.loads(s.summary["icefloe.data-loss"])
@@ -124,7 +119,9 @@ def test_a_connector_that_continues_reads_a_recreated_topic(
         if s.summary and "icefloe.data-loss" in s.summary.additional_properties
     ]
     assert [topic, 0, 10, None] in [one for found in lost for one in found["ranges"]]
-    assert running.counts(name)["source_topics_recreated"] == 1
+    running.wait_until(
+        lambda: running.counts(name)["source_topics_recreated"] == 1, lambda: "the metric"
+    )
     code, output = running.icefloe("audit", name, "-o", "json")
     assert code == 0, output
     assert "was deleted and created again" in output
@@ -148,10 +145,8 @@ def test_a_connector_that_continues_needs_no_operator_for_expired_offsets(
     running.produce(topic, *numbered(10, 5))
     running.request_state(name, "resume")
     assert _ids(running, table, name, 15) == [*range(15)]
-    (task,) = running.status(name)["tasks"]
-    assert task["state"] == "RUNNING"
-    assert f"{topic}-0 10" in task["trace"]
-    assert running.status(name)["connector"]["state"] == "RUNNING"
+    running.wait_until_running(name, f"{topic}-0 10")
+    running.wait_until_running(name)
     running.delete(name)
 
 
@@ -215,5 +210,5 @@ def test_a_rebase_continues_with_a_recreated_control_topic(
     running.request_state(name, "resume")
     running.produce(topic, *numbered(10, 10))
     assert _ids(running, table, name, 20) == [*range(20)]
-    assert running.status(name)["connector"]["state"] == "RUNNING"
+    running.wait_until_running(name)
     running.delete(name)

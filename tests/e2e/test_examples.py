@@ -149,8 +149,7 @@ def test_the_examples_do_what_their_readme_shows(
                     f"{table}: {found(running, table, list(rows[0]))} {running.status(name)}"
                 ),
             )
-        tasks = running.status(name)["tasks"]
-        assert {task["state"] for task in tasks} == {"RUNNING"}, name
+        running.wait_until_running(name)
     running.delete(*examples)
 
 

@@ -52,7 +52,7 @@ def test_ten_connectors_run_on_one_node(running: RunningStack) -> None:
         running.create(name, running.connector(topics=topic, iceberg__tables=f"ten.{name}"))
     for name in names:
         assert pick(running.rows(f"ten.{name}", 20, name), "id") == [(n,) for n in range(20)]
-        assert running.status(name)["connector"]["state"] == "RUNNING"
+        running.wait_until_running(name)
     dropped, *others = names
     running.stop(dropped)  # a deletion is answered when it is stored; until the end it may read on
     running.delete(dropped)

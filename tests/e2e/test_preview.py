@@ -207,14 +207,15 @@ def test_a_preview_names_the_operation_of_row_level_changes(
             state[values["id"]] = values
     running.create(previewed.name, previewed.config)
 
-    def inspect() -> list[tuple[Any, ...]] | None:
-        if not running.catalog.table_exists(previewed.table):
-            return None
-        table = running.catalog.load_table(previewed.table)
-        return duckdb_rows(table, "id", "name", "op") if table.current_snapshot() else None
+    wanted = sorted((row["id"], row["name"], row["op"]) for row in state.values())
 
-    rows = running.wait_until(inspect, lambda: f"rows of {previewed.table}")
-    assert sorted(rows) == sorted((row["id"], row["name"], row["op"]) for row in state.values())
+    def found() -> list[tuple[Any, ...]]:
+        if not running.catalog.table_exists(previewed.table):
+            return []
+        table = running.catalog.load_table(previewed.table)
+        return duckdb_rows(table, "id", "name", "op") if table.current_snapshot() else []
+
+    running.wait_until(lambda: found() == wanted, lambda: f"{wanted}, not {found()}")
     running.delete(previewed.name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,26 +26,57 @@ STEPS = [
 
 
 @pytest.fixture(scope="module")
-def armed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which files arm failpoints of the node's processes."""
     return tmp_path_factory.mktemp("armed")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[RunningStack]:
+def _stack(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed) as running:
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as running:
         yield running
 
 
+@pytest.fixture
+def running(_stack: RunningStack, armed_folder: Path) -> Iterator[RunningStack]:
+    """The stack; after the test nothing is armed, and the node runs."""
+    yield _stack
+    for file in armed_folder.iterdir():
+        file.unlink(missing_ok=True)  # a process that reaches the point removes it, too
+    try:
+        _stack.stack.check()
+    except RetriableError:  # the test failed after it had killed the node
+        start_again(_stack)
+
+
+@pytest.fixture
+def arm(armed_folder: Path) -> Callable[[str, str], Path]:
+    """Arms a failpoint with an action; the file that is removed when it acts."""
+
+    def armed(point: str, action: str) -> Path:
+        new = armed_folder / f".{point}"
+        new.write_text(action, "utf-8")
+        return new.rename(armed_folder / point)  # whole, whenever a process reads it
+
+    return armed
+
+
+def start_again(running: RunningStack) -> None:
+    """Start a node that has ended."""
+    running.stack.start_node()
+    running.stack.wait_for_node()
+
+
 class Case:
-    """A connector whose records go to two tables, after three commits.
+    """A connector whose records go to two tables, after some commits of ten rows.
 
     Args:
         running: the stack.
+        commits: how many.
     """
 
-    def __init__(self, running: RunningStack) -> None:
+    def __init__(self, running: RunningStack, commits: int) -> None:
         self.running = running
         self.name = unique_name("rewound")
         self.topic = running.topic("source", partitions=2)
@@ -56,7 +87,7 @@ class Case:
         config["iceberg.control.topic"] = running.topic("control")
         running.create(self.name, config)
         self.snapshots = []
-        for round_number in range(3):
+        for round_number in range(commits):
             ten = numbered(10 * round_number, 10)
             running.produce(self.topic, *ten, partition=round_number % 2)
             self.check(10 * round_number + 10)
@@ -78,51 +109,44 @@ class Case:
         """Call the command; its status and output."""
         return self.running.icefloe("rewind", self.name, *arguments)
 
-    def is_running(self) -> bool:
-        """Whether connector and tasks are."""
-        status = self.running.status(self.name)
-        parts = [status["connector"], *status["tasks"]]
-        return len(parts) > 1 and {part["state"] for part in parts} == {"RUNNING"}
-
-
-@pytest.fixture(scope="module")
-def case(running: RunningStack) -> Case:
-    """The connector of this module."""
-    return Case(running)
+    def trace(self) -> str:
+        """The trace of the connector's state; empty if it has none."""
+        return str(self.running.status(self.name)["connector"].get("trace", ""))
 
 
 def test_a_rewind_survives_a_crash_at_each_step(
-    running: RunningStack, case: Case, armed: Path
+    running: RunningStack, arm: Callable[[str, str], Path]
 ) -> None:
     """Nothing starts before the same command has finished; then each row is there once."""
+    case = Case(running, 3)
     target = f"--to-snapshot={case.snapshots[0]}"
     status, output = case.rewind(target)
     assert status == 2, output
     assert f"source offset of {case.topic}-1: 10 -> 0" in output
     assert "30 rows become 10" in output
-    assert case.is_running()
-    (armed / "B2").write_text("raise", "utf-8")
+    running.wait_until_running(case.name)
+    arm("B2", "raise")
     status, output = case.rewind(target, "--yes")
     assert status == 3, output
-    assert "its tables are being taken back" in running.status(case.name)["connector"]["trace"]
+    running.wait_until(
+        lambda: "its tables are being taken back" in case.trace(), lambda: "the state of a rewind"
+    )
     status, output = case.rewind("--cancel", "--yes")
     assert status == 0, output
-    assert "trace" not in running.status(case.name)["connector"]
+    running.wait_until(lambda: not case.trace(), lambda: f"no trace: {case.trace()}")
     running.request_state(case.name, "resume")
     running.produce(case.topic, *numbered(30, 2))
     case.check(32)
     place = [target]
     for point, action in STEPS:
-        file = armed / point
-        file.write_text(action, "utf-8")
+        file = arm(point, action)
         status, output = case.rewind(*place, "--yes")
         assert (status, file.exists()) == (3, False), (point, output)
         place = []  # from now on it is begun
         if point == "B2":
             with pytest.raises(RetriableError, match="the node ended"):
                 running.wait_until(lambda: False, lambda: "the end of the node")
-            running.stack.start_node()
-            running.stack.wait_for_node()
+            start_again(running)
         refused = running.api.put(f"/connectors/{case.name}/resume")
         assert refused.status_code == 409, (point, refused.text)
         if action == "crash":
@@ -144,43 +168,45 @@ def test_a_rewind_survives_a_crash_at_each_step(
     case.check(35)
     status, output = running.icefloe("audit", case.name)
     assert status == 0, output
+    running.delete(case.name)
 
 
-def test_a_connector_is_loaded_again(running: RunningStack, case: Case, armed: Path) -> None:
+def test_a_connector_is_loaded_again(
+    running: RunningStack, arm: Callable[[str, str], Path]
+) -> None:
     """One command empties the tables and reads the topics from their beginning.
 
     It may take the place of a rewind that has taken one of two tables back.
     """
-    newest = case.head()
-    running.produce(case.topic, *numbered(35, 5))
-    case.check(40)
-    (armed / "B3").write_text("raise", "utf-8")
-    status, output = case.rewind(f"--to-snapshot={newest}", "--yes")
+    case = Case(running, 2)
+    arm("B3", "raise")
+    status, output = case.rewind(f"--to-snapshot={case.snapshots[0]}", "--yes")
     assert status == 3, output
     status, output = case.rewind("--reload", "--replace", "--yes")
     assert status == 0, output
     running.request_state(case.name, "resume")
-    case.check(40)
-    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
-    running.produce(case.topic, *numbered(40, 5), partition=1)
-    case.check(45)
+    case.check(20)
+    running.wait_until_running(case.name)
+    running.produce(case.topic, *numbered(20, 5), partition=1)
+    case.check(25)
+    running.delete(case.name)
 
 
-def test_another_writers_rows_refuse_a_rewind(running: RunningStack, case: Case) -> None:
+def test_another_writers_rows_refuse_a_rewind(running: RunningStack) -> None:
     """The plan names its snapshot; nothing is changed, and the connector runs on."""
+    case = Case(running, 2)
     table = running.catalog.load_table(case.tables[1])
     table.append(table.scan(limit=1).to_arrow())
     foreign = running.catalog.load_table(case.tables[1]).current_snapshot()
     assert foreign is not None
-    newest = running.catalog.load_table(case.tables[0]).current_snapshot()
-    assert newest is not None
-    status, output = case.rewind(f"--to-snapshot={newest.parent_snapshot_id}", "--yes")
+    status, output = case.rewind(f"--to-snapshot={case.snapshots[0]}", "--yes")
     assert status == 1, output
     assert f"foreign_commit: snapshot {foreign.snapshot_id} (append" in output
-    running.wait_until(case.is_running, lambda: f"{running.status(case.name)}")
+    running.wait_until_running(case.name)
     status, output = case.rewind("--to-timestamp", "2020-01-01T00:00:00Z")
     assert status == 1, output
     assert "no commit of the connector" in output
+    running.delete(case.name)
 
 
 def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,9 +137,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             stack.secure.grant(user, *granted)
         stack.start_node()
         stack.wait_for_node()
-        running = RunningStack(stack)
-        yield running
-        running.close()
+        with closing(RunningStack(stack)) as running:
+            yield running
     finally:
         stack.stop()
         oauth.stop()

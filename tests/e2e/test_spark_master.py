@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
@@ -116,8 +116,10 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
 ) -> None:
     """Two Spark workers with one executor each; every row is in the table once."""
     node = {**NODE, "spark.master": cluster.url}
-    with Stack(tmp_path / "stack", node_properties=node) as stack:
-        running = RunningStack(stack)
+    with (
+        Stack(tmp_path / "stack", node_properties=node) as stack,
+        closing(RunningStack(stack)) as running,
+    ):
         topic = running.topic("standalone", partitions=PARTITIONS)
         for partition in range(PARTITIONS):
             ids = range(partition * RECORDS, (partition + 1) * RECORDS)
@@ -130,7 +132,6 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
         assert pick(rows, "id") == [(n,) for n in range(RECORDS * PARTITIONS)]
         running.produce(topic, {"id": -1, "name": "later"})
         assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
-        assert cluster.executors() == [1, 1]
+        running.wait_until(lambda: cluster.executors() == [1, 1], lambda: f"{cluster.executors()}")
         for process in psutil.process_iter(["cmdline"]):
             assert SECRET not in " ".join(process.info["cmdline"] or ())
-        running.close()

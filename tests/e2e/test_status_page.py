@@ -41,13 +41,15 @@ def test_the_page_shows_the_progress_of_a_connector(running: RunningStack) -> No
         expect(measurements.filter(has_text="Valid-through age")).to_contain_text("UTC")
         assert not seen.complaints
         running.wait_until(
-            lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send"] == 12,
-            lambda: "the records to be counted",
+            lambda: (
+                (counts := running.counts(name))["kafka_connect_sink_task_sink_record_send"] == 12
+                and counts["kafka_connect_connector_task_offset_commit_max_time_ms"] > 0
+            ),
+            lambda: "the records and the commit to be counted",
         )
         counts = running.counts(name)
         assert counts["kafka_connect_sink_task_partition_count"] == 1
         assert counts["kafka_connect_sink_task_put_batch_max_time_ms"] > 0
-        assert counts["kafka_connect_connector_task_offset_commit_max_time_ms"] > 0
         assert counts["kafka_connect_task_error_total_record_errors"] == 0
         seen.close()
     running.delete(name)

@@ -79,15 +79,9 @@ class CommittedConnector:
         assert status == 0, output
         return output
 
-    def is_running(self) -> bool:
-        """Whether connector and tasks are."""
-        status = self.running.status(self.name)
-        parts = [status["connector"], *status["tasks"]]
-        return {part["state"] for part in parts} == {"RUNNING"}
-
     def runs(self) -> None:
         """Wait until everything of it is in order."""
-        self.running.wait_until(self.is_running, lambda: f"{self.running.status(self.name)}")
+        self.running.wait_until_running(self.name)
 
 
 @pytest.fixture
@@ -105,7 +99,7 @@ def other(running: RunningStack, admin: KafkaAdmin) -> Iterator[CommittedConnect
     yield case
     running.produce(case.topic, *numbered(10, 5))
     assert case.ids(15) == [*range(15)]
-    assert case.is_running()
+    case.runs()
     running.delete(case.name)
 
 

@@ -210,7 +210,10 @@ def test_a_killed_node_replays_each_dead_letter_once(
         expected = dead_letters.add(0, 900)
         assert dead_letters.run("replay", "--yes").status == 3
         assert node.process.wait(60) != 0
-        assert dead_letters.back() == []
+        # its transaction is open, with records: the broker would end it after a minute
+        places = [TopicPartition(dead_letters.source, p) for p in range(2)]
+        assert set(dead_letters.admin.ends(places).values()) == {0}
+        assert any(dead_letters.admin.high_watermarks(places).values())
         node.start()
         node.wait_until(
             lambda: node.call("GET", f"/connectors/{dead_letters.name}").status_code == 200

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from connect.errors import ConfigError
+from tests.support.held_query import QueryProcess
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.sql_harness import SqlHarness, counts
 from worker.sql.sql_expressions import Expressions
@@ -33,19 +32,21 @@ ENDS = (
 )
 
 
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueryProcess]:
+    """A process for queries that may hold it; a test that had to kill it leaves none."""
+    process = QueryProcess(tmp_path_factory.mktemp("queries"))
+    yield process
+    process.close()
+
+
 @pytest.mark.parametrize("name", HELD)
-def test_a_pattern_cannot_block_a_thread(tmp_path: Path, name: str) -> None:
+def test_a_pattern_cannot_block_a_thread(queries: QueryProcess, name: str) -> None:
     """A text that Java would match for hours: the query or the record is refused."""
     condition, text = HELD[name]
-    command = [sys.executable, "-m", "tests.support.held_query", str(tmp_path), condition, text]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            printed, _ = child.communicate(timeout=_CHILD_S)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"{condition} still runs over a text of {len(text)} characters")
-        finally:
-            child.kill()
-    assert printed.splitlines()[-1] in ENDS
+    printed = queries.run(condition, text, _CHILD_S)
+    assert printed is not None, f"{condition} still runs over a text of {len(text)} characters"
+    assert printed in ENDS
 
 
 def test_only_the_record_with_too_many_steps_is_refused(sql: SqlHarness) -> None:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from connect.embedded.stack import Stack
 from connect.node.rest.auth import hashed_password, new_token
+from tests.support.patient_client import patient_client
 from tests.support.running_stack import RunningStack
 
 CANARIES = {
@@ -108,7 +109,7 @@ class AttackedStack(RunningStack):
 
     def _tenant(self, name: str, token: str | None) -> Tenant:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        client = httpx.Client(base_url=self.stack.rest_url, timeout=60, headers=headers)
+        client = patient_client(self.stack.rest_url, **headers)
         tenant = Tenant(name, client)
         client.event_hooks = {"response": [tenant.keep]}
         return tenant

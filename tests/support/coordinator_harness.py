@@ -33,6 +33,7 @@ from control_schemas.headers import encode_headers
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.effects import RoundEnded
+from tests.support.pauses import growing_pauses
 from tests.support.stack import unique_name
 from tests.support.tables import connector, reference, written_file
 
@@ -160,12 +161,12 @@ class CoordinatorHarness:
 
 def wait_until(poll: Callable[[], Any]) -> Any:
     """Poll until the value is true; return it."""
-    deadline = time.monotonic() + WAIT_S
+    deadline, pauses = time.monotonic() + WAIT_S, growing_pauses()
     while time.monotonic() < deadline:
         value = poll()
         if value:
             return value
-        time.sleep(0.02)
+        next(pauses)
     raise TimeoutError
 
 

@@ -25,6 +25,20 @@ GROUP = "g"
 NAME = "c"
 
 
+class SkippingClock(SystemClock):
+    """The machine's clock, ahead by the time that a test need not wait.
+
+    Attributes:
+        skipped_ms: so far.
+    """
+
+    skipped_ms = 0
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds, with those that were skipped."""
+        return super().monotonic_ms() + self.skipped_ms
+
+
 @dataclass
 class LeaderNode:
     """A leading node; a second one with the same config topic takes over from it.
@@ -48,6 +62,7 @@ class LeaderNode:
 
     def __post_init__(self) -> None:
         self.group_id = f"{GROUP}-{self.storage}"
+        self.clock = SkippingClock()
         self.admin = KafkaAdmin(self.kafka)
         topics = (
             StorageTopic(self.storage, "config.storage.topic", is_ordered=True),
@@ -73,7 +88,7 @@ class LeaderNode:
             LayoutPlanner(configs, self.store, self.admin, SystemClock(), nodes=lambda: (8, True)),
             self.store,
             self.admin,
-            SystemClock(),
+            self.clock,
             bounded_runs=BoundedRuns(self.store, self.statuses, self.admin),
             places_for=lambda _name, _tasks: None,
             failed_tasks=lambda _: frozenset(self.failed),

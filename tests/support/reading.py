@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
+from tests.support.pauses import growing_pauses
 
 
 def committed_records(
@@ -24,9 +24,9 @@ def committed_records(
         partitions: which ones.
         first: where to begin in each.
     """
-    admin = KafkaAdmin(kafka)
+    admin, pauses = KafkaAdmin(kafka), growing_pauses()
     while (ends := admin.ends(partitions)) != admin.high_watermarks(partitions):
-        time.sleep(0.01)
+        next(pauses)
     admin.close()
     reader = LogReader(kafka)
     reader.assign(dict.fromkeys(partitions, first))

@@ -19,6 +19,7 @@ from connect.state.status_state import StatusState
 from connect.state.topic_records import decode
 from tests.support.command_line import icefloe
 from tests.support.node_starter import STARTER, NodeProcess
+from tests.support.pauses import growing_pauses
 
 TIMEOUT_S = 150
 FOLDER = Path(__file__).parents[1]
@@ -77,11 +78,11 @@ class RunningNode:
 
     def wait_until(self, is_so: Callable[[], Any]) -> Any:
         """Wait for it."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline, pauses = time.monotonic() + TIMEOUT_S, growing_pauses()
         while not (value := is_so()):
             is_late = self.process.poll() is not None or time.monotonic() > deadline
             assert not is_late, (self.folder / "node.log").read_text()[-5000:]
-            time.sleep(0.02)
+            next(pauses)
         return value
 
     def put(self, name: str, topics: str, **more: str) -> httpx.Response:

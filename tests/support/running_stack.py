@@ -27,6 +27,7 @@ from connect.embedded.stack import Stack
 from connect.state.connector_reader import read_layouts
 from tests.support.command_line import icefloe
 from tests.support.otlp_collector import OtlpCollector
+from tests.support.patient_client import patient_client
 from tests.support.processes import arguments
 from tests.support.stack import unique_name
 
@@ -64,7 +65,7 @@ class RunningStack:
         self.statsd = statsd
         self.collector = collector
         self.lineage = lineage
-        self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
+        self.api = patient_client(stack.rest_url)
         # silent: the broker ends before these clients do
         self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(self._kafka)
@@ -156,16 +157,10 @@ class RunningStack:
         assert answer.status_code == 201, answer.text
 
     def delete(self, *names: str) -> None:
-        """Delete connectors; repeat it during a rebalance, as Kafka Connect's clients do."""
+        """Delete connectors."""
         for name in names:
-            self.wait_until(
-                lambda n=name: self._is_deleted(n), lambda n=name: f"{n} is not deleted"
-            )
-
-    def _is_deleted(self, name: str) -> bool:
-        answer = self.api.delete(f"/connectors/{name}")
-        assert answer.status_code in {204, 409}, answer.text
-        return answer.status_code == 204
+            answer = self.api.delete(f"/connectors/{name}")
+            assert answer.status_code == 204, answer.text
 
     def request_state(self, name: str, state: str) -> None:
         """Send ``stop``, ``pause`` or ``resume`` for a connector; the node must accept it."""
@@ -221,6 +216,20 @@ class RunningStack:
             return str(failed[0]["trace"]) if failed else None
 
         return self.wait_until(inspect, lambda: f"{name} to fail: {self.status(name)}")
+
+    def wait_until_running(self, name: str, trace: str = "") -> None:
+        """Wait until the connector and its tasks run, and one of them shows this text."""
+
+        def inspect() -> bool:
+            status = self.status(name)
+            parts = [status["connector"], *status["tasks"]]
+            return (
+                bool(status["tasks"])
+                and {part["state"] for part in parts} == {"RUNNING"}
+                and any(trace in part.get("trace", "") for part in parts)
+            )
+
+        self.wait_until(inspect, lambda: f"{name} to run: {self.status(name)}")
 
     def counts(self, connector: str) -> Counter[str]:
         """Totals of the node's metrics of a connector, by the metric's name."""
@@ -317,10 +326,11 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with Stack(folder, node_properties=properties) as stack:
-            running = RunningStack(stack)
+        with (
+            Stack(folder, node_properties=properties) as stack,
+            contextlib.closing(RunningStack(stack)) as running,
+        ):
             yield running
-            running.close()
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:

@@ -36,6 +36,7 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
+from tests.support.pauses import growing_pauses
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
@@ -256,10 +257,10 @@ class TaskHarness:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until the condition is true."""
-    deadline = time.monotonic() + 150
+    deadline, pauses = time.monotonic() + 150, growing_pauses()
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        next(pauses)
 
 
 def paths(answer: list[tuple[Payload, EventHeaders]]) -> list[str]:

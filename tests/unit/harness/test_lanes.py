@@ -2,22 +2,84 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.lanes import LANES_MAX, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
+from tests.lanes import (
+    LANES_MAX,
+    NOTHING_SELECTED,
+    SHARED,
+    TESTS,
+    Lane,
+    halves,
+    lanes,
+    run,
+    share,
+)
 
 
-def test_every_test_file_is_in_one_lane() -> None:
-    """A new folder needs no configuration to be run."""
-    found = [
-        file
-        for lane in lanes([])
-        for given in map(Path, lane.folders)
-        for file in (given.glob("**/test_*.py") if given.is_dir() else [given])
-    ]
-    assert sorted(found) == sorted(TESTS.relative_to(Path.cwd()).glob("*/**/test_*.py"))
+def test_every_test_file_is_in_a_lane(tmp_path: Path) -> None:
+    """A new folder needs no configuration to be run; only lanes that share have the same files."""
+    made = lanes([], tmp_path)
+    found = [file for lane in made for given in lane.folders for file in Path(given).glob("**/*")]
+    assert {f for f in found if f.match("test_*.py")} == set(
+        TESTS.relative_to(Path.cwd()).glob("*/**/test_*.py")
+    )
+    shared = [lane for lane in made if "--share" in lane.arguments]
+    assert Counter(folder for lane in made for folder in lane.folders) == Counter(
+        folder for lane in made if lane not in shared for folder in lane.folders
+    ) + Counter({f"{TESTS.name}/{folder}": 2 for folder in SHARED})
+
+
+COSTLY = """
+import pathlib
+import time
+
+import pytest
+
+RAN = pathlib.Path(__file__).with_name("ran")
+
+
+def ran(line):
+    with RAN.open("a") as file:
+        file.write(line + "\\n")
+
+
+def wait_for_lines(count):  # the timeout of the lane bounds it
+    while len(RAN.read_text().splitlines()) < count:
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def costly():
+    ran("costly")
+"""
+
+
+def test_lanes_that_share_run_each_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane takes files while the other one waits; one lane starts the costly fixture."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "conftest.py").write_text(COSTLY)
+    for name, first in {
+        "a": "def test_a(): ran('a')",
+        "b": "def test_b(costly): ran('b'); wait_for_lines(8)",  # until the other files have run
+        "c": "def test_c(): ran('c')",
+        "d": "def test_d(): ran('d')",
+    }.items():
+        lines = ["from conftest import ran, wait_for_lines", first]
+        lines.append(f"def test_last(): ran('{name} ends')")
+        (tmp_path / f"test_{name}.py").write_text("\n".join(lines))
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    assert run([Lane(str(n), ["."], share(taken, "costly", is_first=n == 1)) for n in (1, 2)]) == 0
+    lines = (tmp_path / "ran").read_text().splitlines()
+    assert sorted(lines) == ["a", "a ends", "b", "b ends", "c", "c ends", "costly", "d", "d ends"]
+    assert lines[-1] == "b ends"
 
 
 def test_every_unit_test_is_in_one_half() -> None:
@@ -62,7 +124,7 @@ def test_a_lane_without_selected_tests_is_no_failure(
 def test_the_number_of_lanes_that_run_at_once_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other lanes wait; each one runs, and a failure of the last one counts."""
+    """The other lanes wait, except one of low priority; a failure of the last one counts."""
     _in_bare_folder(tmp_path, monkeypatch)
     running: set[str] = set()
     most = 0
@@ -81,8 +143,9 @@ def test_the_number_of_lanes_that_run_at_once_is_limited(
     (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
     (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
     good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(LANES_MAX + 1)]
-    assert run([*good, Counted("wrong", ["test_wrong.py"], [])]) == 1
-    assert most == LANES_MAX
+    low = Counted("low", ["test_good.py"], [], niceness=1)
+    assert run([low, *good, Counted("wrong", ["test_wrong.py"], [])]) == 1
+    assert most == LANES_MAX + 1
     assert not running
 
 

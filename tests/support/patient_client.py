@@ -1,0 +1,36 @@
+"""A client of a node that repeats requests during an election, as Kafka Connect's clients do."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+
+ELECTION_S = 120  # a node that is starved of processor time loses its place and gets it again
+ANSWER_S = 120
+_PAUSE_S = 0.2
+
+
+class PatientTransport(httpx.HTTPTransport):
+    """Repeats a request while the answer is 409 because of a rebalance.
+
+    The node has then done nothing. Other answers with 409 are returned.
+    """
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request until a leader has answered it."""
+        deadline = time.monotonic() + ELECTION_S
+        while True:
+            response = super().handle_request(request)
+            if response.status_code != httpx.codes.CONFLICT:
+                return response
+            is_election = b"rebalance" in response.read()
+            if not is_election or time.monotonic() > deadline:
+                return response
+            time.sleep(_PAUSE_S)
+
+
+def patient_client(url: str, **headers: str) -> httpx.Client:
+    """A client of the API at ``url``."""
+    transport = PatientTransport()
+    return httpx.Client(base_url=url, timeout=ANSWER_S, transport=transport, headers=headers)
