@@ -27,6 +27,7 @@ from connect import logs
 from connect.clock import Clock, SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, ExitStatus
+from connect.gateways.ambient_variables import forget_credentials
 from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
 from connect.node.standalone_connectors import StandaloneConnector, are_completed
@@ -202,6 +203,7 @@ def run_node(properties: Path | None) -> int:
     config = NodeConfig.load(properties, os.environ)
     configure_logs(config)
     started = NodeStart.of(config, dict(os.environ))
+    forget_credentials(os.environ)
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
         node = start_module("connect.node.node", without=NOT_NEEDED).Node(started)
@@ -227,6 +229,7 @@ def run_standalone(
     if not is_new_run and are_completed(config, connectors):
         return ExitStatus.DONE
     started = NodeStart.of(config, dict(os.environ))
+    forget_credentials(os.environ)
     on_signals({signal.SIGTERM, signal.SIGINT}, started.stopping.set)
     with stopped_on_error(started):
         job_class = start_module("connect.node.standalone", without=NOT_NEEDED).StandaloneJob

@@ -26,6 +26,7 @@ from connect.errors import (
     InvariantViolation,
     trace_of,
 )
+from connect.gateways.ambient_variables import forget_credentials
 from connect.gateways.reach import Reach, install
 from connect.model.round_span import RoundSpan
 from connect.processes.ipc import VERSION, Channel, version_refusal
@@ -167,4 +168,6 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
         raise ConfigError(refusal, code="ipc_version")
     node = NodeConfig.from_properties(configure["properties"])
     install(Reach.of(node.properties))
-    return Serving(child, node, Providers(node.properties, os.environ), commands, stopping)
+    providers = Providers(node.properties, dict(os.environ))
+    forget_credentials(os.environ)
+    return Serving(child, node, providers, commands, stopping)

@@ -4,7 +4,8 @@ Rules of this file:
 - The same ``iceberg.catalog.*`` keys open the store for files and for the table's log.
 - Every request has a time limit. Retries end before the next round.
 - The library reads credentials of environment and machine for itself. Where connectors may not use
-  them, requests are anonymous or the connector is refused before (``own_credentials``).
+  them, requests are anonymous or the connector is refused before (``own_credentials``), and the
+  environment has none (``ambient_variables``).
 
 Source:
     ``object_store`` 0.13: ``AmazonS3ConfigKey``, ``AzureConfigKey``,

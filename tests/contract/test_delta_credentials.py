@@ -1,0 +1,105 @@
+"""Credentials of the node's environment and the store of a tenant's Delta table."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from connect.processes.ipc import VERSION, Channel
+
+CANARY = "canary-of-the-environment"
+CHILD = """
+import os, sys
+from connect.config.location_policy import EVERYWHERE
+from connect.errors import IcefloeError
+from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.catalog_properties import DELTA_ROOT
+from connect.processes.child_main import begin
+from connect.processes.ipc import Channel
+
+serving = begin("coordinator", Channel.inherited(int(sys.argv[1])))
+tables = open_delta_tables(
+    {
+        "type": "delta", DELTA_ROOT: "s3://bucket/tables", "s3.endpoint": sys.argv[2],
+        "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
+    },
+    EVERYWHERE,
+    lambda *_: None,
+)
+try:
+    tables.load(("db", "t"))
+except IcefloeError as e:
+    print(e.code)
+print(serving.providers.resolve("${env:AWS_SESSION_TOKEN}"))
+"""
+
+
+class _Store(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        requests.append(str(self.headers))
+        self.send_response(403)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_GET = do_POST = do_HEAD = do_PUT = _answer  # noqa: N815 - the server's names
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+
+requests: list[str] = []
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """A store that notes the headers of requests."""
+    requests.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Store) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_the_session_token_of_the_environment_stays_with_the_node(
+    endpoint: str, tmp_path: Path, *, is_allowed: bool
+) -> None:
+    """Unless the operator allows it; a placeholder of the node's properties may name it."""
+    properties = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "group.id": "nodes",
+        "config.storage.topic": "configs",
+        "status.storage.topic": "states",
+        "config.providers": "env",
+        "config.providers.env.class": "EnvVarConfigProvider",
+        "config.providers.env.param.allowlist.pattern": "AWS_.*",
+        "icefloe.state.dir": str(tmp_path),
+        "icefloe.rest.users.file": str(tmp_path / "users.yaml"),
+        "icefloe.hosts.allowed": "127.0.0.1",
+        "icefloe.ambient.credentials.allowed": str(is_allowed).lower(),
+    }
+    ours, theirs = socket.socketpair()
+    with theirs:
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(theirs.fileno()), endpoint],
+            pass_fds=[theirs.fileno()],
+            env={"AWS_SESSION_TOKEN": CANARY, "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    channel = Channel(ours)
+    channel.send({"op": "configure", "version": VERSION, "properties": properties})
+    output, _ = child.communicate(timeout=120)
+    channel.close()
+    assert output.splitlines()[-1] == CANARY, output
+    assert requests, output
+    assert any(CANARY in headers for headers in requests) is is_allowed
+    assert json.dumps(requests).count("tenants-own") == 0
