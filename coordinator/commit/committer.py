@@ -12,7 +12,7 @@ Rules of this file:
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
 - While the head is our last commit, the table is loaded without its history, and the answer to the
-  commit is not parsed: both grow with the number of snapshots.
+  commit is not parsed: both grow with the number of snapshots (docs/decisions/0053).
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
