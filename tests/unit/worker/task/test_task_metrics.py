@@ -39,7 +39,7 @@ def test_each_duration_is_in_the_histogram_once() -> None:
     found = {
         labels["le"]: number
         for name, labels, number in process_metrics.PROCESS.snapshot()[1]
-        if name == "batch_duration_seconds" and labels["connector"] == "durations-once"
+        if name == "batch_duration_seconds" and labels.get("connector") == "durations-once"
     }
     assert found == {"0.025": 1, "1": 1, "sum": pytest.approx(0.72)}
 
@@ -49,9 +49,7 @@ def test_an_idle_task_is_not_published_again() -> None:
     metrics = TaskMetrics()
     metrics.add(_batch(1), started_ms=0, now_ms=20)
     assert publish("idle-task", 0, metrics, 30)
-    version = process_metrics.PROCESS.version
     assert not any(publish("idle-task", 0, metrics, 30 + second) for second in range(50))
-    assert process_metrics.PROCESS.version == version
     assert publish("idle-task", 0, metrics, RECENT_MS + 30)  # the last minute is without a batch
     metrics.retries += 1
     assert publish("idle-task", 0, metrics, RECENT_MS + 31)
@@ -61,7 +59,9 @@ def test_an_idle_task_is_not_published_again() -> None:
 
 def _values_of(connector: str) -> dict[str, float]:
     samples = process_metrics.PROCESS.snapshot()[1]
-    return {name: number for name, labels, number in samples if labels["connector"] == connector}
+    return {
+        name: number for name, labels, number in samples if labels.get("connector") == connector
+    }
 
 
 def test_records_are_pending_until_their_announcement() -> None:
