@@ -14,6 +14,8 @@ import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from py4j.java_gateway import GatewayClient
+from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
@@ -31,6 +33,7 @@ from worker.task.source_reader import SourceReader, as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120
+CALLS_OF_READ = 60  # 138 if each read made its columns again
 
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
@@ -55,6 +58,35 @@ def test_a_read_returns_exactly_its_range(
     reader.read_batch(OffsetRanges({a: 17, b: 5}, {a: 17, b: 5}), seen)
     assert len(seen.parts) == 1, "an empty range starts nothing"
     assert whole_topic(admin, topic, 2).ends == {a: 20, b: 5}
+
+
+def test_the_work_of_a_small_read_is_bounded(
+    reader: SourceReader,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few calls into the JVM, and records become rows of Spark without Java objects of rows."""
+    topic = topics.create("calls")
+    produce(kafka_properties, topic, 20)
+    partition, calls, plans = TopicPartition(topic, 0), [0], []
+    send = GatewayClient.send_command
+
+    def counted(client: GatewayClient, *arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        return send(client, *arguments, **options)
+
+    def explained(rows: DataFrame, _: OffsetRanges) -> None:
+        calls_of_reads.append(calls[0])
+        plans.append(rows._jdf.queryExecution().executedPlan().toString())
+
+    calls_of_reads: list[int] = []
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    for start in range(0, 20, 5):
+        calls[0] = 0
+        reader.read_batch(OffsetRanges({partition: start}, {partition: start + 5}), explained)
+    assert max(calls_of_reads[1:]) <= CALLS_OF_READ, calls_of_reads
+    assert all("BatchScan" in plan for plan in plans), plans
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])

@@ -227,6 +227,8 @@ def settings(
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
+        # without kafka: Spark's first source interface makes a Java object of each row
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         **_PYTHON,
         **{f"spark.hadoop.fs.{scheme}.impl": _NO_FILE_SYSTEM for scheme in _CLOSED_SCHEMES},
     }

@@ -76,6 +76,8 @@ class SourceReader:
     is_ordered: bool = False
     commit_interval_ms: int = 0
     is_bounded: bool = False
+    # a column is made by dozens of calls into the JVM, and can be used in any number of reads
+    _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
 
     def read(
         self, ranges: OffsetRanges, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
@@ -217,7 +219,9 @@ class SourceReader:
     ) -> None:
         """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
-        chosen = rows.select(*(_column(name, is_small=are_small) for name in self.columns))
+        if are_small not in self._selected:
+            self._selected[are_small] = [_column(name, are_small) for name in self.columns]
+        chosen = rows.select(*self._selected[are_small])
         if self.sizes.is_small(ranges.record_count_max):
             chosen = chosen.coalesce(1)
         elif count := task_count(ranges.record_counts(), self.session.cores):
@@ -268,7 +272,7 @@ class _BatchCallback:
         return parse_offsets(text.splitlines()[-1])
 
 
-def _column(name: str, *, is_small: bool) -> Column:
+def _column(name: str, is_small: bool) -> Column:
     """Return a column of the source: headers are never null, the size of small values is checked.
 
     Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow
