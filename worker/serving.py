@@ -116,4 +116,4 @@ def _publish_metrics(host: TaskHost, session: Session, stopping: threading.Event
             return
         host.publish_metrics()
         if turn % JVM_METRICS_TURNS == 0:
-            publish_jvm(session.spark)
+            publish_jvm(session)

@@ -4,6 +4,8 @@ Rules of this file:
 - The operator grants locations with node properties: ``icefloe.local.paths.allowed`` for local
   folders, and ``icefloe.locations.<connector>`` for all locations of connectors with matching
   names.
+- Executors on other machines do not see the folders of this one. If ``spark.master`` names a
+  cluster, only folders that the operator lists are allowed.
 - ``local_paths`` parses locations and checks local ones.
 """
 
@@ -25,10 +27,15 @@ from connect.config.local_paths import (
     normalized_location,
 )
 from connect.config.name_pattern import matches
+from connect.config.spark_master import MASTER, is_local
 
 LOCATIONS_PREFIX: Final = "icefloe.locations."
 STATIC_TABLES_PREFIX: Final = "icefloe.static.tables."
 _DEFAULT: Final = "default"
+_REMOTE: Final = (
+    ". Executors of spark.master {} may run on other machines: use an object store, or list a "
+    "folder that all of them mount"
+)
 
 
 def grant_of(name: str, prefix: str, node: Mapping[str, str]) -> str | None:
@@ -59,10 +66,12 @@ class LocationPolicy:
     Attributes:
         granted: locations that contain all of its tables; None for any location.
         local: local folders that it may use; None for any folder.
+        master: the cluster whose executors write the files; None if they run on this machine.
     """
 
     granted: tuple[str, ...] | None = None
     local: tuple[str, ...] | None = None
+    master: str | None = None
 
     @classmethod
     def of(
@@ -80,10 +89,13 @@ class LocationPolicy:
         """
         listed = grant_of(name, LOCATIONS_PREFIX, node)
         read = resolve or str
-        return cls(
-            None if listed is None else tuple(list_of(read(listed))),
-            local_paths.allowed_roots(node, resolve),
-        )
+        local = local_paths.allowed_roots(node, resolve)
+        master = read(node[MASTER]) if MASTER in node else None
+        if is_local(master):
+            master = None
+        elif local is None:
+            local = ()
+        return cls(None if listed is None else tuple(list_of(read(listed))), local, master)
 
     def refusal(self, location: str) -> str | None:
         """Return the reason why a location is not allowed, or None if it is allowed."""
@@ -92,7 +104,7 @@ class LocationPolicy:
         at = normalized_location(location)
         if at.scheme == LOCAL:
             if (why := local_paths.refusal(location, self.local)) is not None:
-                return why
+                return why if self.master is None else f"{why}{_REMOTE.format(self.master)}"
             try:
                 at = followed(at)
             except (OSError, RuntimeError, ValueError):
@@ -124,4 +136,4 @@ def table_places(location: str, properties: Mapping[str, str]) -> list[str]:
 def decides_locations(name: str) -> bool:
     """Return whether a node property grants tables or locations to connectors."""
     prefixes = (LOCATIONS_PREFIX, STATIC_TABLES_PREFIX)
-    return name in {LOCAL_KEY, USERS_FILE} or name.startswith(prefixes)
+    return name in {LOCAL_KEY, USERS_FILE, MASTER} or name.startswith(prefixes)

@@ -249,6 +249,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Limit of the memory of Spark's JVM; -1 without a limit.",
         prefix="",
     ),
+    Metric(
+        "spark_executors",
+        "gauge",
+        "executors",
+        (),
+        "Executors that the Spark cluster of the worker has now; absent with a local master.",
+    ),
     Metric("jvm_threads_current", "gauge", "threads", (), "Threads of Spark's JVM.", prefix=""),
     Metric(
         "jvm_gc_collection_seconds_sum",

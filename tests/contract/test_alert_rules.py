@@ -66,6 +66,12 @@ CASES = [
         10,
     ),
     Case(
+        "IcefloeNoSparkExecutors",
+        {'icefloe_spark_executors{process="worker",instance="n1"}': "2x3 0x10"},
+        {'icefloe_spark_executors{process="worker",instance="n1"}': "0x1 2x10"},
+        8,
+    ),
+    Case(
         "IcefloeChildProcessRestarts",
         {'icefloe_child_restarts_total{process="worker"}': "0+1x20"},
         {'icefloe_child_restarts_total{process="worker"}': "0 0 0 1x17"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -26,6 +28,7 @@ START_TIMEOUT_MS = 120_000
 SECRET = "secret-of-the-cluster"
 NODE = {
     "spark.authenticate.secret": SECRET,
+    "spark.driver.host": "127.0.0.1",
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
@@ -53,19 +56,21 @@ class StandaloneCluster:
         )
         self.work = [folder / f"work-{number}" for number in range(2)]
 
-    def start(self, parts: ExitStack) -> None:
-        """Start all, and wait until the master has both workers."""
-        host, _, port = self.url.removeprefix("spark://").partition(":")
+    def start_master(self, parts: ExitStack) -> None:
+        """Start the master, and wait until it answers."""
+        _, _, port = self.url.removeprefix("spark://").partition(":")
         page = self._page.split(":")[2].partition("/")[0]
         master = self._jvm("master", "master.Master", "--port", port, "--webui-port", page)
         parts.callback(master.stop, timeout_ms=10_000)
         master.wait_until(lambda: self._workers() is not None, timeout_ms=START_TIMEOUT_MS)
+
+    def start_workers(self, parts: ExitStack) -> None:
+        """Start both workers, and wait until the master has them."""
         for number, work in enumerate(self.work):
             more = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
             worker = self._jvm(f"worker-{number}", "worker.Worker", *more, self.url)
             parts.callback(worker.stop, timeout_ms=10_000)
-        master.wait_until(lambda: self._workers() == 2, timeout_ms=START_TIMEOUT_MS)
-        assert host == "127.0.0.1"
+        worker.wait_until(lambda: self._workers() == 2, timeout_ms=START_TIMEOUT_MS)
 
     def executors(self) -> list[int]:
         """Executors that each worker has started."""
@@ -103,24 +108,72 @@ class StandaloneCluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    """A standalone cluster that runs."""
+def parts() -> Iterator[ExitStack]:
+    """Stops what a test has started."""
     with ExitStack() as parts:
-        cluster = StandaloneCluster(tmp_path)
-        cluster.start(parts)
-        yield cluster
+        yield parts
+
+
+def waits_of(running: RunningStack, name: str) -> str:
+    """Status of a connector as text; it has what a task waits for."""
+    return running.api.get(f"/connectors/{name}/status").text
+
+
+def metrics_of(running: RunningStack) -> str:
+    """Metrics of the node, with those of its worker."""
+    return running.api.get("/metrics").text
+
+
+def has_executors(running: RunningStack, count: int) -> bool:
+    """Whether the metric of executors has this value."""
+    lines = metrics_of(running).splitlines()
+    return any(
+        line.startswith("icefloe_spark_executors") and float(line.split()[-1]) == count
+        for line in lines
+    )
+
+
+def python_archive(folder: Path) -> Path:
+    """Return an archive with a Python of its own, as a cluster without Icefloe's image needs it.
+
+    Its program notes each start in the working folder of the executor, and runs this test's Python.
+    """
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\ntouch from-archive\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(program, "bin/python")
+    return archive
 
 
 def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
-    cluster: StandaloneCluster, tmp_path: Path
+    parts: ExitStack, tmp_path: Path
 ) -> None:
-    """Two Spark workers with one executor each; every row is in the table once."""
-    node = {**NODE, "spark.master": cluster.url}
+    """Two Spark workers with one executor each; every row is in the table once.
+
+    The workers start late: until then the task says what it waits for. The executors get their
+    Python from an archive.
+    """
+    cluster = StandaloneCluster(tmp_path)
+    cluster.start_master(parts)
+    node = {
+        **NODE,
+        "spark.master": cluster.url,
+        "spark.archives": f"{python_archive(tmp_path)}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+        "icefloe.local.paths.allowed": str(tmp_path),
+    }
     with (
         Stack(tmp_path / "stack", node_properties=node) as stack,
         closing(RunningStack(stack)) as running,
     ):
         topic = running.topic("standalone", partitions=PARTITIONS)
+        local = running.connector(topics=topic, iceberg__tables="far.t")
+        local["iceberg.catalog.warehouse"] = "file:///other"
+        refused = running.api.put("/connectors/local/config", json=local)
+        assert refused.status_code == 400, refused.text
+        assert "may run on other machines" in refused.json()["message"]
         for partition in range(PARTITIONS):
             ids = range(partition * RECORDS, (partition + 1) * RECORDS)
             records = ({"id": n, "name": f"n{n}"} for n in ids)
@@ -128,10 +181,22 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
         name = unique_name("standalone")
         running.table("far.t")
         running.create(name, running.connector(topics=topic, iceberg__tables="far.t"))
+        running.wait_until(
+            lambda: "an executor: none is registered" in waits_of(running, name),
+            lambda: waits_of(running, name),
+        )
+        running.wait_until(lambda: has_executors(running, 0), lambda: metrics_of(running))
+        cluster.start_workers(parts)
         rows = running.rows("far.t", RECORDS * PARTITIONS, name)
         assert pick(rows, "id") == [(n,) for n in range(RECORDS * PARTITIONS)]
         running.produce(topic, {"id": -1, "name": "later"})
         assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
         running.wait_until(lambda: cluster.executors() == [1, 1], lambda: f"{cluster.executors()}")
+        running.wait_until(lambda: has_executors(running, 2), lambda: metrics_of(running))
+        running.wait_until(
+            lambda: "an executor" not in waits_of(running, name), lambda: waits_of(running, name)
+        )
+        notes = [note for work in cluster.work for note in work.glob("app-*/*/from-archive")]
+        assert len(notes) == 2, "both executors use the Python of the archive"
         for process in psutil.process_iter(["cmdline"]):
             assert SECRET not in " ".join(process.info["cmdline"] or ())

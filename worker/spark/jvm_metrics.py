@@ -1,4 +1,6 @@
-"""Memory, threads and garbage collection of Spark's JVM, under their usual Prometheus names.
+"""Memory, threads and garbage collection of Spark's JVM, and its executors on other machines.
+
+The metrics of the JVM have their usual Prometheus names.
 
 Source:
     ``java.lang.management``; names of Prometheus' client for Java.
@@ -13,14 +15,17 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from connect.metrics import process_metrics
+from worker.spark.session import Session
 
 JvmValue: TypeAlias = tuple[str, dict[str, str], float]
 
 
-def publish_jvm(spark: SparkSession) -> None:
+def publish_jvm(session: Session) -> None:
     """Put the present values into the metrics of this process; nothing when the JVM has ended."""
     try:
-        values = list(jvm_values(spark))
+        values = list(jvm_values(session.spark))
+        if session.cluster is not None:
+            values.append(("spark_executors", {}, session.executor_count))
     except (Py4JError, OSError):
         return
     for name, labels, value in values:

@@ -31,6 +31,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
+from connect.config.spark_master import MASTER, is_local
 from connect.errors import ConfigError
 from connect.failpoints import WORKER_PID_VARIABLE
 from connect.jvm.jars import resolve
@@ -64,6 +65,11 @@ _PYTHON = {
     # Spark SQL sets it. With it, a job without SQL uses the same daemon
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
     "spark.python.unix.domain.socket.enabled": "true",
+}
+_KAFKA_SOURCE = {
+    "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
+    # without kafka: Spark's first interface of sources makes a Java object of each row
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _CHECKPOINT_FILES = (
@@ -110,15 +116,33 @@ class Session:
         of_rows: a session of the same Spark for small records. Its Arrow batches are bounded in
             rows only: reading the bytes of a batch after each row takes a tenth of all CPU.
         folder: private folder for checkpoints and spill files, removed by ``close``.
-        cores: number of Spark tasks that run in parallel.
         folders: all private folders, locked.
     """
 
     spark: SparkSession
     of_rows: SparkSession
     folder: Path
-    cores: int
     folders: tuple[SessionFolder, ...]
+
+    @property
+    def cores(self) -> int:
+        """Number of Spark tasks that run in parallel now; executors of a cluster come and go."""
+        return max(int(self.spark.sparkContext.defaultParallelism), 1)
+
+    @property
+    def cluster(self) -> str | None:
+        """The master of the cluster that runs the tasks; None if this process runs them."""
+        master = self.spark.sparkContext.master
+        return None if is_local(master) else master
+
+    @property
+    def executor_count(self) -> int:
+        """Number of executors of the cluster that can run tasks now; 0 without a cluster."""
+        if self.cluster is None:
+            return 0
+        context = self.spark.sparkContext
+        status = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - no public way
+        return int(status.size()) - 1  # the driver is listed as well
 
     def release_callbacks(self) -> None:
         """Close the connections that ended streaming queries leave open.
@@ -197,8 +221,6 @@ def settings(
         "spark.driver.memory": "1536m",
         # the results of all tasks of a batch are in memory twice for a moment
         "spark.driver.maxResultSize": "256m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(_java_options(folder)),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -226,13 +248,13 @@ def settings(
         "spark.sql.subexpressionElimination.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
-        # without kafka: Spark's first source interface makes a Java object of each row
-        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+        **_KAFKA_SOURCE,
         **_PYTHON,
         **{f"spark.hadoop.fs.{scheme}.impl": _NO_FILE_SYSTEM for scheme in _CLOSED_SCHEMES},
     }
     overrides = {k: v for k, v in node.items() if k.startswith("spark.")}
+    if is_local(overrides.get(MASTER)):  # executors on other machines must reach the driver
+        own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if "spark.master" in overrides:
         overrides["spark.master"] = with_retries(overrides["spark.master"])
     secured = _authentication(overrides)
@@ -282,14 +304,10 @@ def _class_path(overrides: Mapping[str, str], jars: Sequence[Path]) -> dict[str,
     A local session has the jars on the class path of its only JVM. With ``spark.jars`` Spark would
     copy them at each start, and a class archive could not contain their classes.
     """
-    if _is_local(overrides.get("spark.master", "local")):
+    if is_local(overrides.get(MASTER)):
         own = [overrides[_CLASS_PATH]] if overrides.get(_CLASS_PATH) else []
         return {_CLASS_PATH: os.pathsep.join([*own, *map(str, jars)])} if jars else {}
     return {} if "spark.jars" in overrides else {"spark.jars": ",".join(map(str, jars))}
-
-
-def _is_local(master: str) -> bool:
-    return re.fullmatch(r"local(\[[^]]*\])?", master.strip()) is not None
 
 
 def _authentication(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -298,10 +316,10 @@ def _authentication(overrides: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: ``spark_secret_missing``: the master does not generate a secret.
     """
-    master = overrides.get("spark.master", "local")
+    master = overrides.get(MASTER, "local")
     if overrides.get("spark.authenticate", "true").strip().lower() != "true":
         return {}
-    if _is_local(master):
+    if is_local(master):
         return {"spark.authenticate": "true"}
     generates_secret = master.startswith(("yarn", "k8s://"))
     if not generates_secret and not any(key.startswith(_SECRET) for key in overrides):
@@ -341,8 +359,10 @@ def open_session(
     cores = core_count()
     os.environ["JAVA_HOME"] = str(find_java().resolve().parent.parent)
     os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if node.get("spark.master", "local").startswith("local"):
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # executors on other machines may have another one, for example in an archive
+    os.environ["PYSPARK_PYTHON"] = node.get("spark.pyspark.python", sys.executable)
+    if is_local(node.get(MASTER)):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     more = archive_options() if java_options is None else java_options
     jars = resolve("spark-kafka")
@@ -363,8 +383,7 @@ def open_session(
             spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
-    cores = max(int(spark.sparkContext.defaultParallelism), 1)
-    return Session(spark, _of_rows(spark, node), home, cores, folders)
+    return Session(spark, _of_rows(spark, node), home, folders)
 
 
 def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:

@@ -9,6 +9,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import structlog
@@ -183,11 +185,25 @@ class TaskRun:
     def _process(self, rows: DataFrame, ranges: OffsetRanges) -> None:
         """Take one micro-batch of the reader; announce it at once where an answer is urgent."""
         started_ms = self._now_ms()
-        with self.answers.trace.write(ranges.record_count_max):
+        with self.answers.trace.write(ranges.record_count_max), self._awaited_executors():
             self.batches.process(rows, ranges, self.rounds.valid_through_ms)
         self.receive(0)
         if self._must_announce(ranges, self._now_ms() - started_ms):
             self.answers.announce()
+
+    @contextlib.contextmanager
+    def _awaited_executors(self) -> Iterator[None]:
+        """Show during the block that the task waits for an executor, if a cluster has none.
+
+        Spark starts the job in any case: a cluster may start executors because tasks wait.
+        """
+        session, context = self.reader.session, self.setup.context
+        awaits = session.cluster is not None and not session.executor_count
+        if awaits:
+            context.waits_for(f"an executor: none is registered with {session.cluster}")
+        yield
+        if awaits:
+            context.waits_for(None)
 
     def _must_announce(self, ranges: OffsetRanges, batch_ms: int) -> bool:
         """Return whether to announce now, in the middle of a read.

@@ -102,7 +102,8 @@ NODE_KEYS: tuple[Key, ...] = (
         LOCAL_KEY,
         "LIST",
         "Local folders that connectors may use for tables, warehouses, SQLite catalogs and "
-        "certificates. Default: all, or none if the REST API has users.",
+        "certificates. Default: all, or none if the REST API has users. If `spark.master` names a "
+        "cluster, tables and warehouses may only use listed folders.",
         None,
         "MEDIUM",
         _REACH,

@@ -97,6 +97,23 @@ def test_a_node_with_users_allows_only_listed_local_folders() -> None:
     assert listed.refusal("/etc") is not None
 
 
+def test_executors_of_a_cluster_write_into_listed_local_folders_only() -> None:
+    """Other machines do not see the folders of this one, unless all mount a folder."""
+    cluster = {"spark.master": "spark://m:7077"}
+    why = LocationPolicy.of("c", cluster).refusal("/data/t")
+    assert why is not None
+    assert "spark://m:7077" in why
+    assert LocationPolicy.of("c", cluster).refusal("s3://lake/t") is None
+    listed = {**cluster, "icefloe.local.paths.allowed": "/mnt/shared"}
+    assert LocationPolicy.of("c", listed).refusal("/mnt/shared/t") is None
+    assert LocationPolicy.of("c", listed).refusal("/data/t") is not None
+    for master in ("local", "local[*]", "local[2]", " local[4,3] "):
+        assert LocationPolicy.of("c", {"spark.master": master}) == EVERYWHERE
+    placeholder = {"spark.master": "${env:MASTER}"}
+    assert LocationPolicy.of("c", placeholder, lambda _: "yarn").refusal("/data/t") is not None
+    assert LocationPolicy.of("c", placeholder, lambda _: "local[*]") == EVERYWHERE
+
+
 SQL = {"iceberg.catalog.type": "sql", "iceberg.catalog.warehouse": "/data/wh"}
 
 
