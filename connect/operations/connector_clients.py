@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
+from connect.config.keys.format_keys import FORMAT_NAMES
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
 from connect.errors import ConfigError
@@ -105,17 +106,18 @@ def opened_cluster(
         yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
 
 
-def refuse_delta(config: ConnectorConfig) -> None:
+def refuse_without_snapshots(config: ConnectorConfig) -> None:
     """Refuse an operation that reads snapshots of Iceberg tables.
 
     Raises:
-        ConfigError: ``delta_unsupported``: the connector's tables are Delta tables.
+        ConfigError: ``delta_unsupported``, ``parquet_unsupported``: the connector's tables have
+            another format.
     """
-    if config.is_delta:
+    if not config.is_iceberg:
         raise ConfigError(
-            f"the tables of connector {config.name} are Delta tables, which this operation does "
-            "not read",
-            code="delta_unsupported",
+            f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, which "
+            "this operation does not read",
+            code=f"{config.table_format}_unsupported",
         )
 
 
@@ -136,7 +138,7 @@ def opened(
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        refuse_delta(config)
+        refuse_without_snapshots(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)

@@ -20,15 +20,15 @@ CHILD = """
 import os, sys
 from connect.config.location_policy import EVERYWHERE
 from connect.errors import IcefloeError
-from connect.gateways.catalog.delta_store import open_delta_tables
-from connect.gateways.catalog_properties import DELTA_ROOT
+from connect.gateways.catalog.log_stores import open_delta_tables
+from connect.gateways.catalog_properties import FOLDER_ROOTS
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
 
 serving = begin("coordinator", Channel.inherited(int(sys.argv[1])))
 tables = open_delta_tables(
     {
-        "type": "delta", DELTA_ROOT: "s3://bucket/tables", "s3.endpoint": sys.argv[2],
+        "type": "delta", FOLDER_ROOTS["delta"]: "s3://bucket/tables", "s3.endpoint": sys.argv[2],
         "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
     },
     EVERYWHERE,

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
-from connect.config.keys.delta_keys import DELTA, FORMAT
+from connect.config.keys.format_keys import FORMAT, ICEBERG
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
 from connect.records.transforms.transform_chain import needs_headers
@@ -68,9 +68,9 @@ class TablePlan:
     changes: ChangePlan | None = None
 
     @property
-    def is_delta(self) -> bool:
-        """Whether it is a Delta table."""
-        return self.properties.get(FORMAT) == DELTA
+    def table_format(self) -> str:
+        """The table's format: ``iceberg``, ``delta`` or ``parquet``."""
+        return self.properties.get(FORMAT, ICEBERG)
 
     @property
     def schema(self) -> Schema:

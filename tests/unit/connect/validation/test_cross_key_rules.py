@@ -234,7 +234,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "whole number",
     ),
     *(
-        ("delta_keys", {**DELTA, key: value}, key, message)
+        ("folder_keys", {**DELTA, key: value}, key, message)
         for key, value, message in (
             ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
             ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
@@ -252,15 +252,15 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             (f"{ORDERS}location", "hdfs://b/t", "s3a:// and abfss://"),
         )
     ),
-    ("delta_keys", {"icefloe.delta.location": "/lake"}, "icefloe.delta.location", "needs"),
+    ("folder_keys", {"icefloe.delta.location": "/lake"}, "icefloe.delta.location", "needs"),
     (
-        "delta_partition_terms",
+        "folder_partition_terms",
         {**DELTA, "iceberg.tables.default-partition-by": "country,day(ts)"},
         "iceberg.tables.default-partition-by",
         "'day(ts)' cannot be used",
     ),
     (
-        "delta_partition_terms",
+        "folder_partition_terms",
         {**DELTA, f"{ORDERS}partition-by": "a.b"},
         f"{ORDERS}partition-by",
         "top-level columns",
