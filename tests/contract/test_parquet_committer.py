@@ -293,8 +293,8 @@ def test_partitions_are_read_by_their_folders(tmp_path: Path) -> None:
 def test_columns_are_added_and_nothing_else_changes(rig: ParquetRig) -> None:
     """Readers that unite schemas see the new column; a type change and a removal are refused."""
     committed(rig.committer().commit(rig.round(1)))
-    with rig.table.update_schema() as update:
-        update.add_column("more", IntegerType())
+    with rig.catalog.load(("db", "events")).update_schema() as adding:
+        adding.add_column("more", IntegerType())
     rig.table = rig.catalog.load(("db", "events"))
     rows = [{"id": 7, "name": "x", "more": 1}]
     committed(rig.committer().commit(table_commit([rig.announcement(rows, 5)])))
