@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -13,6 +12,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from connect import failpoints
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog_properties import client_config
+from connect.gateways.parquet.s3_store import S3Store
 from connect.records.tables.partition_spec import spec_for
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted, TableFailed
 from tests.support.delta_tables import together
@@ -77,12 +77,12 @@ def test_a_store_holds_a_folder(store: ObjectStore | S3Server) -> None:
     assert ids(store, rig) == [*range(2 * ROUNDS), 100, 101]
 
 
-@pytest.mark.parametrize("point", ["P1", "P2", "P3", "P4"])
-def test_a_commit_is_published_by_the_next_coordinator(s3_server: S3Server, point: str) -> None:
+@pytest.mark.parametrize("points", ["P1=raise,P2=raise", "P2=raise", "P3=raise"])
+def test_a_commit_is_published_by_the_next_coordinator(s3_server: S3Server, points: str) -> None:
     """Where the first ended after its commit; nothing is left staged."""
     rig = place_in(s3_server)
     commit = rig.round(1, 2, 3)
-    failpoints.configure(f"{point}=raise")
+    failpoints.configure(points)
     try:
         assert isinstance(rig.committer().commit(commit), TableFailed)
     finally:
@@ -108,14 +108,15 @@ def test_of_several_coordinators_one_commits(store: ObjectStore | S3Server) -> N
     assert rig.tables().load(("db", "events")).version == ROUNDS
 
 
-def test_a_log_is_listed_in_pages(s3_server: S3Server) -> None:
+def test_a_log_is_listed_in_pages(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a name on, over more names than an answer holds."""
     rig = place_in(s3_server)
     store = rig.tables().load(("db", "events")).log._store
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: store.replace(f"many/{number:05}", b""), range(1_005)))
-    assert store.names("many", "00002") == [f"{number:05}" for number in range(3, 1_005)]
-    store.delete(f"many/{number:05}" for number in range(1_005))
+    monkeypatch.setattr(S3Store, "page_names", 3)
+    for number in range(9):
+        store.replace(f"many/{number}", b"")
+    assert store.names("many", "1") == [str(number) for number in range(2, 9)]
+    store.delete(f"many/{number}" for number in range(9))
     assert store.names("many", "") == []
 
 

@@ -71,6 +71,7 @@ class S3Store:
 
     parallel = 8
     is_posix = False
+    page_names = 1_000
 
     def __init__(self, properties: Mapping[str, Any], bucket: str, prefix: str) -> None:
         if role := next((key for key in _ROLES if properties.get(key)), None):
@@ -116,7 +117,10 @@ class S3Store:
         names: list[str] = []
         with _mapped("listing", folder):
             for page in pages.paginate(
-                Bucket=self._bucket, Prefix=prefix, StartAfter=prefix + after
+                Bucket=self._bucket,
+                Prefix=prefix,
+                StartAfter=prefix + after,
+                PaginationConfig={"PageSize": self.page_names},
             ):
                 names += [each["Key"].removeprefix(prefix) for each in page.get("Contents", ())]
         return sorted(name for name in names if name > after)
