@@ -21,7 +21,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from connect.config.keys.format_keys import FORMAT, FORMAT_NAMES
+from connect.config.keys.format_keys import FORMAT_NAMES, ICEBERG
 from connect.config.local_paths import TABLE_PATHS
 from connect.errors import CommitRefused
 from connect.gateways.storage.guarded_io import GuardedFileIO
@@ -104,6 +104,11 @@ class FolderCatalog(NoopCatalog):
         super().__init__(name, **{key: str(value) for key, value in tables.properties.items()})
         self._tables = tables
 
+    @property
+    def table_format(self) -> str:
+        """The format of all of its tables."""
+        return self._tables.table_format
+
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the newest version of a table.
 
@@ -148,10 +153,9 @@ class FolderCatalog(NoopCatalog):
             if isinstance(update, AddSchemaUpdate):
                 self._tables.add_columns(snapshot, update.schema_)
             elif update.action != "set-current-schema":
-                table_format = self._tables.table_format
                 raise CommitRefused(
-                    f"{FORMAT_NAMES[table_format]} do not support the change {update.action}",
-                    code=f"{table_format}_unsupported",
+                    f"{FORMAT_NAMES[self.table_format]} do not support the change {update.action}",
+                    code=f"{self.table_format}_unsupported",
                 )
         after = self.load_table(key)
         return CommitTableResponse.model_validate(
@@ -187,14 +191,20 @@ class FolderCatalog(NoopCatalog):
     def _table(self, identifier: Identifier, snapshot: FolderSnapshot) -> Table:
         return Table(
             identifier=identifier,
-            metadata=_metadata(snapshot, self._tables.table_format),
+            metadata=_metadata(snapshot),
             metadata_location=snapshot.log_file,
             io=GuardedFileIO(self._tables.properties),
             catalog=self,
         )
 
 
-def _metadata(snapshot: FolderSnapshot, table_format: str) -> TableMetadataV2:
+def table_format_of(table: Table) -> str:
+    """Return the format of a table, by the catalog that it was loaded from."""
+    catalog = table.catalog
+    return catalog.table_format if isinstance(catalog, FolderCatalog) else ICEBERG
+
+
+def _metadata(snapshot: FolderSnapshot) -> TableMetadataV2:
     schema, spec = snapshot.schema, snapshot.spec
     return TableMetadataV2.model_validate(
         {
@@ -215,7 +225,6 @@ def _metadata(snapshot: FolderSnapshot, table_format: str) -> TableMetadataV2:
             "properties": {
                 **{k: v for k, v in snapshot.properties.items() if k not in TABLE_PATHS},
                 **snapshot.write_properties,
-                FORMAT: table_format,  # decides how the worker writes and names files
             },
         }
     )

@@ -49,7 +49,7 @@ def parquet_file(
             file=file.file_path,
         )
     folder = partition_path(table.schema, table.spec, values)
-    if name is None or is_too_long(folder, name):
+    if name is None or is_too_long(table.location, folder, name):
         raise CommitRefused(
             "an announced file is not a staged file of the table; skip it, and find the process "
             "that announced it",

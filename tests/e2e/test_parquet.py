@@ -15,7 +15,7 @@ from tests.support.running_stack import RunningStack, armed_stack, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-CRASHES = ("C10", "P1", "P2", "P3", "W8")
+CRASHES = ("P1", "P2", "W8")
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ class _TableStorage:
     def __init__(self, plan: TablePlan, file_names: FileNames) -> None:
         self._table = plan.name
         self._is_staged = plan.table_format == PARQUET
-        self._schema, self._spec = plan.schema, plan.spec
+        self._schema, self._spec, self._location = plan.schema, plan.spec, plan.location
         self._file_names = file_names
         self._io: FileIO = open_storage(plan.io_properties, plan.location)
         self._locations: LocationProvider = table_properties.location_provider(
@@ -193,7 +193,8 @@ class _TableStorage:
     def _check_published_path(self, key: PartitionKey, name: str) -> None:
         """Check that the coordinator can publish the file: its name has the partition's values."""
         values = {field.field_id: field.value for field in key.fields}
-        if is_too_long(partition_path(self._schema, self._spec, values), name):
+        folder = partition_path(self._schema, self._spec, values)
+        if is_too_long(self._location, folder, name):
             raise RetriableError(
                 "a value of a partition column is too long for the name of a folder",
                 code=NOT_WRITABLE,

@@ -31,7 +31,7 @@ from connect.errors import CommitRefused
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_BYTES_MAX: Final = 255
-PATH_BYTES_MAX: Final = 900
+PATH_BYTES_MAX: Final = 1_000  # S3 takes keys of 1,024 bytes
 _KEPT_IN_FOLDERS: Final = (BooleanType, DateType, IntegerType, LongType, StringType)
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
 _HIDDEN: Final = ("_", ".")
@@ -90,10 +90,17 @@ def partition_path(schema: Schema, spec: PartitionSpec, values: Mapping[int, Any
     )
 
 
-def is_too_long(folder: str, file_name: str) -> bool:
-    """Return whether a store may refuse a file's path because of its partition's values."""
-    longest = max((len(segment.encode()) for segment in folder.split("/")), default=0)
-    return longest > FOLDER_BYTES_MAX or len(f"{folder}/{file_name}".encode()) > PATH_BYTES_MAX
+def is_too_long(location: str, folder: str, file_name: str) -> bool:
+    """Return whether a store may refuse a file's path because of its partition's values.
+
+    Args:
+        location: of the table, with a scheme.
+        folder: of the partition.
+        file_name: in it.
+    """
+    longest = max(len(segment.encode()) for segment in folder.split("/"))
+    path = f"{location.partition('://')[2]}/{folder}/{file_name}"
+    return longest > FOLDER_BYTES_MAX or len(path.encode()) > PATH_BYTES_MAX
 
 
 def unsupported(reason: str) -> CommitRefused:

@@ -23,7 +23,13 @@ from connect import failpoints
 from connect.clock import SystemClock
 from connect.config.keys.format_keys import PARQUET
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
-from connect.errors import CommitConflict, CommitRefused, IcefloeError
+from connect.errors import (
+    CommitConflict,
+    CommitRefused,
+    CommitStateUnknown,
+    IcefloeError,
+    RetriableError,
+)
 from connect.gateways.parquet.folder_store import FolderStore
 from connect.gateways.parquet.hive_paths import check_partitions, unsupported
 from connect.gateways.parquet.local_store import LocalStore
@@ -193,7 +199,7 @@ class ParquetTables:
 
         Raises:
             CommitRefused: ``parquet_unsupported``; as ``load``.
-            CommitStateUnknown, RetriableError: the table may exist.
+            RetriableError: ``catalog_unavailable``; the table may exist.
         """
         name, location = ".".join(identifier), self._locations.of(identifier)
         with _mapped(name, "create", self._observe):
@@ -213,9 +219,14 @@ class ParquetTables:
                 summary={},
                 files=(),
             )
-            if log.newest() is None:
-                with contextlib.suppress(CommitConflict):
-                    log.write(made)
+            if log.newest() is not None:
+                return
+            try:
+                log.write(made)
+            except CommitConflict:
+                return
+            except CommitStateUnknown as error:
+                raise RetriableError(error.message, code="catalog_unavailable") from error
 
     def add_columns(self, snapshot: ParquetVersion, schema: Schema) -> None:
         """Add the columns that ``schema`` has in addition, as the version after the snapshot.
