@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.format_keys import FORMAT_NAMES
+from connect.config.keys.format_keys import FORMAT_NAMES, UNSUPPORTED
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog.catalog import open_catalog
@@ -200,7 +200,7 @@ class CoordinatorHost:
             raise ConfigError(
                 "this operation needs Iceberg's snapshots; "
                 f"{FORMAT_NAMES[connector.table_format]} have none",
-                code=f"{connector.table_format}_unsupported",
+                code=UNSUPPORTED[connector.table_format],
             )
         return connector
 

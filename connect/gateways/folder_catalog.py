@@ -21,7 +21,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from connect.config.keys.format_keys import FORMAT_NAMES, ICEBERG
+from connect.config.keys.format_keys import FORMAT_NAMES, ICEBERG, UNSUPPORTED
 from connect.config.local_paths import TABLE_PATHS
 from connect.errors import CommitRefused
 from connect.gateways.storage.guarded_io import GuardedFileIO
@@ -155,7 +155,7 @@ class FolderCatalog(NoopCatalog):
             elif update.action != "set-current-schema":
                 raise CommitRefused(
                     f"{FORMAT_NAMES[self.table_format]} do not support the change {update.action}",
-                    code=f"{self.table_format}_unsupported",
+                    code=UNSUPPORTED[self.table_format],
                 )
         after = self.load_table(key)
         return CommitTableResponse.model_validate(

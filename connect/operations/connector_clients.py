@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.format_keys import FORMAT_NAMES
+from connect.config.keys.format_keys import FORMAT_NAMES, UNSUPPORTED
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
 from connect.errors import ConfigError
@@ -117,7 +117,7 @@ def refuse_without_snapshots(config: ConnectorConfig) -> None:
         raise ConfigError(
             f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, which "
             "this operation does not read",
-            code=f"{config.table_format}_unsupported",
+            code=UNSUPPORTED[config.table_format],
         )
 
 

@@ -21,6 +21,11 @@ def folder_format(raw: Mapping[str, str | None]) -> str | None:
     return chosen if chosen in FOLDER_FORMATS else None
 
 
+def is_folder(raw: Mapping[str, str | None]) -> bool:
+    """Return whether tables are folders without a catalog."""
+    return folder_format(raw) is not None
+
+
 def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     """Return the properties of the catalog's client.
 

@@ -38,7 +38,7 @@ from connect.java_compat.java_regex import compile_java_regex
 from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
 from connect.validation.alias_keys import check_aliases
-from connect.validation.catalog_view import catalog_properties, folder_format
+from connect.validation.catalog_view import catalog_properties, is_folder
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import (
     Checked,
@@ -388,10 +388,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
         evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
         # without Iceberg no column can become optional later; names of columns ignore the case
-        schema_force_optional=folder_format(raw) is not None
-        or v["iceberg.tables.schema-force-optional"],
-        schema_case_insensitive=folder_format(raw) is not None
-        or v["iceberg.tables.schema-case-insensitive"],
+        schema_force_optional=is_folder(raw) or v["iceberg.tables.schema-force-optional"],
+        schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),

@@ -196,11 +196,9 @@ def test_a_restored_log_is_refused(rig: ParquetRig) -> None:
     assert failed(worker.commit(rig.round(3))).code == "table_rolled_back"
 
 
-def test_a_start_lists_the_log_from_its_checkpoint(
-    rig: ParquetRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_lists_the_log_from_its_checkpoint(rig: ParquetRig) -> None:
     """Commits before it can be gone; a log that lacks it is refused, never begun again."""
-    monkeypatch.setattr(parquet_log, "CHECKPOINT_COMMITS", 3)
+    rig.checkpoint_commits = 3
     worker = rig.committer()
     rounds = [rig.round(offset) for offset in range(4)]
     for commit in rounds:

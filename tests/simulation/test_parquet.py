@@ -19,7 +19,6 @@ from pyiceberg.types import LongType, NestedField
 
 from connect.errors import IcefloeError
 from connect.gateways.catalog_properties import client_config
-from connect.gateways.parquet import parquet_log
 from connect.gateways.parquet.parquet_tables import CompletedTables, ParquetTables
 from control_schemas.events import TableReference
 from coordinator.commit.log_committer import LogCommitter
@@ -67,7 +66,7 @@ class ParquetRun:
     def tables(self) -> ParquetTables:
         """The tables as a process opens them."""
         properties = client_config(CONFIG.catalog_properties).properties
-        return ParquetTables(properties, open_store=lambda *_: self.store)
+        return ParquetTables(properties, open_store=lambda *_: self.store, checkpoint_commits=3)
 
     def coordinator(self) -> LogCommitter[Any]:
         """A coordinator as after its start."""
@@ -156,12 +155,6 @@ def run(seed: int, **defect: bool) -> list[str]:
         if made.store.visible() != made.names:
             return ["a committed round lacks files"]
     return made.end()
-
-
-@pytest.fixture(autouse=True)
-def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs of a few commits have checkpoints."""
-    monkeypatch.setattr(parquet_log, "CHECKPOINT_COMMITS", 3)
 
 
 def test_readers_see_every_file_and_no_other() -> None:

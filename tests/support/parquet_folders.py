@@ -19,7 +19,8 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog.log_stores import open_parquet_tables
+from connect.gateways.catalog_properties import client_config
+from connect.gateways.parquet.parquet_log import CHECKPOINT_COMMITS
 from connect.gateways.parquet.parquet_tables import CompletedTables, ParquetTables
 from connect.gateways.storage.guarded_io import table_storage
 from connect.validation.parse import parse
@@ -91,6 +92,7 @@ class ParquetRig:
         self.catalog: CatalogGateway = open_catalog("parquet", self.config.catalog_properties)
         self.table: Table = self.catalog.create(TABLE.split("."), schema, spec)
         self.location = self.table.location()
+        self.checkpoint_commits = CHECKPOINT_COMMITS
         self._next_id = 0
 
     @property
@@ -100,8 +102,8 @@ class ParquetRig:
 
     def tables(self) -> ParquetTables:
         """The tables as any process opens them."""
-        config = self.config
-        return open_parquet_tables(config.catalog_properties, config.locations, lambda *_: None)
+        properties = client_config(self.config.catalog_properties).properties
+        return ParquetTables(properties, checkpoint_commits=self.checkpoint_commits)
 
     def committer(self, **more: Any) -> LogCommitter[Any]:
         """A coordinator's committer, as after its start."""

@@ -22,6 +22,12 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
 }
 """What tables of a format are called in messages."""
 
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    DELTA: "delta_unsupported",
+    PARQUET: "parquet_unsupported",
+}
+"""Code of the error that tables of a format do not support something."""
+
 FORMAT_KEYS: tuple[Key, ...] = (
     Key(
         FORMAT,

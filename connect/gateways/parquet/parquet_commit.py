@@ -98,8 +98,8 @@ class ParquetCommit:
 
     def following(self, made_ms: int, **changes: Any) -> ParquetCommit:
         """Return the next commit, without files and summary unless given."""
-        given = {"summary": {}, "files": (), **changes}
-        return replace(self, number=self.number + 1, made_ms=made_ms, **given)
+        fields = {"summary": {}, "files": (), **changes}
+        return replace(self, number=self.number + 1, made_ms=made_ms, **fields)
 
     def to_bytes(self) -> bytes:
         """Return the content of the commit's file."""

@@ -41,10 +41,12 @@ class ParquetLog:
 
     Args:
         store: of the folder.
+        checkpoint_commits: commits between two checkpoints.
     """
 
-    def __init__(self, store: FolderStore) -> None:
+    def __init__(self, store: FolderStore, *, checkpoint_commits: int = CHECKPOINT_COMMITS) -> None:
         self._store = store
+        self._checkpoint_commits = checkpoint_commits
         self._known: tuple[ParquetCommit, bytes] | None = None
         self._published: tuple[int, object] | None = None  # number and table of a published commit
         self._is_proved = store.is_posix
@@ -69,8 +71,8 @@ class ParquetLog:
 
     def commit(self, number: int) -> ParquetCommit | None:
         """Return a commit; None if the log does not have it. Raises as ``newest``."""
-        found = self._read(number)
-        return found and found[0]
+        stored = self._read(number)
+        return stored and stored[0]
 
     def write(self, commit: ParquetCommit) -> None:
         """Commit, on condition that no commit has the number.
@@ -106,7 +108,7 @@ class ParquetLog:
         self._store.replace(marker_path(commit.number), b"{}\n")
         failpoints.hit("P4")
         self._clear(commit)
-        if commit.number % CHECKPOINT_COMMITS == 0:
+        if commit.number % self._checkpoint_commits == 0:
             self._store.replace(CHECKPOINT, f'{{"number": {commit.number}}}\n'.encode())
 
     def staged(self, files: Iterable[PublishedFile]) -> tuple[PublishedFile, ...]:

@@ -39,7 +39,7 @@ from connect.gateways.parquet.parquet_commit import (
     PublishedFile,
     commit_path,
 )
-from connect.gateways.parquet.parquet_log import ParquetLog
+from connect.gateways.parquet.parquet_log import CHECKPOINT_COMMITS, ParquetLog
 from connect.gateways.storage.folder_locations import FolderLocations
 from connect.gateways.storage.object_store import own_credentials
 from connect.gateways.storage.store_file_io import StoreFileIO
@@ -152,6 +152,7 @@ class ParquetTables:
         observe: called after each operation with its name, its outcome (``ok`` or the error's
             code) and its milliseconds.
         open_store: opens the store of a location.
+        checkpoint_commits: commits of a table between two checkpoints.
     """
 
     table_format = PARQUET
@@ -162,11 +163,14 @@ class ParquetTables:
         locations: LocationPolicy = EVERYWHERE,
         observe: Observe = lambda *_: None,
         open_store: OpenStore | None = None,
+        *,
+        checkpoint_commits: int = CHECKPOINT_COMMITS,
     ) -> None:
         self.properties: Mapping[str, Any] = own_credentials(properties)
         self._locations = FolderLocations(PARQUET, self.properties, locations)
         self._observe = observe
         self._open_store = open_store or open_folder_store
+        self._checkpoint_commits = checkpoint_commits
         self._logs: dict[str, ParquetLog] = {}
 
     def load(self, identifier: Sequence[str]) -> ParquetVersion:
@@ -205,9 +209,9 @@ class ParquetTables:
         with _mapped(name, "create", self._observe):
             check_partitions(schema, spec)
             log = self._log(location)
-            for folder, what in _FOREIGN.items():
+            for folder, tables in _FOREIGN.items():
                 if log.has_folder(folder):
-                    raise unsupported(f"the folder holds {what}")
+                    raise unsupported(f"the folder holds {tables}")
             made = ParquetCommit(
                 number=0,
                 table_uuid=_CLOCK.new_uuid(),
@@ -248,7 +252,8 @@ class ParquetTables:
     def _log(self, location: str) -> ParquetLog:
         log = self._logs.get(location)
         if log is None:
-            log = ParquetLog(self._open_store(self.properties, location))
+            store = self._open_store(self.properties, location)
+            log = ParquetLog(store, checkpoint_commits=self._checkpoint_commits)
             log = self._logs.setdefault(location, log)
         return log
 

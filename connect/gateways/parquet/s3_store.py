@@ -168,32 +168,32 @@ class S3Store:
 @lru_cache(maxsize=32)
 def _client(options: tuple[tuple[str, str], ...]) -> Any:
     """Return the client for a store; clients may be used by many threads, and are slow to make."""
-    given = dict(options)
+    named = dict(options)
 
     def own(name: str) -> str | None:
-        return given.get(f"s3.{name}") or given.get(f"client.{name}")
+        return named.get(f"s3.{name}") or named.get(f"client.{name}")
 
-    has_keys = given["own-keys"] == "True"
-    is_anonymous = given.get("s3.anonymous", "").lower() == "true"
+    has_keys = named["own-keys"] == "True"
+    is_anonymous = named.get("s3.anonymous", "").lower() == "true"
     session = boto3.session.Session(
         aws_access_key_id=own("access-key-id") if has_keys else None,
         aws_secret_access_key=own("secret-access-key") if has_keys else None,
         aws_session_token=own("session-token") if has_keys else None,
         profile_name=own("profile-name"),
     )
-    endpoint = given.get("s3.endpoint")
-    is_virtual = given.get("s3.force-virtual-addressing", "").lower() == "true"
+    endpoint = named.get("s3.endpoint")
+    is_virtual = named.get("s3.force-virtual-addressing", "").lower() == "true"
     style = "virtual" if is_virtual else "path" if endpoint else "auto"
     return session.client(
         "s3",
         region_name=own("region") or _REGION,
         endpoint_url=endpoint,
-        verify=given.get(S3_CA_BUNDLE),
+        verify=named.get(S3_CA_BUNDLE),
         config=Config(
             signature_version=UNSIGNED if is_anonymous and not has_keys else None,
             s3={"addressing_style": style},
-            connect_timeout=float(given["s3.connect-timeout"]),
-            read_timeout=float(given["s3.request-timeout"]),
+            connect_timeout=float(named["s3.connect-timeout"]),
+            read_timeout=float(named["s3.request-timeout"]),
             retries={"mode": "standard", "total_max_attempts": _TRIES},
             max_pool_connections=_CONNECTIONS,
             request_checksum_calculation="when_required",  # stores other than Amazon's lack others

@@ -1,0 +1,49 @@
+"""Where tables without a catalog may lie: the operator's grants and roots hold for each format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connect.config.keys.format_keys import FOLDER_FORMATS
+from connect.config.location_policy import LocationPolicy
+from connect.errors import CommitRefused
+from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
+from connect.gateways.storage.folder_locations import FolderLocations
+
+
+@pytest.mark.parametrize("table_format", FOLDER_FORMATS)
+def test_a_table_is_a_folder_below_the_root(table_format: str, tmp_path: Path) -> None:
+    """Its own location, where one is set, replaces that."""
+    properties = {
+        FOLDER_ROOTS[table_format]: f"file://{tmp_path}/lake/",
+        f"{FOLDER_OF_TABLE}db.b": f"file://{tmp_path}/own",
+    }
+    locations = FolderLocations(table_format, properties)
+    assert locations.of(("db", "a")) == f"file://{tmp_path}/lake/db/a"
+    assert locations.of(("db", "b")) == f"file://{tmp_path}/own"
+    for name in ("..", "a/b", ""):
+        with pytest.raises(CommitRefused) as caught:
+            locations.of(("db", name))
+        assert caught.value.code == "table_name"
+
+
+@pytest.mark.parametrize("table_format", FOLDER_FORMATS)
+def test_locations_that_are_not_granted_are_refused(table_format: str, tmp_path: Path) -> None:
+    """Also through a link, and for the location of one table."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/link").symlink_to(tmp_path / "theirs")
+    policy = LocationPolicy(granted=(str(tmp_path / "ours"),), local=(str(tmp_path),))
+    properties = {
+        FOLDER_ROOTS[table_format]: f"file://{tmp_path}/ours",
+        f"{FOLDER_OF_TABLE}db.b": f"file://{tmp_path}/theirs",
+        f"{FOLDER_OF_TABLE}db.c": f"file://{tmp_path}/ours/link/c",
+        f"{FOLDER_OF_TABLE}db.d": "s3://bucket/d",
+    }
+    locations = FolderLocations(table_format, properties, policy)
+    assert locations.of(("db", "a"))
+    for name in "bcd":
+        with pytest.raises(CommitRefused) as caught:
+            locations.of(("db", name))
+        assert caught.value.code == "location_not_granted"
