@@ -29,7 +29,8 @@ serving = begin("coordinator", Channel.inherited(int(sys.argv[1])))
 table_format = sys.argv[3]
 tables = open_logs(
     {
-        "type": table_format, FOLDER_ROOTS[table_format]: "s3://bucket/tables", "s3.endpoint": sys.argv[2],
+        "type": table_format, FOLDER_ROOTS[table_format]: "s3://bucket/tables",
+        "s3.endpoint": sys.argv[2],
         "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
     },
     EVERYWHERE,
