@@ -123,7 +123,11 @@ def refuse_without_snapshots(config: ConnectorConfig) -> None:
 
 @contextmanager
 def opened(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    *,
+    needs_snapshots: bool = True,
 ) -> Iterator[ConnectorClients]:
     """Open clients for a connector; they are closed at the end of the block.
 
@@ -131,14 +135,16 @@ def opened(
         raw: the connector's configuration, with its name.
         node: node properties.
         environ: for placeholders, as the properties allow.
+        needs_snapshots: whether the operation reads snapshots of Iceberg tables.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong; as ``refuse_without_snapshots``.
         RetriableError: the broker is unavailable.
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        refuse_without_snapshots(config)
+        if needs_snapshots:
+            refuse_without_snapshots(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)

@@ -332,12 +332,15 @@ def test_partitions_that_readers_do_not_find_are_refused(
         ParquetRig(str(tmp_path / "lake"), schema=schema, spec=spec_for(terms, schema))
 
 
-def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
-    """Its engines would not know the files, and delete them."""
-    log = tmp_path / "lake/db/events/_delta_log"
+@pytest.mark.parametrize(
+    ("folder", "says"), [("_delta_log", "Delta table"), ("_spark_metadata", "Spark file sink")]
+)
+def test_a_folder_of_another_format_is_refused(tmp_path: Path, folder: str, says: str) -> None:
+    """Its engines would not see the files, or delete them."""
+    log = tmp_path / "lake/db/events" / folder
     log.mkdir(parents=True)
-    (log / f"{0:020}.json").touch()
-    with pytest.raises(CommitRefused, match="Delta table"):
+    (log / "0").touch()
+    with pytest.raises(CommitRefused, match=says):
         ParquetRig(str(tmp_path / "lake"))
 
 

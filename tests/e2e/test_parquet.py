@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from connect.operations.connector_clients import read_properties
+from connect.operations.preview.connector_preview import preview_in_process
 from tests.support.parquet_folders import of_duckdb
 from tests.support.running_stack import RunningStack, armed_stack, numbered
 from tests.support.stack import unique_name
@@ -140,6 +142,38 @@ def test_bad_records_become_dead_letters(running: RunningStack, lake: Path) -> N
     stored = rows(running, lake, "db/letters", 3, name)
     assert len(running.records(letters)) == 3
     assert b"no json" in {row["value"] for row in stored}
+    running.delete(name)
+
+
+def test_a_preview_shows_what_is_written(running: RunningStack, lake: Path) -> None:
+    """Without a file; operations that need snapshots are refused."""
+    name, topic = unique_name("parquet-preview"), running.topic("parquet-preview")
+    given = connector(lake, topic, iceberg__tables="db.events")
+    given["iceberg.tables.default-partition-by"] = "name"
+    running.produce(topic, *numbered(0, 3))
+    node = read_properties(running.stack.state_dir / "node.properties", None)
+    raw = {"name": name, **given}
+    for exists in (False, True):
+        report = preview_in_process(raw, node, {}, count=9, start="earliest", timeout_s=120)
+        (table,) = report["tables"]
+        assert (table["table"], table["exists"], len(table["rows"])) == ("db.events", exists, 3)
+        assert lake.exists() is exists
+        if not exists:
+            running.create(name, given)
+            rows(running, lake, "db/events", 3, name)
+    running.api.put(f"/connectors/{name}/stop")
+    for path, body in (
+        ("rewind", {"beginning": True}),
+        ("control/rebase", {}),
+        ("control/vtts/reset", {"reason": "a test"}),
+    ):
+        running.wait_until(
+            lambda path=path, body=body: (
+                "Parquet folders have none"
+                in running.api.post(f"/icefloe/v1/connectors/{name}/{path}", json=body).text
+            ),
+            lambda path=path: f"an answer of {path} that names the format",
+        )
     running.delete(name)
 
 

@@ -47,7 +47,11 @@ from connect.gateways.storage.store_file_io import StoreFileIO
 Observe: TypeAlias = Callable[[str, str, int], None]
 OpenStore: TypeAlias = Callable[[Mapping[str, Any], str], FolderStore]
 _CLOCK: Final = SystemClock()
-_FOREIGN: Final = {"_delta_log": "a Delta table", "metadata": "an Iceberg table"}
+_FOREIGN: Final = {
+    "_delta_log": "a Delta table",
+    "metadata": "an Iceberg table",
+    "_spark_metadata": "the log of a Spark file sink, which hides other files from Spark",
+}
 _SEARCHED_MAX: Final = 100
 
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys.format_keys import FOLDER_FORMATS
 from connect.config.location_policy import LocationPolicy
 from connect.errors import CommitRefused
 from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 from connect.gateways.storage.folder_locations import FolderLocations
+from connect.validation.parse import parse
 
 
 @pytest.mark.parametrize("table_format", FOLDER_FORMATS)
@@ -47,3 +49,29 @@ def test_locations_that_are_not_granted_are_refused(table_format: str, tmp_path:
         with pytest.raises(CommitRefused) as caught:
             locations.of(("db", name))
         assert caught.value.code == "location_not_granted"
+
+
+@pytest.mark.parametrize("table_format", FOLDER_FORMATS)
+def test_tenants_locations_are_checked_when_a_connector_is_created(table_format: str) -> None:
+    """Local folders and internal hosts, for all tables and for one."""
+    node = {"bootstrap.servers": "b:1", "icefloe.rest.users.file": "/users.yaml"}
+    root, own = FOLDER_FORMATS[table_format], "iceberg.table.shop.orders.location"
+    raw = {
+        "name": "orders",
+        "connector.class": "IcebergSink",
+        "topics": "orders",
+        "iceberg.tables": "shop.orders",
+        "icefloe.format": table_format,
+        root: "s3://bucket/lake",
+        "iceberg.catalog.s3.access-key-id": "a",
+        "iceberg.catalog.s3.secret-access-key": "b",
+    }
+    assert parse(raw, node=node).table_format == table_format
+    for key, value in (
+        (root, "/etc"),
+        (own, "/etc/tables"),
+        ("iceberg.catalog.s3.endpoint", "http://169.254.169.254"),
+    ):
+        with pytest.raises(InvalidConfigError) as caught:
+            parse({**raw, key: value}, node=node)
+        assert list(caught.value.errors) == [key]
