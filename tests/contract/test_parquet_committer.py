@@ -387,6 +387,6 @@ def test_a_store_without_conditional_writes_is_refused(rig: ParquetRig) -> None:
     store = version.log._store
     log = parquet_log.ParquetLog(Careless())
     with pytest.raises(CommitRefused, match="conditional"):
-        log.prove(version.commit)
+        log.prove_conditions()
     with pytest.raises(CommitConflict):
         store.create(f"{COMMITS}/{0:020}.json", b"other")

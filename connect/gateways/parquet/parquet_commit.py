@@ -25,6 +25,7 @@ from connect.errors import CommitRefused
 OWN_FOLDER: Final = "_icefloe"
 COMMITS: Final = f"{OWN_FOLDER}/commits"
 CHECKPOINT: Final = f"{OWN_FOLDER}/checkpoint.json"
+CONDITIONS: Final = f"{OWN_FOLDER}/conditional-writes"
 STAGED: Final = f"{OWN_FOLDER}/staged"
 STAGED_SUFFIX: Final = ".staged"
 _FORM: Final = 1

@@ -7,8 +7,8 @@ Rules of this file:
   have files that readers do not see, and the process that commits next publishes those first.
 - A marker says that a commit is published. Staged files are deleted after the marker was written.
   Without a marker, each file of the commit is staged, or another process has just published it.
-- A store whose conditional writes are not known to work is asked once: it must refuse to write the
-  newest commit again. The content is the same, so a store that does write it does no harm.
+- A store whose conditional writes are not known to work is asked once: it must refuse to create a
+  file that exists. No commit is used for it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from connect.gateways.parquet.folder_store import FolderStore
 from connect.gateways.parquet.parquet_commit import (
     CHECKPOINT,
     COMMITS,
+    CONDITIONS,
     ParquetCommit,
     PublishedFile,
     commit_path,
@@ -132,16 +133,17 @@ class ParquetLog:
                 )
         return tuple(out)
 
-    def prove(self, commit: ParquetCommit) -> None:
-        """Check once that the store refuses to write a commit twice.
+    def prove_conditions(self) -> None:
+        """Check once that the store refuses to create a file twice.
 
         Raises:
             CommitRefused: ``conditional_writes``.
         """
         if self._is_proved:
             return
+        self._store.replace(CONDITIONS, b"\n")
         try:
-            self._store.create(commit_path(commit.number), commit.to_bytes())
+            self._store.create(CONDITIONS, b"\n")
         except CommitConflict:
             self._is_proved = True
             return

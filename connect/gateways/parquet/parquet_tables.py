@@ -121,7 +121,7 @@ class ParquetVersion:
     ) -> int:
         """Commit files as the next version, and publish them; as ``TableVersion.append``."""
         with _mapped(self.name, "commit", self.observe):
-            self.log.prove(self.commit)
+            self.log.prove_conditions()
             made = self.commit.following(
                 now_ms,
                 transactions={**self.commit.transactions, **transactions},
