@@ -15,8 +15,8 @@ from typing import Any, Final
 import structlog
 
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.format_keys import FORMAT_NAMES, UNSUPPORTED
 from connect.config.node.node_config import NodeConfig
+from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_clients import client_properties

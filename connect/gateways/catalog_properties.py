@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import quote, urlsplit
 
-from connect.config.keys.format_keys import (
+from connect.config.location_policy import LocationPolicy
+from connect.config.table_formats import (
     DELTA,
     FOLDER_FORMATS,
     FORMAT_NAMES,
     PARQUET,
 )
-from connect.config.location_policy import LocationPolicy
 from connect.errors import ConfigError
 
 CatalogKind: TypeAlias = Literal[

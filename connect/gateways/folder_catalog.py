@@ -21,8 +21,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from connect.config.keys.format_keys import FORMAT_NAMES, ICEBERG, UNSUPPORTED
 from connect.config.local_paths import TABLE_PATHS
+from connect.config.table_formats import FORMAT_NAMES, ICEBERG, UNSUPPORTED
 from connect.errors import CommitRefused
 from connect.gateways.storage.guarded_io import GuardedFileIO
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.format_keys import FORMAT_NAMES, UNSUPPORTED
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
+from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from connect.config.client_overrides import split
-from connect.config.keys.format_keys import FOLDER_FORMATS, FORMAT
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT
 from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 
 _CATALOG: Final = "iceberg.catalog."

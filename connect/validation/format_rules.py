@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from connect.config.key import invalid
-from connect.config.keys.format_keys import DELTA, FOLDER_FORMATS, FORMAT, FORMAT_NAMES, PARQUET
 from connect.config.local_paths import TABLE_PATHS
+from connect.config.table_formats import DELTA, FOLDER_FORMATS, FORMAT, FORMAT_NAMES, PARQUET
 from connect.gateways.catalog_properties import folder_place_error
 from connect.validation.config_view import ConfigView
 from connect.validation.key_checks import split_terms

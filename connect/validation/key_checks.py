@@ -23,11 +23,11 @@ from connect.config.keys.connector_keys import (
     is_ours,
     prefix_of,
 )
-from connect.config.keys.format_keys import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.java_compat.java_regex import compile_java_regex, fault

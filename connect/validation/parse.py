@@ -22,7 +22,6 @@ from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
-from connect.config.keys.format_keys import FORMAT
 from connect.config.keys.maintenance_keys import window_of
 from connect.config.keys.topic_keys import CONVERTER_SETTINGS, REGEX, TopicKey, topic_key
 from connect.config.local_paths import TABLE_PATHS
@@ -31,6 +30,7 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
+from connect.config.table_formats import FORMAT
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach

@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from coordinator.kernel.effects import (
     TableFailed,
 )
 from tests.support.delta_tables import together
-from tests.support.parquet_folders import ParquetRig, of_duckdb
+from tests.support.parquet_folders import SCHEMA, ParquetRig, of_duckdb
 from tests.support.tables import announced, equality_delete, reference, table_commit
 
 FLOOR = "icefloe/control-iceberg/connect-c/offset/0"
@@ -164,6 +166,34 @@ def test_a_second_coordinator_fences_the_first(rig: ParquetRig) -> None:
     late = rig.round(2)
     assert isinstance(old.commit(late), CoordinatorFenced)
     assert rig.ids() == [0, 1, 2, 3]
+
+
+def test_a_coordinator_that_was_frozen_while_it_published_repeats_nothing(rig: ParquetRig) -> None:
+    """Its successor has published, and users have deleted files, when it continues."""
+    first, second = rig.round(1, 2, 3), rig.round(4)
+    both = replace(second, announcements=(*first.announcements, *second.announcements))
+    frozen, is_at_it, may_continue = rig.tables(), threading.Event(), threading.Event()
+    store: Any = frozen.load(("db", "events")).log._store
+    publish = store.publish
+
+    def slow(staged: str, path: str, size_bytes: int) -> bool:
+        if is_at_it.is_set():
+            may_continue.wait()
+        is_at_it.set()
+        done: bool = publish(staged, path, size_bytes)
+        return done
+
+    store.publish = slow
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(rig.committer(frozen).commit, first)
+        assert is_at_it.wait(timeout=60)
+        committed(rig.committer().commit(both))
+        assert rig.ids() == list(range(8))
+        for path in rig.folder.glob("*.parquet"):
+            path.unlink()
+        may_continue.set()
+        assert isinstance(late.result(timeout=60), TableCommitted | CoordinatorFenced)
+    assert rig.published() == []
 
 
 def test_coordinators_that_race_commit_a_round_once(rig: ParquetRig) -> None:
@@ -359,6 +389,14 @@ def test_announced_paths_that_no_worker_writes_are_refused(rig: ParquetRig, path
         reference(rig.table), [replace(file, file_path=f"{rig.location}/{path}")], offset=2
     )
     assert failed(rig.committer().commit(table_commit([bad]))).code == "file_outside_table"
+
+
+def test_a_file_of_another_partitioning_is_refused(tmp_path: Path) -> None:
+    """The name of its folder would not be known."""
+    rig = ParquetRig(str(tmp_path / "lake"), spec=spec_for(("dt",), SCHEMA))
+    [file] = rig.round(1).announcements[0].event.payload.data_files
+    bad = announced(reference(rig.table), [replace(file, partition=())], offset=2)
+    assert failed(rig.committer().commit(table_commit([bad]))).code == "schema_replaced"
 
 
 def test_delete_files_are_refused(rig: ParquetRig) -> None:

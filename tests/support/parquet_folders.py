@@ -105,10 +105,10 @@ class ParquetRig:
         properties = client_config(self.config.catalog_properties).properties
         return ParquetTables(properties, checkpoint_commits=self.checkpoint_commits)
 
-    def committer(self, **more: Any) -> LogCommitter[Any]:
+    def committer(self, tables: ParquetTables | None = None, **more: Any) -> LogCommitter[Any]:
         """A coordinator's committer, as after its start."""
-        tables = CompletedTables(self.tables())
-        return LogCommitter(tables, parquet_file, self.config, QuickClock(), **more)
+        completed = CompletedTables(tables or self.tables())
+        return LogCommitter(completed, parquet_file, self.config, QuickClock(), **more)
 
     def round(
         self, *offsets: int, rows: int = 2, valid_through_us: int | None = None

@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
-from connect.config.keys.format_keys import ICEBERG
+from connect.config.table_formats import ICEBERG
 from connect.gateways.folder_catalog import table_format_of
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom

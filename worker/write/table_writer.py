@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
 
 from connect import failpoints
-from connect.config.keys.format_keys import ICEBERG, PARQUET
+from connect.config.table_formats import ICEBERG, PARQUET
 from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
 from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path

@@ -49,8 +49,8 @@ from requests import HTTPError, Response, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
-from connect.config.keys.format_keys import FOLDER_FORMATS
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.folder_tables import open_folder_tables
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size

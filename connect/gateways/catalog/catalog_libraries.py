@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from connect.config.keys.format_keys import DELTA, FORMAT, PARQUET
+from connect.config.table_formats import DELTA, FORMAT, PARQUET
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import ClientConfig, folder_places
 

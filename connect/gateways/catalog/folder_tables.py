@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from connect.config.keys.format_keys import DELTA, PARQUET
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import DELTA, PARQUET
 from connect.gateways.folder_catalog import FolderTables
 
 _CLASSES: Final = {

@@ -31,8 +31,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from connect.clock import SystemClock
-from connect.config.keys.format_keys import DELTA
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import DELTA
 from connect.errors import (
     CommitConflict,
     CommitRefused,

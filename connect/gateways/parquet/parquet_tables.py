@@ -21,8 +21,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from connect import failpoints
 from connect.clock import SystemClock
-from connect.config.keys.format_keys import PARQUET
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import PARQUET
 from connect.errors import (
     CommitConflict,
     CommitRefused,

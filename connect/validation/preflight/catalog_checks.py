@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.format_keys import FOLDER_FORMATS, FORMAT_NAMES
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT_NAMES
 from connect.errors import CommitRefused, ConfigError, RecordError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog_properties import (

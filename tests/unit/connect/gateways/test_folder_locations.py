@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.keys.format_keys import FOLDER_FORMATS
 from connect.config.location_policy import LocationPolicy
+from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 from connect.gateways.storage.folder_locations import FolderLocations
