@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from connect import failpoints
-from connect.errors import CommitConflict, CommitRefused
+from connect.errors import CommitConflict, CommitRefused, RetriableError
 from connect.gateways.parquet import parquet_log
 from connect.records.tables.partition_spec import spec_for
 from coordinator.kernel.effects import (
@@ -316,6 +316,14 @@ def test_partitions_are_read_by_their_folders(tmp_path: Path) -> None:
             "where dt = date '2026-11-25'"
         ).fetchall()
     assert "Total Files Read: 2" in str(plan)
+
+
+def test_a_value_that_no_folder_can_have_is_refused_by_the_worker(tmp_path: Path) -> None:
+    """Not by the coordinator, after the commit."""
+    rig = ParquetRig(str(tmp_path / "lake"), spec=spec_for(("name",), SCHEMA))
+    with pytest.raises(RetriableError) as caught:
+        rig.announcement([{"id": 1, "name": "x" * 300}], 1)
+    assert caught.value.code == "table_not_writable"
 
 
 def test_columns_are_added_and_nothing_else_changes(rig: ParquetRig) -> None:

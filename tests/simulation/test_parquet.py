@@ -52,7 +52,7 @@ class ParquetRun:
     def __init__(self, seed: int, *, completes: bool = True, **defect: bool) -> None:
         self.chance = chance = random.Random(seed)
         self.completes = completes
-        self.store = MemoryStore(chance, **defect)
+        self.store = MemoryStore(chance, is_posix=chance.random() < 0.5, **defect)
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         self.tables().create(IDENTIFIER, schema, UNPARTITIONED_PARTITION_SPEC, {})
         table_uuid = self.tables().load(IDENTIFIER).table_uuid
