@@ -63,6 +63,12 @@ COORDINATOR = {
     "C15": "after it",
     "C16": "shutdown",
 }
+PARQUET = {
+    "P1": "committed, before publication",
+    "P2": "one file published",
+    "P3": "all files published, before the marker",
+    "P4": "marker written, before staged files are deleted",
+}
 REWIND = {
     "B1": "rewind recorded",
     "B2": "offsets announced, before the tables",
@@ -78,7 +84,7 @@ TOOLS = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
-NAMES = {**WORKER, **COORDINATOR, **REWIND, **TOOLS}
+NAMES = {**WORKER, **COORDINATOR, **PARQUET, **REWIND, **TOOLS}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}

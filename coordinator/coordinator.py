@@ -22,7 +22,6 @@ from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.errors import DataLost, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
-from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
@@ -35,7 +34,7 @@ from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
 from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.committer import Committer
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.log_formats import log_committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import STOPS, ControlLogCheck
@@ -329,11 +328,11 @@ class _CoordinatorRun:
         descriptions = None
         if self._wiring.describes_tables:
             descriptions = TableDescriptions.reporting(config, self._wiring.on_event)
-        if config.is_delta:
-            committer = DeltaCommitter(
-                open_delta_tables(config.catalog_properties, config.locations, observe),
+        if not config.is_iceberg:
+            committer = log_committer(
                 config,
                 self._wiring.clock,
+                observe,
                 control_topic_id=topic_id,
                 control=control,
                 descriptions=descriptions,

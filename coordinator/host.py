@@ -16,6 +16,7 @@ import structlog
 
 from connect.config.connector import ConnectorConfig
 from connect.config.node.node_config import NodeConfig
+from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_clients import client_properties
@@ -195,11 +196,11 @@ class CoordinatorHost:
 
     def _of_iceberg(self, config: Mapping[str, str]) -> ConnectorConfig:
         connector = self._resolved(config)
-        if connector.is_delta:
+        if not connector.is_iceberg:
             raise ConfigError(
-                "this operation needs Iceberg's snapshots; Delta tables have none: see "
-                "docs/how-to/delta-tables.md",
-                code="delta_unsupported",
+                "this operation needs Iceberg's snapshots; "
+                f"{FORMAT_NAMES[connector.table_format]} have none",
+                code=UNSUPPORTED[connector.table_format],
             )
         return connector
 

@@ -21,7 +21,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta"]
+TableFormat = Literal["iceberg", "delta", "parquet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +243,9 @@ class ConnectorConfig:
         return self.upsert_enabled or self.cdc_field is not None
 
     @property
-    def is_delta(self) -> bool:
-        """Return whether the tables are Delta tables."""
-        return self.table_format == "delta"
+    def is_iceberg(self) -> bool:
+        """Return whether the tables are Iceberg tables; others have no catalog, no snapshots."""
+        return self.table_format == "iceberg"
 
     @property
     def sends_refused_to_dead_letters(self) -> bool:

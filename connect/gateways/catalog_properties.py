@@ -18,14 +18,22 @@ from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import quote, urlsplit
 
 from connect.config.location_policy import LocationPolicy
+from connect.config.table_formats import (
+    DELTA,
+    FOLDER_FORMATS,
+    FORMAT_NAMES,
+    PARQUET,
+)
 from connect.errors import ConfigError
 
-CatalogKind: TypeAlias = Literal["rest", "sql", "hive", "glue", "dynamodb", "bigquery", "delta"]
-KINDS: tuple[str, ...] = tuple(kind for kind in get_args(CatalogKind) if kind != "delta")
-DELTA_ROOT = "delta.root"
-"""Property with the location of Delta tables, from ``icefloe.delta.location``."""
-TABLE_LOCATION = "delta.location."
-"""Prefix of properties that set the location of one Delta table."""
+CatalogKind: TypeAlias = Literal[
+    "rest", "sql", "hive", "glue", "dynamodb", "bigquery", "delta", "parquet"
+]
+KINDS: tuple[str, ...] = tuple(k for k in get_args(CatalogKind) if k not in FOLDER_FORMATS)
+FOLDER_ROOTS: Mapping[str, str] = {DELTA: "delta.root", PARQUET: "parquet.root"}
+"""By format without a catalog, the property with the location of its tables."""
+FOLDER_OF_TABLE = "folder.of."
+"""Prefix of properties that set the location of one such table."""
 
 CONNECT_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 60_000
@@ -48,8 +56,11 @@ _KIND_BY_CLASS: dict[str, CatalogKind] = {
     "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog": "dynamodb",
     "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
 }
-_DELTA: CatalogKind = "delta"  # of icefloe.format; no iceberg.catalog.type
-_DELTA_SCHEMES = frozenset({"file", "s3", "s3a", "abfs", "abfss"})
+_FOLDER_KINDS: tuple[CatalogKind, ...] = ("delta", "parquet")  # of icefloe.format
+_FOLDER_SCHEMES: Mapping[str, tuple[frozenset[str], str]] = {
+    DELTA: (frozenset({"file", "s3", "s3a", "abfs", "abfss"}), "s3://, s3a:// and abfss://"),
+    PARQUET: (frozenset({"file", "s3", "s3a"}), "s3:// and s3a://"),
+}
 _REFUSED_KINDS = {
     "hadoop": "a Hadoop catalog has no atomic commit on object stores",
     "org.apache.iceberg.hadoop.HadoopCatalog": "a Hadoop catalog has no atomic commit on "
@@ -195,14 +206,15 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
         out["uri"] = _database_uri(properties, connect_ms, read_ms)
         out["warehouse"] = _warehouse(_required(properties, "warehouse"))
         out.setdefault("pool_pre_ping", "true")
-    elif kind == "delta":
-        if not properties.get(DELTA_ROOT):
+    elif kind in FOLDER_FORMATS:
+        if not properties.get(FOLDER_ROOTS[kind]):
+            key = FOLDER_FORMATS[kind]
             raise ConfigError(
-                "set icefloe.delta.location: Delta tables need a location",
+                f"set {key}: {FORMAT_NAMES[kind]} need a location",
                 code="catalog_property",
-                key="icefloe.delta.location",
+                key=key,
             )
-        for key in delta_places(out):
+        for key in folder_places(out):
             out[key] = _warehouse(properties[key])
     elif kind == "glue":
         # botocore would retry requests; a commit must be sent only once. It takes no text.
@@ -223,7 +235,7 @@ def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> N
     for key, location in (
         ("warehouse", properties.get("warehouse")),
         ("uri", sqlite_file(str(properties.get("uri", "")))),
-        *delta_places(properties).items(),
+        *folder_places(properties).items(),
     ):
         if location is None:
             continue
@@ -240,29 +252,31 @@ def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> N
             )
 
 
-def delta_places(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties that are locations of Delta tables."""
+def folder_places(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties that are locations of tables without a catalog."""
     return {
         key: str(value)
         for key, value in properties.items()
-        if key == DELTA_ROOT or key.startswith(TABLE_LOCATION)
+        if key in FOLDER_ROOTS.values() or key.startswith(FOLDER_OF_TABLE)
     }
 
 
-def delta_place_error(location: str) -> str | None:
-    """Return why Delta tables cannot be at a location, or None."""
+def folder_place_error(table_format: str, location: str) -> str | None:
+    """Return why tables of a format cannot be at a location, or None."""
     scheme, separator, _ = location.partition("://")
-    if separator and scheme.lower() not in _DELTA_SCHEMES:
-        return "Delta tables can be in a local folder, or at s3://, s3a:// and abfss://"
+    schemes, places = _FOLDER_SCHEMES[table_format]
+    if separator and scheme.lower() not in schemes:
+        return f"{FORMAT_NAMES[table_format]} can be in a local folder, or at {places}"
     return None
 
 
 def connector_key(name: str) -> str:
     """Return the key of the connector's configuration that a client's property comes from."""
-    if name == DELTA_ROOT:
-        return "icefloe.delta.location"
-    if name.startswith(TABLE_LOCATION):
-        return f"iceberg.table.{name.removeprefix(TABLE_LOCATION)}.location"
+    for table_format, root in FOLDER_ROOTS.items():
+        if name == root:
+            return FOLDER_FORMATS[table_format]
+    if name.startswith(FOLDER_OF_TABLE):
+        return f"iceberg.table.{name.removeprefix(FOLDER_OF_TABLE)}.location"
     return f"iceberg.catalog.{name}"
 
 
@@ -320,7 +334,7 @@ def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
     if named in _KIND_BY_CLASS:
         return _KIND_BY_CLASS[named]
     kind = "sql" if named.lower() == "jdbc" else named.lower()
-    for known_kind in (*_KIND_BY_CLASS.values(), _DELTA):
+    for known_kind in (*_KIND_BY_CLASS.values(), *_FOLDER_KINDS):
         if kind == known_kind:
             return known_kind
     if not named and properties.get("uri", "").startswith("http"):

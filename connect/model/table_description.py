@@ -43,7 +43,7 @@ class TableDescription:
 
     Attributes:
         name: namespace and name, with dots.
-        format: ``iceberg`` or ``delta``.
+        format: ``iceberg``, ``delta`` or ``parquet``.
         location: URI or path of its folder.
         catalog: URI or warehouse of its catalog, without credentials; None where there is none,
             or where it is a secret.

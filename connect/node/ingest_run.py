@@ -14,8 +14,9 @@ import signal
 from collections.abc import Mapping
 
 from connect.config.node.node_config import NodeConfig, from_environment
+from connect.config.table_formats import DELTA
 from connect.errors import ConfigError, ExitStatus
-from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.catalog.log_stores import open_delta_tables
 from connect.gateways.kafka.kafka_properties import client_properties
 from connect.logs import logger
 from connect.node.node_start import configure_logs, run_standalone
@@ -99,7 +100,7 @@ def _stored_connector(config: NodeConfig, name: str) -> Mapping[str, str] | None
 def _with_continued_offsets(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
     """Return the connector with the offsets that kafka-delta-ingest has left in the table."""
     config = cluster.config
-    if not config.is_delta:
+    if config.table_format != DELTA:
         return dict(job.connector)
     topic = job.connector["topics"]
     partitions = range(cluster.admin.topics().get(topic, 0))

@@ -12,7 +12,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.java_compat.java_regex import compile_java_regex
 from connect.operations.catalog_check import WRITERS, CatalogCheck, RaceFinding, Scratch
-from connect.operations.connector_clients import refuse_delta
+from connect.operations.connector_clients import refuse_without_snapshots
 
 TIME_OVER: Final = "the time limit of the check was reached before the first race"
 
@@ -94,7 +94,7 @@ def check_catalog_commits(
         ConfigError: the namespace does not exist, or a grant of the operator excludes the tables.
         CommitError, RetriableError: the scratch tables cannot be created.
     """
-    refuse_delta(config)
+    refuse_without_snapshots(config)
     gateway = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     try:
         levels = None if namespace is None else tuple(namespace.split("."))

@@ -10,6 +10,7 @@ from pathlib import Path
 from connect.config.connector import ConnectorConfig
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
+from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
@@ -105,23 +106,28 @@ def opened_cluster(
         yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
 
 
-def refuse_delta(config: ConnectorConfig) -> None:
+def refuse_without_snapshots(config: ConnectorConfig) -> None:
     """Refuse an operation that reads snapshots of Iceberg tables.
 
     Raises:
-        ConfigError: ``delta_unsupported``: the connector's tables are Delta tables.
+        ConfigError: ``delta_unsupported``, ``parquet_unsupported``: the connector's tables have
+            another format.
     """
-    if config.is_delta:
+    if not config.is_iceberg:
         raise ConfigError(
-            f"the tables of connector {config.name} are Delta tables, which this operation does "
-            "not read",
-            code="delta_unsupported",
+            f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, which "
+            "this operation does not read",
+            code=UNSUPPORTED[config.table_format],
         )
 
 
 @contextmanager
 def opened(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    *,
+    needs_snapshots: bool = True,
 ) -> Iterator[ConnectorClients]:
     """Open clients for a connector; they are closed at the end of the block.
 
@@ -129,14 +135,16 @@ def opened(
         raw: the connector's configuration, with its name.
         node: node properties.
         environ: for placeholders, as the properties allow.
+        needs_snapshots: whether the operation reads snapshots of Iceberg tables.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong; as ``refuse_without_snapshots``.
         RetriableError: the broker is unavailable.
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        refuse_delta(config)
+        if needs_snapshots:
+            refuse_without_snapshots(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)

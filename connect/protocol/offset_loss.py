@@ -24,12 +24,12 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, DataLost
 from connect.gateways.catalog.catalog import ignore_request, open_catalog
-from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.catalog.log_stores import open_logs
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION, ControlRecord, read_to_end
-from connect.protocol.delta_transactions import TransactionIds
+from connect.protocol.log_transactions import TransactionIds
 from connect.protocol.snapshot_ancestry import summary
 from connect.protocol.source_floor import ControlEvents, SourceFloor
 from control_schemas.events import DataComplete, DataWritten
@@ -314,8 +314,8 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
     """Yield the tables of the configuration that hold commits of the connector."""
     if not config.tables:
         return
-    if config.is_delta:
-        yield from _delta_tables_with_commits(config)
+    if not config.is_iceberg:
+        yield from _logs_with_commits(config)
         return
     catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     try:
@@ -332,9 +332,9 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
         catalog.close()
 
 
-def _delta_tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
-    """The same for Delta tables, which remember control offsets in their logs."""
-    store = open_delta_tables(config.catalog_properties, config.locations, ignore_request)
+def _logs_with_commits(config: ConnectorConfig) -> Iterator[str]:
+    """The same for tables without a catalog, which remember control offsets in their logs."""
+    store = open_logs(config.catalog_properties, config.locations, ignore_request)
     floor_id = TransactionIds.of(config).floor(0)
     for name in config.tables:
         try:

@@ -1,4 +1,4 @@
-"""The catalog's properties of a configuration: those of its catalog, or of its Delta tables."""
+"""The catalog's properties of a configuration: those of its catalog, or of its folders."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from connect.config.client_overrides import split
-from connect.config.keys.delta_keys import DELTA, DELTA_LOCATION, FORMAT
-from connect.gateways.catalog_properties import DELTA_ROOT, TABLE_LOCATION
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT
+from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 
 _CATALOG: Final = "iceberg.catalog."
 _TABLE: Final = "iceberg.table."
@@ -15,29 +15,36 @@ _LOCATION: Final = ".location"
 _NO_PROPERTY: Final = "multi-table-commit"
 
 
-def is_delta(raw: Mapping[str, str | None]) -> bool:
-    """Return whether the configuration's tables are Delta tables."""
-    return (raw.get(FORMAT) or "").strip() == DELTA
+def folder_format(raw: Mapping[str, str | None]) -> str | None:
+    """Return the format of tables that are folders without a catalog; None for Iceberg tables."""
+    chosen = (raw.get(FORMAT) or "").strip()
+    return chosen if chosen in FOLDER_FORMATS else None
+
+
+def is_folder(raw: Mapping[str, str | None]) -> bool:
+    """Return whether tables are folders without a catalog."""
+    return folder_format(raw) is not None
 
 
 def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     """Return the properties of the catalog's client.
 
-    For Delta tables these are type ``delta``, the locations of all tables and of single
-    tables, and the options of the object store.
+    For tables without a catalog these are the format as type, the locations of all tables and of
+    single tables, and the options of the object store.
     """
     properties = split(raw, _CATALOG)
     properties.pop(_NO_PROPERTY, None)
-    if not is_delta(raw):
+    chosen = folder_format(raw)
+    if chosen is None:
         return properties
     places = {
-        TABLE_LOCATION + name.removesuffix(_LOCATION): location.strip()
+        FOLDER_OF_TABLE + name.removesuffix(_LOCATION): location.strip()
         for name, location in split(raw, _TABLE).items()
         if name.endswith(_LOCATION) and location.strip()
     }
     return {
         **properties,
         **places,
-        "type": DELTA,
-        DELTA_ROOT: (raw.get(DELTA_LOCATION) or "").strip(),
+        "type": chosen,
+        FOLDER_ROOTS[chosen]: (raw.get(FOLDER_FORMATS[chosen]) or "").strip(),
     }

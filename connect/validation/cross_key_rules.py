@@ -22,7 +22,7 @@ from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
 from connect.records.tables.table_location import NAMESPACE, TABLE
 from connect.validation.config_view import ConfigView, Rule
-from connect.validation.delta_rules import delta_keys, delta_partition_terms
+from connect.validation.format_rules import folder_keys, folder_partition_terms
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
 from connect.validation.topic_rules import matched_topics, named_topics
@@ -295,6 +295,6 @@ RULES: tuple[Rule, ...] = (
     parquet_only,
     format_version,
     catalog_properties,
-    delta_keys,
-    delta_partition_terms,
+    folder_keys,
+    folder_partition_terms,
 )

@@ -23,11 +23,11 @@ from connect.config.keys.connector_keys import (
     is_ours,
     prefix_of,
 )
-from connect.config.keys.delta_keys import DELTA, DELTA_LOCATION, FORMAT
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.java_compat.java_regex import compile_java_regex, fault
@@ -321,14 +321,15 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
         for name, value in raw.items()
         if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
     }
-    is_delta = checked.values[FORMAT] == DELTA
-    if not catalog and not is_delta:
+    location = FOLDER_FORMATS.get(checked.values[FORMAT])
+    if not catalog and location is None:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
-    if is_delta and not raw.get(DELTA_LOCATION):
-        checked.add(DELTA_LOCATION, missing(DELTA_LOCATION))
+    if location is not None and not raw.get(location):
+        checked.add(location, missing(location))
     named = raw.get("iceberg.catalog.type")
-    if named and named.strip().lower() == DELTA:
-        checked.add("iceberg.catalog.type", f"Delta tables have no catalog; set {FORMAT} to delta")
+    if named and (chosen := named.strip().lower()) in FOLDER_FORMATS:
+        why = f"{FORMAT_NAMES[chosen]} have no catalog; set {FORMAT} to {chosen}"
+        checked.add("iceberg.catalog.type", why)
     elif named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
         try:
             catalog_kind({"type": named})

@@ -22,7 +22,6 @@ from connect.config.end_position import end_position
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Raw, list_of
 from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
-from connect.config.keys.delta_keys import FORMAT
 from connect.config.keys.maintenance_keys import window_of
 from connect.config.keys.topic_keys import CONVERTER_SETTINGS, REGEX, TopicKey, topic_key
 from connect.config.local_paths import TABLE_PATHS
@@ -31,6 +30,7 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
+from connect.config.table_formats import FORMAT
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -38,7 +38,7 @@ from connect.java_compat.java_regex import compile_java_regex
 from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
 from connect.validation.alias_keys import check_aliases
-from connect.validation.catalog_view import catalog_properties, is_delta
+from connect.validation.catalog_view import catalog_properties, is_folder
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import (
     Checked,
@@ -387,9 +387,9 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         auto_create_enabled=v["iceberg.tables.auto-create-enabled"],
         auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
         evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
-        # no column of a Delta table can become optional later; their names ignore the case
-        schema_force_optional=is_delta(raw) or v["iceberg.tables.schema-force-optional"],
-        schema_case_insensitive=is_delta(raw) or v["iceberg.tables.schema-case-insensitive"],
+        # without Iceberg no column can become optional later; names of columns ignore the case
+        schema_force_optional=is_folder(raw) or v["iceberg.tables.schema-force-optional"],
+        schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),

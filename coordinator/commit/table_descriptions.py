@@ -31,8 +31,8 @@ class TableDescriptions:
     """
 
     def __init__(self, config: ConnectorConfig, report: Callable[[TableDescription], None]) -> None:
-        self._format = "delta" if config.is_delta else "iceberg"
-        self._catalog = None if config.is_delta else _catalog(config.catalog_properties)
+        self._format = config.table_format
+        self._catalog = _catalog(config.catalog_properties) if config.is_iceberg else None
         self._report = report
         self._lock = threading.Lock()
         self._reported: dict[str, tuple[str, Schema]] = {}

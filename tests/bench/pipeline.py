@@ -1,6 +1,7 @@
 """CPU seconds per million payments of the column path, no Spark: decode, route, convert, Parquet.
 
-Usage: python tests/bench/pipeline.py [records] [tables ...]
+Usage: python -m tests.bench.pipeline [records] [tables ...]
+With FORMATS=iceberg,delta,parquet in the environment each is measured, one after the other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,7 +61,7 @@ def payment(number: int, chance: random.Random, tables: int) -> bytes:
     ).encode()
 
 
-def measure(records: int, tables: int) -> dict[str, object]:
+def measure(records: int, tables: int, table_format: str = "iceberg") -> dict[str, object]:
     """Run one task over distinct payments; generating them is not counted."""
     chance = random.Random(5)
     batches = [
@@ -76,7 +78,9 @@ def measure(records: int, tables: int) -> dict[str, object]:
             "iceberg.tables.route-field": "status",
         }
     connector = config(**keys)
-    spec = PipelineSpec(connector, tuple(plan(folder, SCHEMA, name=name) for name in names))
+    plans = (plan(folder, SCHEMA, name=name) for name in names)
+    planned = tuple(replace(each, table_format=table_format) for each in plans)
+    spec = PipelineSpec(connector, planned)
     given: Iterator[pa.RecordBatch] = iter([b.select(list(spec.columns())) for b in batches])
     try:
         began, clock = time.process_time(), time.perf_counter()
@@ -87,6 +91,7 @@ def measure(records: int, tables: int) -> dict[str, object]:
     files = [f for listed in result.files.values() for f in listed]
     assert sum(f.record_count for f in files) == records
     return {
+        "format": table_format,
         "tables": tables,
         "records": records,
         "cpu_s_per_million": round(used / records * 1e6, 2),
@@ -102,4 +107,5 @@ def measure(records: int, tables: int) -> dict[str, object]:
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     for width in [int(a) for a in sys.argv[2:]] or [1, 50]:
-        print(json.dumps(measure(count, width)), flush=True)
+        for chosen in os.environ.get("FORMATS", "iceberg").split(","):
+            print(json.dumps(measure(count, width, chosen)), flush=True)

@@ -13,7 +13,8 @@ from deltalake import write_deltalake
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.delta.delta_model import DeltaStore, DeltaVersion
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.delta_files import delta_file
+from coordinator.commit.log_committer import LogCommitter
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -34,9 +35,9 @@ def rig(tmp_path: Path) -> DeltaRig:
     return DeltaRig(str(tmp_path / "lake"))
 
 
-def committer(rig: DeltaRig, store: DeltaStore | None = None, **more: Any) -> DeltaCommitter:
+def committer(rig: DeltaRig, store: DeltaStore | None = None, **more: Any) -> LogCommitter:
     """A coordinator's committer, as after its start."""
-    return DeltaCommitter(store or rig.store(), rig.config, QuickClock(), **more)
+    return LogCommitter(store or rig.store(), delta_file, rig.config, QuickClock(), **more)
 
 
 def committed(outcome: CommitOutcome) -> TableCommitted:

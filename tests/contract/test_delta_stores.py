@@ -10,7 +10,8 @@ import pytest
 from connect.errors import IcefloeError
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_storage import storage_options
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.delta_files import delta_file
+from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
 from tests.support.delta_tables import DeltaRig, together
 from tests.support.listing_proxy import listing_proxy
@@ -57,11 +58,11 @@ def test_amazons_interface_holds_a_table(s3_server: S3Server) -> None:
 
 def check_rounds(rig: DeltaRig) -> None:
     """Commit rounds, with a coordinator that starts again."""
-    worker = DeltaCommitter(rig.store(), rig.config, QuickClock())
+    worker = LogCommitter(rig.store(), delta_file, rig.config, QuickClock())
     commits = [rig.round(n) for n in range(ROUNDS)]
     for commit in commits:
         assert isinstance(worker.commit(commit), TableCommitted)
-    outcome = DeltaCommitter(rig.store(), rig.config, QuickClock()).commit(commits[-1])
+    outcome = LogCommitter(rig.store(), delta_file, rig.config, QuickClock()).commit(commits[-1])
     assert isinstance(outcome, TableCommitted)
     assert outcome.snapshot_id is None
     assert rig.ids() == list(range(2 * ROUNDS))
@@ -72,12 +73,14 @@ def test_of_two_coordinators_one_commits(store: ObjectStore) -> None:
     rig = place_in(store)
     for offset in range(ROUNDS):
         commit = rig.round(offset)
-        workers = [DeltaCommitter(rig.store(), rig.config, QuickClock()) for _ in range(3)]
+        workers = [
+            LogCommitter(rig.store(), delta_file, rig.config, QuickClock()) for _ in range(3)
+        ]
         outcomes = together(workers, commit)
         assert all(
             isinstance(o, TableCommitted | CoordinatorFenced) or (o.is_retriable) for o in outcomes
         ), outcomes
-        last = DeltaCommitter(rig.store(), rig.config, QuickClock()).commit(commit)
+        last = LogCommitter(rig.store(), delta_file, rig.config, QuickClock()).commit(commit)
         assert isinstance(last, TableCommitted)
     assert rig.ids() == list(range(2 * ROUNDS))
     assert rig.now().version() == ROUNDS

@@ -36,7 +36,8 @@ from pyiceberg.types import (
 )
 
 from connect.errors import CommitRefused
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.delta_files import delta_file
+from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommitted
 from tests.support.delta_tables import DeltaRig, delta_duckdb
 from tests.support.tables import (
@@ -101,7 +102,7 @@ def rig_of(tmp_path: Path, columns: dict[str, IcebergType], *parts: str) -> Delt
 def commit(rig: DeltaRig, *files: Any) -> None:
     """Commit files, one at each control offset."""
     named = reference(rig.table)
-    worker = DeltaCommitter(rig.store(), rig.config, QuickClock())
+    worker = LogCommitter(rig.store(), delta_file, rig.config, QuickClock())
     events = [announced(named, [file], offset=n) for n, file in enumerate(files)]
     assert isinstance(outcome := worker.commit(table_commit(events)), TableCommitted), outcome
 

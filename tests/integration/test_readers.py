@@ -36,9 +36,12 @@ from pyiceberg.types import (
 )
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.records.tables.partition_spec import spec_for
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
+from tests.support.parquet_folders import SCHEMA as FOLDER_SCHEMA
+from tests.support.parquet_folders import ParquetRig
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.tables import (
@@ -381,3 +384,19 @@ def test_row_level_commits_and_maintenance_by_spark_work_together(
     wanted = _plain([*wanted, *_expected([*ROWS[2:], NULLS])])
     assert _of_spark(spark, name) == wanted
     assert _of_duckdb(duck, table) == wanted
+
+
+def test_spark_reads_a_parquet_folder(spark_session: Any, tmp_path: Path) -> None:
+    """With types of its partitions, new columns, and pruning; without files that are staged."""
+    spec = spec_for(("dt",), FOLDER_SCHEMA)
+    rig = ParquetRig(str(tmp_path / "lake"), spec=spec)
+    days = [dt.date(2026, 11, 24), dt.date(2026, 11, 25), None]
+    rows = [{"id": n, "name": f"n{n}", "dt": days[n % 3]} for n in range(9)]
+    outcome = rig.committer().commit(table_commit([rig.announcement(rows, 1)]))
+    assert isinstance(outcome, TableCommitted)
+    rig.announcement([{"id": 100, "dt": days[0]}], 2)
+    read = spark_session.spark.read.parquet(str(rig.folder))
+    assert dict(read.dtypes) == {"id": "bigint", "name": "string", "dt": "date"}
+    found = sorted((row.id, row.name, row.dt) for row in read.collect())
+    assert found == [(row["id"], row["name"], row["dt"]) for row in rows]
+    assert read.where("dt = date '2026-11-25'").count() == 3

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from control_schemas.events import TableReference
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.delta_files import delta_file
+from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import LOCATION, TABLE_UUID, DeltaLog, SteppedClock
 from tests.support.delta_tables import delta_connector
@@ -39,10 +40,10 @@ class DeltaRun:
         self.announced: list[Envelope] = []
         self.files: list[str] = []
 
-    def coordinator(self) -> DeltaCommitter:
+    def coordinator(self) -> LogCommitter:
         """A coordinator as after its start."""
         clock = SteppedClock(self.chance)
-        return DeltaCommitter(self.log, CONFIG, clock, control_topic_id="topic")
+        return LogCommitter(self.log, delta_file, CONFIG, clock, control_topic_id="topic")
 
     def announce(self) -> None:
         """Announce some files."""

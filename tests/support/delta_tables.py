@@ -20,10 +20,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog.delta_store import open_delta_tables
+from connect.gateways.catalog.log_stores import open_delta_tables
 from connect.gateways.delta.delta_model import DeltaStore
 from connect.validation.parse import parse
-from coordinator.commit.delta_committer import DeltaCommitter
+from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 from tests.support.tables import announced, reference, table_commit, written_file
 
@@ -122,11 +122,11 @@ def delta_duckdb() -> Iterator[Any]:
         connection.close()
 
 
-def together(workers: Sequence[DeltaCommitter], commit: TableCommit) -> list[CommitOutcome]:
+def together(workers: Sequence[LogCommitter], commit: TableCommit) -> list[CommitOutcome]:
     """Let several coordinators commit a round at the same moment; return their outcomes."""
     barrier = threading.Barrier(len(workers))
 
-    def run(worker: DeltaCommitter) -> CommitOutcome:
+    def run(worker: LogCommitter) -> CommitOutcome:
         barrier.wait()
         return worker.commit(commit)
 

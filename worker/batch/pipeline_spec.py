@@ -19,7 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
-from connect.config.keys.delta_keys import DELTA, FORMAT
+from connect.config.table_formats import ICEBERG
+from connect.gateways.folder_catalog import table_format_of
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
 from connect.records.transforms.transform_chain import needs_headers
@@ -56,6 +57,7 @@ class TablePlan:
         properties: table properties, overridden by the connector's write properties.
         io_properties: properties of the client of the object store.
         changes: only for connectors with row-level changes.
+        table_format: ``iceberg``, ``delta`` or ``parquet``.
     """
 
     name: str
@@ -66,11 +68,7 @@ class TablePlan:
     properties: Mapping[str, str]
     io_properties: Mapping[str, str]
     changes: ChangePlan | None = None
-
-    @property
-    def is_delta(self) -> bool:
-        """Whether it is a Delta table."""
-        return self.properties.get(FORMAT) == DELTA
+    table_format: str = ICEBERG
 
     @property
     def schema(self) -> Schema:
@@ -115,6 +113,8 @@ class TablePlan:
             properties={**table.properties, **(write_properties or {})},
             io_properties=dict(io_properties),
             changes=changes,
+            # never a property of the table: its owner could choose how files are written
+            table_format=table_format_of(table),
         )
 
 

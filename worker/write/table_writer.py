@@ -21,8 +21,11 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
 
 from connect import failpoints
+from connect.config.table_formats import ICEBERG, PARQUET
 from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
+from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path
+from connect.gateways.parquet.parquet_commit import STAGED_SUFFIX
 from connect.gateways.storage.object_store import (
     is_refusal,
     open_storage,
@@ -67,10 +70,10 @@ class _Shape:
 
 
 @lru_cache(maxsize=1024)
-def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...], *, is_delta: bool) -> _Shape:
+def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...], *, is_iceberg: bool) -> _Shape:
     schema = Schema.model_validate_json(schema_json)
-    # Iceberg finds a column by its id and stores names that Avro allows; Delta finds it by its name
-    stored = schema if is_delta else sanitize_column_names(schema)
+    # Iceberg finds a column by its id and stores names that Avro allows; others find it by its name
+    stored = sanitize_column_names(schema) if is_iceberg else schema
     return _Shape(
         schema=schema,
         arrow_schema=schema_to_pyarrow(stored),
@@ -128,6 +131,8 @@ class _TableStorage:
 
     def __init__(self, plan: TablePlan, file_names: FileNames) -> None:
         self._table = plan.name
+        self._is_staged = plan.table_format == PARQUET
+        self._schema, self._spec, self._location = plan.schema, plan.spec, plan.location
         self._file_names = file_names
         self._io: FileIO = open_storage(plan.io_properties, plan.location)
         self._locations: LocationProvider = table_properties.location_provider(
@@ -136,8 +141,12 @@ class _TableStorage:
 
     def create(self, key: PartitionKey) -> tuple[str, Any]:
         """Create a file of one partition; return its path and an output stream."""
+        name = self._file_names()
         folder = _Folder(key.path) if key.path else None
-        path = self._locations.new_data_location(self._file_names(), cast("Any", folder))
+        if self._is_staged:
+            self._check_published_path(key, name)
+            name, folder = name + STAGED_SUFFIX, None
+        path = self._locations.new_data_location(name, cast("Any", folder))
         try:
             with self.guarded():
                 # the name is unique; a check whether the file exists would cost two requests
@@ -181,6 +190,17 @@ class _TableStorage:
                 table=self._table,
             ) from error
 
+    def _check_published_path(self, key: PartitionKey, name: str) -> None:
+        """Check that the coordinator can publish the file: its name has the partition's values."""
+        values = {field.field_id: field.value for field in key.fields}
+        folder = partition_path(self._schema, self._spec, values)
+        if is_too_long(self._location, folder, name):
+            raise RetriableError(
+                "a value of a partition column is too long for the name of a folder",
+                code=NOT_WRITABLE,
+                table=self._table,
+            )
+
     def _not_writable(self, error: BaseException) -> RetriableError:
         text = store_error_text(error)
         return RetriableError(
@@ -199,7 +219,7 @@ class TableWriter:
     Attributes:
         plan: the table.
         schema: the table's.
-        arrow_schema: of the Parquet files, names as Iceberg stores them.
+        arrow_schema: of the rows that ``append`` takes, names as files have them.
         row_schema: as ``arrow_schema``, with the schema's own names.
         columns_key: tables with equal keys take the same converted columns.
         partitioner: splits rows by partition.
@@ -213,13 +233,21 @@ class TableWriter:
         self._equality_ids = equality_ids
         metrics = table_properties.metrics(plan.properties)
         self._shape = _shape(
-            plan.schema_json, tuple(sorted(metrics.items())), is_delta=plan.is_delta
+            plan.schema_json,
+            tuple(sorted(metrics.items())),
+            is_iceberg=plan.table_format == ICEBERG,
         )
         self.schema = self._shape.schema
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema
         self.columns_key = self._shape.columns_key
         self._spec = plan.spec
+        self._file_schema = self._shape.arrow_schema
+        if plan.table_format == PARQUET:  # the names of folders have these columns
+            left_out = columns_in_folders(self.schema, plan.spec)
+            self._file_schema = pa.schema(
+                [column for column in self._file_schema if column.name not in left_out]
+            )
         self.partitioner = Partitioner(self._spec, self.schema)
         self.settings = _FileSettings.of(plan.properties)
         self._storage = _TableStorage(plan, file_names)
@@ -229,7 +257,7 @@ class TableWriter:
         path, stream = self._storage.create(key)
         writer = pq.ParquetWriter(
             stream,
-            self.arrow_schema,
+            self._file_schema,
             use_dictionary=dictionaries or False,
             **self.settings.options,
         )
@@ -238,6 +266,8 @@ class TableWriter:
     def append(self, file: OpenFile, rows: pa.Table) -> None:
         """Write a row group."""
         with self._storage.guarded():
+            if self._file_schema is not self.arrow_schema:
+                rows = rows.select(self._file_schema.names)
             file.writer.write_table(rows, row_group_size=rows.num_rows)
 
     def finish(self, file: OpenFile) -> ContentFile:

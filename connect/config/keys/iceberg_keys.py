@@ -6,7 +6,7 @@ import re
 
 from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
-from connect.config.keys.delta_keys import FORMAT_KEYS
+from connect.config.keys.format_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
 from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error

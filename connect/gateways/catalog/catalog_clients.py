@@ -50,9 +50,12 @@ from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
+from connect.gateways.catalog.folder_tables import open_folder_tables
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
+from connect.gateways.folder_catalog import FolderCatalog
 from connect.gateways.guarded_http import GuardedAdapter
 from connect.gateways.reach import reach
 from connect.gateways.storage.guarded_io import guarded
@@ -382,9 +385,8 @@ def open_metastore(
     refuse_places(properties, locations)
     if str(properties.get("uri", "")).startswith("postgresql"):
         importlib.import_module("connect.gateways.catalog.postgres_wait").limit_waiting()
-    if kind == "delta":
-        delta = importlib.import_module("connect.gateways.delta.delta_catalog")
-        return cast(Catalog, delta.DeltaCatalog(name, properties, locations))
+    if kind in FOLDER_FORMATS:
+        return FolderCatalog(name, open_folder_tables(kind, properties, locations))
     module, class_name = _CLASSES[kind]
     catalog_class = getattr(importlib.import_module(module), class_name)
     guarded = type(f"Guarded{class_name}", (_Guard, catalog_class), {"locations": locations})

@@ -6,11 +6,12 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from connect.config.table_formats import DELTA, FORMAT, PARQUET
 from connect.errors import ConfigError
-from connect.gateways.catalog_properties import ClientConfig
+from connect.gateways.catalog_properties import ClientConfig, folder_places
 
 _OF_KIND: Final = {
-    "delta": ("deltalake", "icefloe[delta]"),
+    DELTA: ("deltalake", "icefloe[delta]"),
     "bigquery": ("google.cloud.bigquery", "icefloe[gcp]"),
     "dynamodb": ("boto3", "icefloe[aws]"),
     "glue": ("boto3", "icefloe[glue]"),
@@ -54,8 +55,11 @@ def require_libraries(
 def _needed(config: ClientConfig) -> Iterator[tuple[str, str, str]]:
     properties = config.properties
     if config.kind in _OF_KIND:
-        named = "icefloe.format" if config.kind == "delta" else "iceberg.catalog.type"
+        named = FORMAT if config.kind == DELTA else "iceberg.catalog.type"
         yield f"{named} {config.kind}", *_OF_KIND[config.kind]
+    is_on_s3 = any(place.startswith("s3") for place in folder_places(properties).values())
+    if config.kind == PARQUET and is_on_s3:
+        yield f"{FORMAT} {PARQUET} on S3", "boto3", "icefloe[aws]"
     auth = (properties.get("auth") or {}).get("type")
     if auth in _OF_AUTH:
         yield f"iceberg.catalog.rest.auth.type {auth}", *_OF_AUTH[auth]

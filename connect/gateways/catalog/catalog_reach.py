@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from connect.errors import ConfigError
-from connect.gateways.catalog_properties import ClientConfig, delta_places
+from connect.gateways.catalog_properties import ClientConfig, folder_places
 from connect.gateways.reach import AMBIENT_ALLOWED, Reach
 from connect.gateways.storage.object_store import require_own_keys
 from connect.gateways.storage.store_file_io import S3_CA_BUNDLE
@@ -59,7 +59,7 @@ def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) 
     reach.check_addresses(properties, resolves=resolves)
     if warehouse := properties.get("warehouse"):
         _check_warehouse(config, warehouse, reach, resolves=resolves)
-    for key, location in delta_places(properties).items():
+    for key, location in folder_places(properties).items():
         _at(key, partial(reach.check_location, location, resolves=resolves))
     bundle = (properties.get("ssl") or {}).get("cabundle")
     for key, file in (("ssl.cabundle", bundle), (S3_CA_BUNDLE, properties.get(S3_CA_BUNDLE))):

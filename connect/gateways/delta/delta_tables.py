@@ -32,6 +32,7 @@ from pyiceberg.schema import Schema
 
 from connect.clock import SystemClock
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import DELTA
 from connect.errors import (
     CommitConflict,
     CommitRefused,
@@ -39,7 +40,6 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.catalog_properties import DELTA_ROOT, TABLE_LOCATION
 from connect.gateways.delta.delta_model import DeltaFile
 from connect.gateways.delta.delta_schema import (
     added_fields,
@@ -51,11 +51,11 @@ from connect.gateways.delta.delta_schema import (
     unsupported,
 )
 from connect.gateways.delta.delta_storage import storage_options
-from connect.gateways.storage.object_store import check_storage, own_credentials
+from connect.gateways.storage.folder_locations import FolderLocations
+from connect.gateways.storage.object_store import own_credentials
 from connect.redaction.foreign_text import shown_answer
 
 Observe: TypeAlias = Callable[[str, str, int], None]
-_NAME: Final = re.compile(r"[^/\\\x00-\x1f]{1,255}")
 _FEATURES: Final = frozenset(
     {"appendOnly", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint"}
 )
@@ -104,6 +104,16 @@ class DeltaSnapshot:
     properties: Mapping[str, str]
     handle: DeltaTable
     observe: Observe
+
+    @property
+    def log_file(self) -> str:
+        """The file of the log that made this version."""
+        return f"{self.location}/_delta_log/{self.version:020}.json"
+
+    @property
+    def write_properties(self) -> Mapping[str, str]:
+        """Properties that place data files: none."""
+        return {}
 
     @property
     def partition_columns(self) -> list[str]:
@@ -184,34 +194,17 @@ class DeltaTables:
             code) and its milliseconds.
     """
 
+    table_format = DELTA
+
     def __init__(
         self,
         properties: Mapping[str, Any],
         locations: LocationPolicy = EVERYWHERE,
         observe: Observe = lambda *_: None,
     ) -> None:
-        self.properties = own_credentials(properties)
-        self._locations = locations
+        self.properties: Mapping[str, Any] = own_credentials(properties)
+        self._locations = FolderLocations(DELTA, self.properties, locations)
         self._observe = observe
-
-    def location(self, identifier: Sequence[str]) -> str:
-        """Return the location of a table.
-
-        Raises:
-            CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
-            ConfigError: the connector may not reach the location.
-        """
-        name = ".".join(identifier)
-        configured = self.properties.get(TABLE_LOCATION + name)
-        if configured is None:
-            if not all(_NAME.fullmatch(part) and part not in {".", ".."} for part in identifier):
-                raise CommitRefused(f"{name!r} cannot be a folder", code="table_name", table=name)
-            configured = "/".join((str(self.properties[DELTA_ROOT]).rstrip("/"), *identifier))
-        location = str(configured).rstrip("/")
-        if (why := self._locations.refusal(location)) is not None:
-            raise CommitRefused(f"{location} {why}", code="location_not_granted", table=name)
-        check_storage(self.properties, location)
-        return location
 
     def load(self, identifier: Sequence[str]) -> DeltaSnapshot:
         """Return the newest version of a table.
@@ -221,10 +214,10 @@ class DeltaTables:
 
         Raises:
             CommitRefused: ``table_missing``, ``delta_unsupported``, ``floor_may_expire``,
-                ``forbidden``; as ``location``.
+                ``forbidden``; as ``FolderLocations.of``.
             RetriableError: ``catalog_unavailable``.
         """
-        name, location = ".".join(identifier), self.location(identifier)
+        name, location = ".".join(identifier), self._locations.of(identifier)
         with _mapped(name, "load", self._observe):
             options = storage_options(self.properties, location)
             handle = DeltaTable(location, storage_options=options)
@@ -243,7 +236,7 @@ class DeltaTables:
             CommitRefused: ``delta_unsupported``; as ``load``.
             RetriableError: ``catalog_unavailable``; the table may exist.
         """
-        name, location = ".".join(identifier), self.location(identifier)
+        name, location = ".".join(identifier), self._locations.of(identifier)
         columns = partition_columns(schema, spec)
         text = delta_schema_text(delta_fields(schema))
         with _mapped(name, "create", self._observe):

@@ -30,7 +30,7 @@ from connect.errors import RecordError
 from connect.model.records import ConnectSchema, SinkRecord, Struct
 from connect.records.conversion.row_converter import Names, mapped_names
 from connect.records.conversion.text import java_text
-from connect.records.tables.delta_columns import delta_column_type
+from connect.records.tables.folder_columns import folder_column_type
 from connect.records.tables.schema_changes import (
     Path,
     SchemaChanges,
@@ -137,13 +137,15 @@ class _Finder:
             folded = name.lower()
             if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):
                 raise RecordError("two new fields have the same name", code="ambiguous_name")
-        if self._config.is_delta:
-            kind = delta_column_type(name, kind)
+        if not self._config.is_iceberg:
+            kind = folder_column_type(name, kind)
         before = self.adds.get(path)
         self.adds[path] = kind if before is None else common_type(before, kind)
 
     def _existing(self, path: Path, field: NestedField, value: Any, schema: ConnectSchema) -> None:
-        if self._config.is_delta:  # columns are added only; the conversion rejects what is wider
+        if (
+            not self._config.is_iceberg
+        ):  # columns are added only; the conversion rejects what is wider
             self._nested(path, field.field_type, value, schema)
             return
         if field.required and schema.optional:

@@ -23,7 +23,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.model.records import SinkRecord
 from connect.records.conversion.conversion_failure import kind_of
-from connect.records.tables.delta_columns import delta_struct
+from connect.records.tables.folder_columns import folder_struct
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
 from connect.records.tables.table_location import location_for
@@ -70,9 +70,9 @@ def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTabl
         spec=spec_for(table.partition_by, schema),
         sort_order=sort_order_for(table.sort_by, schema),
         location=location_for(table.location, table.identifier) if table.location else None,
-        properties=dict(config.auto_create_properties)
-        if config.is_delta
-        else {**DEFAULT_PROPERTIES, **config.auto_create_properties},
+        properties={**DEFAULT_PROPERTIES, **config.auto_create_properties}
+        if config.is_iceberg
+        else dict(config.auto_create_properties),
     )
 
 
@@ -89,8 +89,8 @@ def schema_for_record(
     """
     kind = _type(record, config)
     check_type(kind, case_insensitive=config.schema_case_insensitive)
-    if config.is_delta:
-        kind = delta_struct(kind)
+    if not config.is_iceberg:
+        kind = folder_struct(kind)
     try:
         schema = assign_fresh_schema_ids(Schema(*kind.fields))
     except ValueError:

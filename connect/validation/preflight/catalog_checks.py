@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.config.keys.delta_keys import DELTA_LOCATION
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT_NAMES
 from connect.errors import CommitRefused, ConfigError, RecordError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog_properties import (
@@ -41,7 +41,7 @@ _LIMITS = {
 }
 _CATALOG_TABLE = "iceberg_tables"
 _WHOLE_KEYS = ("ByteArray", "String", "Boolean", "Short", "Integer", "Long", "Float", "Double")
-_CATALOG_KEYS = (DELTA_LOCATION, "iceberg.catalog.uri", "iceberg.catalog.type")
+_CATALOG_KEYS = (*FOLDER_FORMATS.values(), "iceberg.catalog.uri", "iceberg.catalog.type")
 _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 
 
@@ -112,8 +112,8 @@ class CatalogQuestions:
         kind = catalog_kind(self._config.catalog_properties)
         uri = self._config.raw.get("iceberg.catalog.uri")  # as sent, not as resolved
         where = f"the {kind} catalog" + (f" at {uri}" if uri else "")
-        if self._config.is_delta:
-            where = "the logs of the Delta tables"
+        if not self._config.is_iceberg:
+            where = f"the logs of the {FORMAT_NAMES[self._config.table_format]}"
         return Check(
             self._key, f"Asked {where} (each request within {self._each_s:g} s)", self._run
         )

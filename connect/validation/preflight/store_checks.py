@@ -23,7 +23,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog.table_properties import location_provider
 from connect.gateways.catalog_properties import (
-    DELTA_ROOT,
+    FOLDER_ROOTS,
     ClientConfig,
     client_config,
     refuse_places,
@@ -128,7 +128,7 @@ class StoreQuestions:
 
 def _root(catalog: ClientConfig) -> str:
     """Return the location of new tables."""
-    return str(catalog.properties.get(DELTA_ROOT) or catalog.properties.get("warehouse", ""))
+    return str(catalog.properties.get(FOLDER_ROOTS.get(catalog.kind, "warehouse"), ""))
 
 
 def _is_local(location: str) -> bool:

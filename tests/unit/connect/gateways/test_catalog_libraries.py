@@ -22,6 +22,8 @@ REST = {"type": "rest", "uri": "http://c"}
         ({**REST, "rest.auth.type": "entra"}, "azure.identity", "icefloe[azure]"),
         ({**REST, "rest.auth.type": "sigv4"}, "boto3", "icefloe[aws]"),
         ({**REST, "rest.sigv4-enabled": "true"}, "boto3", "icefloe[aws]"),
+        ({"type": "delta", "delta.root": "/t"}, "deltalake", "icefloe[delta]"),
+        ({"type": "parquet", "parquet.root": "s3://b/t"}, "boto3", "icefloe[aws]"),
     ],
 )
 def test_the_error_names_the_extra(given: dict[str, str], library: str, package: str) -> None:
@@ -35,7 +37,8 @@ def test_the_error_names_the_extra(given: dict[str, str], library: str, package:
 
 
 def test_rest_and_sql_catalogs_need_no_extra() -> None:
-    """Also REST with OAuth."""
+    """Also REST with OAuth, and local Parquet folders."""
     sql = {"type": "sql", "uri": "sqlite:///x", "warehouse": "/w"}
-    for given in (REST, {**REST, "credential": "c"}, sql):
+    folder = {"type": "parquet", "parquet.root": "/lake"}
+    for given in (REST, {**REST, "credential": "c"}, sql, folder):
         require_libraries(client_config(given), lambda _: False)

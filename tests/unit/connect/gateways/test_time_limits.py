@@ -24,12 +24,14 @@ CLIENTS = re.compile(
     r"\bhttpx\.(?:Client|AsyncClient|get|post|put|delete|request|stream)\(|\brequests\.\w+\("
     r"|\bHTTPAdapter\(|(?<!Transactional)(?<!Bulk)\b(?:Producer|Consumer|AdminClient)\("
     r"|\burlopen\(|\bcreate_engine\(|\bcreate_connection\(|\bset_wait_callback\("
-    r"|\bload_file_io\(|\bRestCatalog\)|\bimport_module\(module\)"
+    r"|\bload_file_io\(|\bRestCatalog\)|\bimport_module\(module\)|\bsession\.client\("
 )
 # Who opens clients. A new one comes with a row in the page.
 OPENERS = {
     "connect/cli/main.py": "imports a command, opens nothing",
     "connect/gateways/catalog/catalog_clients.py": "REST and SQL catalogs",
+    "connect/gateways/catalog/folder_tables.py": "logs of tables without a catalog",
+    "connect/gateways/parquet/s3_store.py": "logs of Parquet folders on S3",
     "connect/gateways/kafka/kafka_clients.py": "producers and readers",
     "connect/gateways/kafka/group_admin.py": "admin clients",
     "connect/gateways/kafka/bulk_producer.py": "the demo's producer",

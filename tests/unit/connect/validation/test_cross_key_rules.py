@@ -28,6 +28,12 @@ DELTA = {
     f"{CATALOG}type": "",
     f"{CATALOG}uri": "",
 }
+PARQUET = {
+    "icefloe.format": "parquet",
+    "icefloe.parquet.location": "/lake",
+    f"{CATALOG}type": "",
+    f"{CATALOG}uri": "",
+}
 AUTO = {"iceberg.tables.auto-create-enabled": "true"}
 
 
@@ -234,7 +240,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "whole number",
     ),
     *(
-        ("delta_keys", {**DELTA, key: value}, key, message)
+        ("folder_keys", {**DELTA, key: value}, key, message)
         for key, value, message in (
             ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
             ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
@@ -252,15 +258,44 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             (f"{ORDERS}location", "hdfs://b/t", "s3a:// and abfss://"),
         )
     ),
-    ("delta_keys", {"icefloe.delta.location": "/lake"}, "icefloe.delta.location", "needs"),
+    *(
+        ("folder_keys", {**PARQUET, key: value}, key, message)
+        for key, value, message in (
+            ("iceberg.tables.upsert-mode-enabled", "true", "rows of Parquet folders are only"),
+            ("iceberg.tables.cdc-field", "op", "rows of Parquet folders are only added"),
+            ("iceberg.tables.default-location", "/a/${table}", "set icefloe.parquet.location"),
+            ("iceberg.catalog.uri", "http://c", "Parquet folders have no catalog"),
+            ("iceberg.catalog.adls.account-name", "a", "iceberg.catalog.s3.*"),
+            ("iceberg.maintenance.window", "22:00-05:00", "neither compacted nor expired"),
+            ("iceberg.tables.write-props.write.data.path", "/b", "below its location"),
+            ("icefloe.parquet.location", "abfss://c@a/t", "s3:// and s3a://"),
+            ("icefloe.delta.location", "/lake", "needs icefloe.format=delta"),
+        )
+    ),
+    ("folder_keys", {"icefloe.delta.location": "/lake"}, "icefloe.delta.location", "needs"),
+    ("folder_keys", {"icefloe.parquet.location": "/lake"}, "icefloe.parquet.location", "needs"),
+    *(
+        (
+            "folder_partition_terms",
+            {**PARQUET, "iceberg.tables.default-partition-by": f"day(ts),{term}"},
+            "iceberg.tables.default-partition-by",
+            message,
+        )
+        for term, message in (
+            ("bucket(id, 4)", "by year, month, day or hour"),
+            ("a.b", "top-level columns"),
+            ("day(_ts)", "readers ignore folders"),
+            ("_dt", "readers ignore folders"),
+        )
+    ),
     (
-        "delta_partition_terms",
+        "folder_partition_terms",
         {**DELTA, "iceberg.tables.default-partition-by": "country,day(ts)"},
         "iceberg.tables.default-partition-by",
         "'day(ts)' cannot be used",
     ),
     (
-        "delta_partition_terms",
+        "folder_partition_terms",
         {**DELTA, f"{ORDERS}partition-by": "a.b"},
         f"{ORDERS}partition-by",
         "top-level columns",

@@ -280,8 +280,11 @@ def test_pyiceberg_reads_every_type_as_it_was_written(tmp_path: Path) -> None:
         PartitionField(1, 1000, BucketTransform(4), "i_bucket"),
         PartitionField(15, 1001, DayTransform(), "ts_day"),
     )
-    table = catalog.create_table("db.t1", ALL_TYPES, partition_spec=spec)
+    # set by the owner of a table, this must not change how files are written
+    disguise = {"icefloe.format": "parquet"}
+    table = catalog.create_table("db.t1", ALL_TYPES, partition_spec=spec, properties=disguise)
     planned = TablePlan.of(table, name="db.t1", catalog="c", io_properties={})
+    assert planned.table_format == "iceberg"
     result = run_batches(config(), [planned], [source([ONE_OF_ALL, SMALL])])
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in result.files["db.t1"]:

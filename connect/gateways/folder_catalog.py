@@ -1,13 +1,14 @@
-"""Delta tables behind PyIceberg's interface of a catalog.
+"""Tables without a catalog behind PyIceberg's interface of a catalog.
 
-The worker loads, creates and changes Delta tables as it does Iceberg tables. Snapshots, branches,
+The worker loads, creates and changes such tables as it does Iceberg tables. Snapshots, branches,
 tags and sort orders do not exist. Data files are committed by ``coordinator.commit``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
@@ -20,37 +21,99 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from connect.config.keys.delta_keys import DELTA, FORMAT
 from connect.config.local_paths import TABLE_PATHS
-from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.table_formats import FORMAT_NAMES, ICEBERG, UNSUPPORTED
 from connect.errors import CommitRefused
-from connect.gateways.delta.delta_schema import unsupported
-from connect.gateways.delta.delta_tables import DeltaSnapshot, DeltaTables
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
 _ICEBERG_ONLY: Final = ("format-version",)
 
 
-class DeltaCatalog(NoopCatalog):
-    """Delta tables by name; operations that Delta tables lack raise ``NotImplementedError``.
+class FolderSnapshot(Protocol):
+    """One version of a table.
+
+    Attributes:
+        location: with a scheme.
+        log_file: the file of the log that made this version.
+        table_uuid: the table's identity.
+        schema: as Iceberg schema.
+        spec: its partition columns.
+        properties: the table's.
+        write_properties: properties that place its data files.
+    """
+
+    @property
+    def location(self) -> str: ...  # noqa: D102 - see Attributes
+    @property
+    def log_file(self) -> str: ...  # noqa: D102
+    @property
+    def table_uuid(self) -> uuid.UUID: ...  # noqa: D102
+    @property
+    def schema(self) -> Schema: ...  # noqa: D102
+    @property
+    def spec(self) -> PartitionSpec: ...  # noqa: D102
+    @property
+    def properties(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def write_properties(self) -> Mapping[str, str]: ...  # noqa: D102
+
+
+class FolderTables(Protocol):
+    """The tables of one connector, in one format.
+
+    Attributes:
+        table_format: the format.
+        properties: that open their store.
+    """
+
+    table_format: str
+    properties: Mapping[str, Any]
+
+    def load(self, identifier: Sequence[str]) -> Any:
+        """Return the newest version of a table, a ``FolderSnapshot``.
+
+        Raises:
+            CommitRefused: ``table_missing`` and others; RetriableError: ``catalog_unavailable``.
+        """
+        ...
+
+    def create(
+        self,
+        identifier: Sequence[str],
+        schema: Schema,
+        spec: PartitionSpec,
+        properties: Mapping[str, str],
+    ) -> None:
+        """Create a table; a table that another writer created at the same time is no error."""
+        ...
+
+    def add_columns(self, snapshot: Any, schema: Schema) -> None:
+        """Add the columns that ``schema`` has in addition, as the version after the snapshot."""
+        ...
+
+
+class FolderCatalog(NoopCatalog):
+    """Tables by name; operations that they lack raise ``NotImplementedError``.
 
     Args:
         name: of the catalog, for events.
-        properties: of the client, as ``client_config`` returns them.
-        locations: where tables may lie.
+        tables: of the connector.
     """
 
-    def __init__(
-        self, name: str, properties: Mapping[str, Any], locations: LocationPolicy = EVERYWHERE
-    ) -> None:
-        super().__init__(name, **{key: str(value) for key, value in properties.items()})
-        self._tables = DeltaTables(properties, locations)
+    def __init__(self, name: str, tables: FolderTables) -> None:
+        super().__init__(name, **{key: str(value) for key, value in tables.properties.items()})
+        self._tables = tables
+
+    @property
+    def table_format(self) -> str:
+        """The format of all of its tables."""
+        return self._tables.table_format
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the newest version of a table.
 
         Raises:
-            CommitRefused, RetriableError: as ``DeltaTables.load``.
+            CommitRefused, RetriableError: as ``FolderTables.load``.
         """
         key = self.identifier_to_tuple(identifier)
         return self._table(key, self._tables.load(key))
@@ -80,17 +143,20 @@ class DeltaCatalog(NoopCatalog):
         """Add columns, on condition that the table did not change since it was loaded.
 
         Raises:
-            CommitRefused: ``delta_unsupported``: any other change.
+            CommitRefused: ``delta_unsupported``, ``parquet_unsupported``: any other change.
         """
         key = table.name()
         snapshot = self._tables.load(key)
-        if metadata_location(snapshot) != table.metadata_location:
-            raise CommitFailedException("the Delta table has a newer version")
+        if snapshot.log_file != table.metadata_location:
+            raise CommitFailedException("the table has a newer version")
         for update in updates:
             if isinstance(update, AddSchemaUpdate):
                 self._tables.add_columns(snapshot, update.schema_)
             elif update.action != "set-current-schema":
-                raise unsupported(f"the change {update.action}")
+                raise CommitRefused(
+                    f"{FORMAT_NAMES[self.table_format]} do not support the change {update.action}",
+                    code=UNSUPPORTED[self.table_format],
+                )
         after = self.load_table(key)
         return CommitTableResponse.model_validate(
             {"metadata": after.metadata, "metadata-location": after.metadata_location}
@@ -120,24 +186,25 @@ class DeltaCatalog(NoopCatalog):
         return {}
 
     def close(self) -> None:
-        """Do nothing: the library keeps its connections in the process."""
+        """Do nothing: connections to stores belong to the process."""
 
-    def _table(self, identifier: Identifier, snapshot: DeltaSnapshot) -> Table:
+    def _table(self, identifier: Identifier, snapshot: FolderSnapshot) -> Table:
         return Table(
             identifier=identifier,
             metadata=_metadata(snapshot),
-            metadata_location=metadata_location(snapshot),
+            metadata_location=snapshot.log_file,
             io=GuardedFileIO(self._tables.properties),
             catalog=self,
         )
 
 
-def metadata_location(snapshot: DeltaSnapshot) -> str:
-    """Return the file of the log that made this version."""
-    return f"{snapshot.location}/_delta_log/{snapshot.version:020}.json"
+def table_format_of(table: Table) -> str:
+    """Return the format of a table, by the catalog that it was loaded from."""
+    catalog = table.catalog
+    return catalog.table_format if isinstance(catalog, FolderCatalog) else ICEBERG
 
 
-def _metadata(snapshot: DeltaSnapshot) -> TableMetadataV2:
+def _metadata(snapshot: FolderSnapshot) -> TableMetadataV2:
     schema, spec = snapshot.schema, snapshot.spec
     return TableMetadataV2.model_validate(
         {
@@ -157,7 +224,7 @@ def _metadata(snapshot: DeltaSnapshot) -> TableMetadataV2:
             # a file outside the table's folder cannot be committed
             "properties": {
                 **{k: v for k, v in snapshot.properties.items() if k not in TABLE_PATHS},
-                FORMAT: DELTA,  # tells the worker how to name the columns of files
+                **snapshot.write_properties,
             },
         }
     )

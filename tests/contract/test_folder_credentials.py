@@ -1,4 +1,4 @@
-"""Credentials of the node's environment and the store of a tenant's Delta table."""
+"""Credentials of the node's environment and the store of a tenant's table without a catalog."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ CHILD = """
 import os, sys
 from connect.config.location_policy import EVERYWHERE
 from connect.errors import IcefloeError
-from connect.gateways.catalog.delta_store import open_delta_tables
-from connect.gateways.catalog_properties import DELTA_ROOT
+from connect.gateways.catalog.log_stores import open_logs
+from connect.gateways.catalog_properties import FOLDER_ROOTS
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
 
 serving = begin("coordinator", Channel.inherited(int(sys.argv[1])))
-tables = open_delta_tables(
+table_format = sys.argv[3]
+tables = open_logs(
     {
-        "type": "delta", DELTA_ROOT: "s3://bucket/tables", "s3.endpoint": sys.argv[2],
+        "type": table_format, FOLDER_ROOTS[table_format]: "s3://bucket/tables",
+        "s3.endpoint": sys.argv[2],
         "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
     },
     EVERYWHERE,
@@ -68,9 +70,11 @@ def endpoint() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("is_allowed", [False, True])
+@pytest.mark.parametrize(
+    ("table_format", "is_allowed"), [("delta", False), ("delta", True), ("parquet", False)]
+)
 def test_the_session_token_of_the_environment_stays_with_the_node(
-    endpoint: str, tmp_path: Path, *, is_allowed: bool
+    endpoint: str, tmp_path: Path, table_format: str, *, is_allowed: bool
 ) -> None:
     """Unless the operator allows it; a placeholder of the node's properties may name it."""
     properties = {
@@ -89,7 +93,7 @@ def test_the_session_token_of_the_environment_stays_with_the_node(
     ours, theirs = socket.socketpair()
     with theirs:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(theirs.fileno()), endpoint],
+            [sys.executable, "-c", CHILD, str(theirs.fileno()), endpoint, table_format],
             pass_fds=[theirs.fileno()],
             env={"AWS_SESSION_TOKEN": CANARY, "PATH": "/usr/bin:/bin"},
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Transaction identifiers with which a Delta table remembers what a connector committed.
+"""Transaction identifiers with which a table's log remembers what a connector committed.
 
 Source:
     Delta transaction log protocol, "Transaction Identifiers": a pair of an application's id and

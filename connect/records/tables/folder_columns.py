@@ -1,8 +1,8 @@
-"""Columns that a connector of Delta tables may add.
+"""Columns that a connector of Delta tables or Parquet folders may add.
 
 Rules of this file:
-- A record that needs a column that Delta does not have is rejected, before the table is asked. Its
-  table stays usable for other records.
+- A record that needs a column that Delta does not have, or not every reader of Parquet, is rejected
+  before the table is asked. Its table stays usable for other records.
 
 Source:
     Delta transaction log protocol, "Primitive Types"; column names without column mapping.
@@ -30,15 +30,15 @@ from connect.errors import RecordError
 _NOT_IN_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
-def delta_column_type(name: str, kind: IcebergType) -> IcebergType:
-    """Return the type of a new column of a Delta table: uuid becomes string, fixed binary.
+def folder_column_type(name: str, kind: IcebergType) -> IcebergType:
+    """Return the type of a new column: uuid becomes string, fixed binary.
 
     Raises:
         RecordError: ``bad_column_name``, ``unsupported_type``.
     """
     if _NOT_IN_NAMES.search(name):
         raise RecordError(
-            f"Delta columns cannot be named {name!r}: a name has no space and none of ,;{{}}()=",
+            f"columns cannot be named {name!r}: a name has no space and none of ,;{{}}()=",
             code="bad_column_name",
         )
     if isinstance(kind, UUIDType):
@@ -47,29 +47,29 @@ def delta_column_type(name: str, kind: IcebergType) -> IcebergType:
         return BinaryType()
     if isinstance(kind, TimeType):
         raise RecordError(
-            f"field {name!r} is a time of day, which Delta tables cannot hold: make it a string or "
-            "a number with a transformation",
+            f"field {name!r} is a time of day, which the tables cannot hold: make it a string or a "
+            "number with a transformation",
             code="unsupported_type",
         )
     if isinstance(kind, StructType):
-        return delta_struct(kind)
+        return folder_struct(kind)
     if isinstance(kind, ListType):
-        element = delta_column_type("element", kind.element_type)
+        element = folder_column_type("element", kind.element_type)
         return kind.model_copy(update={"element_type": element})
     if isinstance(kind, MapType):
         key, value = (
-            delta_column_type(part, each)
+            folder_column_type(part, each)
             for part, each in (("key", kind.key_type), ("value", kind.value_type))
         )
         return kind.model_copy(update={"key_type": key, "value_type": value})
     return kind
 
 
-def delta_struct(kind: StructType) -> StructType:
-    """Return a struct with the types of ``delta_column_type``; errors as there."""
+def folder_struct(kind: StructType) -> StructType:
+    """Return a struct with the types of ``folder_column_type``; errors as there."""
     return StructType(
         *(
-            each.model_copy(update={"field_type": delta_column_type(each.name, each.field_type)})
+            each.model_copy(update={"field_type": folder_column_type(each.name, each.field_type)})
             for each in kind.fields
         )
     )

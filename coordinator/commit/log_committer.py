@@ -1,4 +1,6 @@
-"""Commits one Delta table's share of a round: once, or not at all.
+"""Commits one table's share of a round to the table's log: once, or not at all.
+
+Delta tables and Parquet folders have such a log (``connect.gateways.table_log``).
 
 Rules of this file:
 - The floor is in the log, as transaction identifiers: one per control partition, whose version is
@@ -20,9 +22,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic
 from uuid import UUID
 
 import structlog
@@ -36,9 +38,10 @@ from connect.errors import (
     Fenced,
     RetriableError,
 )
-from connect.gateways.delta.delta_model import DeltaStore, DeltaVersion
+from connect.gateways.table_log import File, TableLogs, TableVersion
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from connect.protocol.delta_transactions import TransactionIds, topic_version
+from connect.protocol.log_transactions import TransactionIds, topic_version
+from control_schemas.events import ContentFile
 from coordinator.commit.commit_attempt import (
     ATTEMPTS_MAX,
     READ_MS_MIN,
@@ -52,7 +55,6 @@ from coordinator.commit.commit_rules import (
     guarded,
     refuse_foreign_table,
 )
-from coordinator.commit.delta_files import delta_file
 from coordinator.commit.file_selection import Selection, select
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.snapshots import instant_text
@@ -68,7 +70,7 @@ log = structlog.get_logger("coordinator")
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaState:
+class LogState:
     """What a table's log says about this connector.
 
     Attributes:
@@ -147,11 +149,13 @@ class _Memory:
         self.pending.clear()
 
 
-class DeltaCommitter:
-    """Commits to the Delta tables of one connector; any thread may commit any table.
+class LogCommitter(Generic[File]):
+    """Commits to the tables of one connector; any thread may commit any table.
 
     Args:
         tables: of the connector.
+        to_file: returns an announced file as the format needs it, for a version of its table and
+            the wall clock; raises ``CommitRefused`` for a file that does not fit the table.
         config: the connector.
         clock: time, identities, waiting.
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
@@ -161,7 +165,8 @@ class DeltaCommitter:
 
     def __init__(
         self,
-        tables: DeltaStore,
+        tables: TableLogs[File],
+        to_file: Callable[[ContentFile, TableVersion[File], int], File],
         config: ConnectorConfig,
         clock: WaitingClock,
         *,
@@ -170,6 +175,7 @@ class DeltaCommitter:
         descriptions: TableDescriptions | None = None,
     ) -> None:
         self._tables = tables
+        self._to_file = to_file
         self._config = config
         self._clock = clock
         self._descriptions = descriptions
@@ -230,9 +236,7 @@ class DeltaCommitter:
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
         ) from failure
 
-    def _change(
-        self, commit: TableCommit, state: DeltaState, offsets: Mapping[int, int]
-    ) -> _Change:
+    def _change(self, commit: TableCommit, state: LogState, offsets: Mapping[int, int]) -> _Change:
         """What a commit says of itself, and what the table remembers."""
         ids = self._ids
         transactions = {ids.floor(p): offset for p, offset in offsets.items()}
@@ -248,11 +252,11 @@ class DeltaCommitter:
         return _Change(transactions, summary)
 
     def _append(
-        self, table: DeltaVersion, selection: Selection, change: _Change, commit_uuid: str
+        self, table: TableVersion[File], selection: Selection, change: _Change, commit_uuid: str
     ) -> int:
         now_ms = self._clock.now_ms()
         files = [
-            delta_file(file, table, now_ms)
+            self._to_file(file, table, now_ms)
             for step in selection.steps
             for file in (*step.data_files, *step.delete_files)
         ]
@@ -264,7 +268,7 @@ class DeltaCommitter:
 
     def _loaded(
         self, commit: TableCommit, failure: CommitError | RetriableError | None
-    ) -> DeltaVersion:
+    ) -> TableVersion[File]:
         """Load the table; after a failed attempt, until it answers."""
         identifier = commit.table.identifier
         if failure is None:
@@ -273,7 +277,7 @@ class DeltaCommitter:
             return table
         return read_after(failure, lambda: self._tables.load(identifier), self._clock, READ_MS_MIN)
 
-    def _checked(self, table: DeltaVersion, commit: TableCommit, memory: _Memory) -> DeltaState:
+    def _checked(self, table: TableVersion[File], commit: TableCommit, memory: _Memory) -> LogState:
         """The table's state, once it is sure that the table is ours to commit to."""
         if others := announced_uuids(commit) - {table.table_uuid}:
             raise CommitRefused(
@@ -290,7 +294,7 @@ class DeltaCommitter:
         memory.check(state.floor, commit)
         return state
 
-    def _state(self, table: DeltaVersion, partitions: set[int]) -> DeltaState:
+    def _state(self, table: TableVersion[File], partitions: set[int]) -> LogState:
         floor: dict[int, int] = {}
         last = max(partitions, default=0)
         partition = 0
@@ -303,10 +307,10 @@ class DeltaCommitter:
             partition += 1
         valid_through_ms = table.transaction(self._ids.valid_through)
         if self._is_of_former_topic(table):
-            return DeltaState({}, frozenset(floor), valid_through_ms)
-        return DeltaState(floor, frozenset(), valid_through_ms)
+            return LogState({}, frozenset(floor), valid_through_ms)
+        return LogState(floor, frozenset(), valid_through_ms)
 
-    def _is_of_former_topic(self, table: DeltaVersion) -> bool:
+    def _is_of_former_topic(self, table: TableVersion[File]) -> bool:
         """Whether the floors are of a control topic that the operator has given up."""
         version = table.transaction(self._ids.topic)
         topic_ids = {topic_version(each): each for each in self._control.abandoned}
@@ -315,7 +319,7 @@ class DeltaCommitter:
         named = None if version is None else topic_ids.get(version, f"(number {version})")
         return self._control.is_of_former_topic(named, self._topic_id)
 
-    def _version_of(self, table: DeltaVersion, commit_uuid: str) -> int:
+    def _version_of(self, table: TableVersion[File], commit_uuid: str) -> int:
         """The version of a commit that is in the log; the newest one if its entry is gone."""
         try:
             version = table.committed_version(COMMIT_UUID, commit_uuid)
@@ -326,7 +330,7 @@ class DeltaCommitter:
     def _committed(
         self,
         commit: TableCommit,
-        table: DeltaVersion,
+        table: TableVersion[File],
         version: int | None,
         added: Selection | None,
         started_ms: int,

@@ -1,0 +1,131 @@
+"""Files of a Parquet folder in a file system of the machine.
+
+Rules of this file:
+- A file is created by a hard link to a complete one: the link fails if the name exists, and no
+  process sees a part of the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from connect.clock import SystemClock
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
+
+_CLOCK: Final = SystemClock()
+_TEMPORARY: Final = "_icefloe/tmp"
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
+
+
+class LocalStore:
+    """A folder; see ``FolderStore``.
+
+    Args:
+        root: the folder; it may not exist yet.
+    """
+
+    parallel = 1
+    is_posix = True
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+        with _mapped("reading", path):
+            try:
+                return (self._root / path).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def create(self, path: str, content: bytes) -> None:
+        """Write a file on condition that it does not exist."""
+        with _mapped("writing", path):
+            made = self._written(content)
+            try:
+                self._linked(made, path)
+            except FileExistsError:
+                raise CommitConflict(f"{path} exists") from None
+            except OSError as error:
+                if _is_refusal(error):
+                    raise
+                raise CommitStateUnknown(f"writing {path}: {error}") from error
+            finally:
+                with contextlib.suppress(OSError):
+                    made.unlink()
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        with _mapped("writing", path):
+            self._written(content).rename(self._root / path)
+
+    def names(self, folder: str, after: str) -> list[str]:
+        """Return the names of a folder's files that sort after ``after``, sorted."""
+        with _mapped("listing", folder):
+            try:
+                return sorted(name for name in os.listdir(self._root / folder) if name > after)  # noqa: PTH208 - names only, of many files
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def size(self, path: str) -> int | None:
+        """Return the size of a file in bytes; None if there is none."""
+        with _mapped("reading", path):
+            try:
+                return (self._root / path).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def publish(self, staged: str, path: str, size_bytes: int) -> bool:  # noqa: ARG002 - of the protocol
+        """Give a staged file a second name; False if there is no staged file."""
+        with _mapped("publishing", path):
+            try:
+                self._linked(self._root / staged, path)
+            except FileExistsError:
+                return True
+            except FileNotFoundError:
+                return False
+        return True
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; what cannot be deleted is left."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                (self._root / path).unlink()
+
+    def _written(self, content: bytes) -> Path:
+        made = self._root / _TEMPORARY / str(_CLOCK.new_uuid())
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_bytes(content)
+        return made
+
+    def _linked(self, source: Path, path: str) -> None:
+        target = self._root / path
+        try:
+            os.link(source, target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(source, target)
+
+
+def _is_refusal(error: OSError) -> bool:
+    return isinstance(error, PermissionError) or error.errno in _NO_LINKS
+
+
+@contextlib.contextmanager
+def _mapped(doing: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_LINKS and not isinstance(error, PermissionError):
+            raise CommitRefused(
+                f"{doing} {path}: the file system has no hard links, which Parquet folders need",
+                code="conditional_writes",
+            ) from error
+        if _is_refusal(error):
+            raise CommitRefused(f"{doing} {path}: {error}", code="forbidden") from error
+        raise RetriableError(f"{doing} {path}: {error}", code="catalog_unavailable") from error

@@ -1,0 +1,50 @@
+"""Where the tables of a connector lie that has no catalog: a folder for each, by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.errors import CommitRefused
+from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
+from connect.gateways.storage.object_store import check_storage
+
+_NAME: Final = re.compile(r"[^/\\\x00-\x1f]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLocations:
+    """Locations of a connector's tables.
+
+    Attributes:
+        table_format: of the tables.
+        properties: of the client, as ``client_config`` returns them.
+        policy: where tables may lie.
+    """
+
+    table_format: str
+    properties: Mapping[str, Any]
+    policy: LocationPolicy = EVERYWHERE
+
+    def of(self, identifier: Sequence[str]) -> str:
+        """Return the location of a table.
+
+        Raises:
+            CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
+            ConfigError: the connector may not reach the location.
+        """
+        name = ".".join(identifier)
+        configured = self.properties.get(FOLDER_OF_TABLE + name)
+        if configured is None:
+            if not all(_NAME.fullmatch(part) and part not in {".", ".."} for part in identifier):
+                raise CommitRefused(f"{name!r} cannot be a folder", code="table_name", table=name)
+            root = str(self.properties[FOLDER_ROOTS[self.table_format]]).rstrip("/")
+            configured = "/".join((root, *identifier))
+        location = str(configured).rstrip("/")
+        if (why := self.policy.refusal(location)) is not None:
+            raise CommitRefused(f"{location} {why}", code="location_not_granted", table=name)
+        check_storage(self.properties, location)
+        return location
