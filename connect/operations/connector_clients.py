@@ -113,15 +113,19 @@ def refuse_delta(config: ConnectorConfig) -> None:
     """
     if config.is_delta:
         raise ConfigError(
-            f"the tables of connector {config.name} are Delta tables, which this operation does "
-            "not read",
+            f"the tables of connector {config.name} are Delta tables, and this operation needs "
+            "snapshots or a catalog of Iceberg: see docs/how-to/delta-tables.md",
             code="delta_unsupported",
         )
 
 
 @contextmanager
 def opened(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    *,
+    accepts_delta: bool = False,
 ) -> Iterator[ConnectorClients]:
     """Open clients for a connector; they are closed at the end of the block.
 
@@ -129,14 +133,16 @@ def opened(
         raw: the connector's configuration, with its name.
         node: node properties.
         environ: for placeholders, as the properties allow.
+        accepts_delta: the operation reads no snapshots, so the tables may be Delta tables.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong, or its tables are Delta tables.
         RetriableError: the broker is unavailable.
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        refuse_delta(config)
+        if not accepts_delta:
+            refuse_delta(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)

@@ -53,7 +53,7 @@ def preview_connector(
         ConfigError: the configuration cannot work, or none of its topics exists.
         IcefloeError: broker or catalog do not answer, or refuse.
     """
-    with opened(raw, node, environ) as direct:
+    with opened(raw, node, environ, accepts_delta=True) as direct:
         if not direct.partitions:
             raise ConfigError(
                 f"no topic of connector {direct.config.name} exists: create it, or correct "
