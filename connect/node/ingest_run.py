@@ -13,7 +13,8 @@ import os
 import signal
 from collections.abc import Mapping
 
-from connect.config.node.node_config import NodeConfig, from_environment
+from connect.config.node.node_config import NodeConfig
+from connect.config.node.node_environment import from_environment
 from connect.errors import ConfigError, ExitStatus
 from connect.gateways.catalog.delta_store import open_delta_tables
 from connect.gateways.kafka.kafka_properties import client_properties
