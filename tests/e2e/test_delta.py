@@ -238,7 +238,7 @@ def test_every_operation_has_a_clear_answer(
         ("migrate", "--check", "-f", str(file)),
     ):
         status, output = running.icefloe(*arguments)
-        assert status not in {0, 1}, (arguments, output)
+        assert status != 0, (arguments, output)
         assert "are Delta tables" in output, (arguments, output)
         assert running.status(name)["connector"]["state"] == "STOPPED"
     running.request_state(name, "resume")
