@@ -205,18 +205,8 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     secure.produce(topic, *numbered(sent[-1], 100))
     count = sent[-1] + 100
     assert pick(secure.rows(table, count, name), "id") == [(n,) for n in range(count)]
-    # offsets are changed with the same ACLs, and reset with one more
     secure.stop(name)
-    offsets, end = f"/connectors/{name}/offsets", count + 1  # with the dead letter
-    place = {"kafka_topic": topic, "kafka_partition": 0}
-    body = {"offsets": [{"partition": place, "offset": {"kafka_offset": end}}]}
-    secure.wait_until(lambda: secure.api.patch(offsets, json=body).is_success, lambda: "the offset")
-    refused = secure.api.delete(offsets)
-    assert not refused.is_success
-    assert f"on Group connect-{name}" in refused.text
-    stack.secure.grant("admin", RESET)
-    secure.wait_until(lambda: secure.api.delete(offsets).is_success, lambda: "the reset")
-    secure.set_offset(name, (topic, 0), end)
+    change_and_reset_offsets(secure, name, topic, count + 1)  # with the dead letter
     secure.request_state(name, "resume")
     secure.produce(topic, *numbered(count, 50))
     count += 50
@@ -224,6 +214,19 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     secure.delete(name)
     for log, text in secure.logs().items():
         assert not any(secret in text for secret in SECRETS), log
+
+
+def change_and_reset_offsets(secure: RunningStack, name: str, topic: str, end: int) -> None:
+    """A change needs the ACLs of a running connector; a reset needs one more, which is named."""
+    stack, offsets = secure.stack, f"/connectors/{name}/offsets"
+    assert isinstance(stack, RolesStack)
+    secure.set_offset(name, (topic, 0), end)
+    refused = secure.api.delete(offsets)
+    assert not refused.is_success
+    assert f"on Group connect-{name}" in refused.text
+    stack.secure.grant("admin", RESET)
+    secure.wait_until(lambda: secure.api.delete(offsets).is_success, lambda: "the reset")
+    secure.set_offset(name, (topic, 0), end)
 
 
 def test_a_missing_acl_is_named(secure: RunningStack) -> None:

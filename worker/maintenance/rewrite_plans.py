@@ -122,7 +122,7 @@ class RewritePlans:
         expressions = self._jvm.org.apache.iceberg.expressions.Expressions
         spec, schema = self._table.spec(), self._table.schema()
         of_any_class = self._jvm.java.lang.Class.forName("java.lang.Object")
-        found = expressions.alwaysTrue()
+        matches = expressions.alwaysTrue()
         for position, field in enumerate(spec.fields()):
             transform = field.transform()
             if transform.isVoid():
@@ -133,8 +133,8 @@ class RewritePlans:
             value = partition.get(position, of_any_class)
             has_value = value is not None
             equal = expressions.equal(term, value) if has_value else expressions.isNull(term)
-            found = getattr(expressions, "and")(found, equal)
-        return found
+            matches = getattr(expressions, "and")(matches, equal)
+        return matches
 
 
 def paths_in_turn(counts: Mapping[str, int], files_max: int, snapshot_id: int) -> list[str]:
