@@ -196,7 +196,7 @@ def ingest(
 ) -> None:
     """Ingest a topic into a table until SIGTERM, with the options of kafka-delta-ingest.
 
-    The state is in the folder icefloe-state; CONNECT_... replaces properties of the node.
+    The state is in the folder icefloe-state; ICEFLOE_... replaces properties of the node.
     """
     from connect.operations.ingest import ingest_options as options  # noqa: PLC0415 - on use
     from connect.operations.ingest import translation  # noqa: PLC0415 - on use

@@ -109,15 +109,15 @@ def icefloe(
 def node(
     properties: Annotated[
         Path | None,
-        typer.Option("--properties", "-p", help="Node properties file; CONNECT_... replaces keys."),
+        typer.Option("--properties", "-p", help="Node properties file; ICEFLOE_... replaces keys."),
     ] = None,
 ) -> None:
     """Run one node: REST API, worker and coordinator."""
-    from connect.config.node.node_config import ENVIRONMENT_PREFIX  # noqa: PLC0415 - on use
+    from connect.config.node.node_environment import from_environment  # noqa: PLC0415 - on use
 
-    if properties is None and not any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
+    if properties is None and not from_environment(os.environ):
         raise typer.BadParameter(
-            f"name a file, or set environment variables such as {ENVIRONMENT_PREFIX}GROUP_ID",
+            "name a file, or set environment variables such as ICEFLOE_GROUP_ID",
             param_hint="'--properties'",
         )
     from connect.node.node_start import run_node  # noqa: PLC0415 - on use

@@ -15,7 +15,7 @@ from connect.errors import ConfigError
 
 def standalone(
     properties: Annotated[
-        Path, typer.Argument(help="Node properties file; CONNECT_... replaces keys.")
+        Path, typer.Argument(help="Node properties file; ICEFLOE_... replaces keys.")
     ],
     files: Annotated[
         list[Path],

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from connect.clock import SystemClock
 from connect.config.local_paths import LOCAL_KEY, USERS_FILE
+from connect.config.node.node_environment import without_properties
 from connect.embedded.broker import Broker
 from connect.errors import IcefloeError, RetriableError
 from connect.processes.child_process import (
@@ -101,7 +102,7 @@ class Stack:
         """Environment of the stack's node; valid after the start."""
         catalog = self.catalog_properties
         return {
-            **{k: v for k, v in os.environ.items() if not k.startswith("CONNECT_")},
+            **without_properties(os.environ),
             "ICEFLOE_CATALOG_URI": catalog["uri"],
             "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
         }

@@ -37,8 +37,10 @@ These rules are checked when a configuration is validated, created or changed. C
 already stored keep running. A configuration is invalid unless:
 """
 _ENVIRONMENT = """\
-Each key can also be set as an environment variable: the prefix `CONNECT_` and the key in upper
-case, with `_` for `.`, `__` for `_`, and `___` for `-`.
+Each key can also be set as an environment variable: the prefix `ICEFLOE_` and the key in upper
+case, with `_` for `.`, `__` for `_`, and `___` for `-`. The `icefloe.` of a key may be left out:
+`ICEFLOE_LOG_OUTPUT`. Variables that name no key are ignored. The prefix `CONNECT_`, as in images of
+Kafka Connect, also works; `ICEFLOE_` takes precedence.
 """
 
 

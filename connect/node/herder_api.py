@@ -43,11 +43,13 @@ class OffsetPlan:
         moves: one for each partition.
         is_stopped: whether the connector is STOPPED, so that the offsets can be changed.
         is_row_level: whether its records replace rows by key.
+        is_rewindable: whether ``icefloe rewind`` can take its tables back.
     """
 
     moves: Sequence[PartitionMove]
     is_stopped: bool
     is_row_level: bool
+    is_rewindable: bool = True
 
 
 class UnknownConnectorError(IcefloeError):

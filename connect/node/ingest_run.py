@@ -13,7 +13,8 @@ import os
 import signal
 from collections.abc import Mapping
 
-from connect.config.node.node_config import NodeConfig, from_environment
+from connect.config.node.node_config import NodeConfig
+from connect.config.node.node_environment import from_environment
 from connect.config.table_formats import DELTA
 from connect.errors import ConfigError, ExitStatus
 from connect.gateways.catalog.log_stores import open_delta_tables

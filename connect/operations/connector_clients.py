@@ -115,8 +115,8 @@ def refuse_without_snapshots(config: ConnectorConfig) -> None:
     """
     if not config.is_iceberg:
         raise ConfigError(
-            f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, which "
-            "this operation does not read",
+            f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, and "
+            "this operation needs snapshots or a catalog of Iceberg",
             code=UNSUPPORTED[config.table_format],
         )
 

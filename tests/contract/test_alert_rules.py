@@ -43,6 +43,7 @@ ROUNDS = 'icefloe_rounds_total{connector="a"}'
 RETENTION = 'icefloe_control_retention_left_seconds{connector="a"}'
 LAG = 'icefloe_lag_records{connector="a",task="0"}'
 COMMIT = 'icefloe_commit_duration_seconds_bucket{connector="a"'
+WORK = 'icefloe_maintenance_work_total{connector="a",table="t",work="small-files",outcome="%s"}'
 REQUEST = 'icefloe_catalog_request_duration_seconds_bucket{process="worker",operation="load"'
 
 
@@ -142,6 +143,30 @@ CASES = [
         {'icefloe_coordinator_stalls_total{connector="a"}': "1x12"},
         8,
     ),
+    Case(
+        "IcefloeRecordsLost",
+        {'icefloe_source_offsets_lost_total{connector="a",task="0"}': "0 0 15x30"},
+        {'icefloe_source_offsets_lost_total{connector="a",task="0"}': "15x30"},
+        20,
+    ),
+    Case(
+        "IcefloeRecordsLost",
+        {'icefloe_source_topics_recreated_total{connector="a"}': "0 0 1x30"},
+        {'icefloe_source_topics_recreated_total{connector="a"}': "1x30"},
+        20,
+    ),
+    Case(
+        "IcefloeRewindUnfinished",
+        {'icefloe_rewinds_unfinished{instance="n1"}': "1x60"},
+        {'icefloe_rewinds_unfinished{instance="n1"}': "1x20 0x40"},
+        50,
+    ),
+    Case(
+        "IcefloeMaintenanceFails",
+        {WORK % "maintenance_conflict": "0+1x60"},
+        {WORK % "maintenance_conflict": "0+1x60", WORK % "done": "0+1x60"},
+        60,
+    ),
 ]
 
 
@@ -149,7 +174,7 @@ def test_every_alert_has_a_case() -> None:
     """Each rule has a firing and a silent case."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     names = [rule["alert"] for group in groups for rule in group["rules"]]
-    assert sorted(names) == sorted(case.alert for case in CASES)
+    assert sorted(names) == sorted({case.alert for case in CASES})
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)

@@ -33,7 +33,7 @@ EVERYTHING = {
     "image": {"repository": "registry.example.com/icefloe", "digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "pull"}],
     "replicas": 5,
-    "env": [{"name": "CONNECT_SASL_MECHANISM", "value": "PLAIN"}],
+    "env": [{"name": "ICEFLOE_SASL_MECHANISM", "value": "PLAIN"}],
     "envFrom": [{"secretRef": {"name": "more"}}],
     "connectorSecrets": ["store", "catalog"],
     "tls": {"existingSecret": "tls", "truststoreKey": "clients.pem", "clientAuth": "requested"},
@@ -147,7 +147,7 @@ def test_the_alert_rules_are_those_of_the_repository(tmp_path: Path) -> None:
         ({**GOOD, "image": {}}, "build the Dockerfile"),
         ({**GOOD, "users": {}}, "users.existingSecret is required"),
         ({**GOOD, "tls": {}}, "tls.existingSecret is required"),
-        ({**GOOD, "properties": {}}, "CONNECT_BOOTSTRAP_SERVERS"),
+        ({**GOOD, "properties": {}}, "ICEFLOE_BOOTSTRAP_SERVERS"),
         (
             {**GOOD, "properties": {"bootstrap.servers": "b:1", "listeners": "http://x:1"}},
             "properties.listeners is set by the chart",

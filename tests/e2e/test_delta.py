@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,68 @@ def test_unsupported_keys_are_refused_with_what_to_do(running: RunningStack, lak
         "use OPTIMIZE and VACUUM",
     ):
         assert part in text
+
+
+def test_every_operation_has_a_clear_answer(
+    running: RunningStack, lake: Path, tmp_path: Path
+) -> None:
+    """Preview and views work; what needs snapshots is refused, and nothing has changed after it."""
+    name, topic = unique_name("delta-operations"), running.topic("delta-operations")
+    settings = {
+        "iceberg.tables": "db.operated",
+        "iceberg.tables.evolve-schema-enabled": "true",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.max-ratio": "1",
+        "errors.deadletterqueue.topic.name": running.topic("delta-letters"),
+    }
+    config = connector(lake, topic) | settings
+    running.produce(topic, *numbered(0, 5), b"no json")
+    file = tmp_path / "connector.json"
+    file.write_text(json.dumps({"name": name, "config": config}))
+
+    def preview() -> Any:
+        status, output = running.icefloe("preview", "-f", str(file), "-o", "json")
+        assert status == 1, output  # of the dead letter
+        return json.loads(output)
+
+    before = preview()
+    assert not (lake / "db").exists()
+    assert before["outcomes"] == {"written": 5, "dead letter": 1}
+    [table] = before["tables"]
+    assert (table["exists"], [column["name"] for column in table["columns"]]) == (
+        False,
+        ["id", "name"],
+    )
+    running.create(name, config)
+    rows(running, lake, "db/operated", 5, name)
+    running.produce(topic, {"id": 9, "name": "x", "more": 1.5})
+    found = rows(running, lake, "db/operated", 6, name)
+    [table] = preview()["tables"]
+    assert table["exists"]
+    assert sorted(row["values"]["id"] for row in table["rows"]) == sorted(r["id"] for r in found)
+    version = DeltaTable(str(lake / "db/operated")).version()
+    status, output = running.icefloe("tables", "list", name)
+    assert (status, f"COMMITTED  snapshot {version}" in output) == (0, True), output
+    assert running.icefloe("tables", "orphan-age", name)[0] == 0
+    assert running.icefloe("maintenance", "status", name)[0] == 0
+    assert running.counts(name)["records_committed"] == 6
+    running.stop(name)
+    status, output = running.icefloe("offsets", "set", name, "--to-earliest")
+    assert "written a second time" in output
+    assert "icefloe rewind" not in output
+    for arguments in (
+        ("rewind", name, "--to-beginning", "--yes"),
+        ("control", "rebase", name, "--yes"),
+        ("control", "vtts", "reset", name, "--reason", "wrong clock", "--yes"),
+        ("audit", name),
+        ("catalog", "check", "-f", str(file)),
+        ("migrate", "--check", "-f", str(file)),
+    ):
+        status, output = running.icefloe(*arguments)
+        assert status != 0, (arguments, output)
+        assert "are Delta tables" in output, (arguments, output)
+        assert running.status(name)["connector"]["state"] == "STOPPED"
+    running.request_state(name, "resume")
+    running.produce(topic, *numbered(20, 3))
+    rows(running, lake, "db/operated", 9, name)
+    running.delete(name)

@@ -169,7 +169,7 @@ def test_a_preview_shows_what_is_written(running: RunningStack, lake: Path) -> N
     ):
         running.wait_until(
             lambda path=path, body=body: (
-                "Parquet folders have none"
+                "are Parquet folders"
                 in running.api.post(f"/icefloe/v1/connectors/{name}/{path}", json=body).text
             ),
             lambda path=path: f"an answer of {path} that names the format",

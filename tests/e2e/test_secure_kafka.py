@@ -83,6 +83,8 @@ class RolesStack(SecureStack):
 
 NODE_TOPICS = ("icefloe-configs", "icefloe-status")
 CONTROL, SOURCES, LETTERS = "control-secure", "orders-*", "letters-secure"
+RESET = ("Delete", "Group", "connect-secure*")
+"""The ACL of admin that only a reset of source offsets needs."""
 Acl = tuple[str, str, str]
 
 
@@ -151,7 +153,9 @@ def test_the_page_has_these_acls() -> None:
     for line in table.splitlines()[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         role = cells[0].partition(" ")[0] or role
-        if "only to change or reset" not in cells[2]:
+        if "only to reset" in cells[2]:
+            assert (role, cells[1]) == ("admin", RESET[0])
+        elif "only for `icefloe control rebase`" not in cells[2]:
             kind = cells[2].partition(" ")[0].removesuffix(":")
             found |= {(role, operation, kind) for operation in cells[1].split(", ")}
     expected = acls(SOURCES, "secure").items()
@@ -201,9 +205,28 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     secure.produce(topic, *numbered(sent[-1], 100))
     count = sent[-1] + 100
     assert pick(secure.rows(table, count, name), "id") == [(n,) for n in range(count)]
+    secure.stop(name)
+    change_and_reset_offsets(secure, name, topic, count + 1)  # with the dead letter
+    secure.request_state(name, "resume")
+    secure.produce(topic, *numbered(count, 50))
+    count += 50
+    assert pick(secure.rows(table, count, name), "id") == [(n,) for n in range(count)]
     secure.delete(name)
     for log, text in secure.logs().items():
         assert not any(secret in text for secret in SECRETS), log
+
+
+def change_and_reset_offsets(secure: RunningStack, name: str, topic: str, end: int) -> None:
+    """A change needs the ACLs of a running connector; a reset needs one more, which is named."""
+    stack, offsets = secure.stack, f"/connectors/{name}/offsets"
+    assert isinstance(stack, RolesStack)
+    secure.set_offset(name, (topic, 0), end)
+    refused = secure.api.delete(offsets)
+    assert not refused.is_success
+    assert f"on Group connect-{name}" in refused.text
+    stack.secure.grant("admin", RESET)
+    secure.wait_until(lambda: secure.api.delete(offsets).is_success, lambda: "the reset")
+    secure.set_offset(name, (topic, 0), end)
 
 
 def test_a_missing_acl_is_named(secure: RunningStack) -> None:

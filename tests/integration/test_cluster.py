@@ -16,6 +16,7 @@ from confluent_kafka import Consumer
 from connect.config.connector import MaintenanceConfig
 from connect.embedded.broker import Broker
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import Layout, TopicPartition
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics
 
@@ -394,6 +395,44 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     assert nodes[leader].call("POST", f"/connectors/one/tasks/{theirs}/restart").is_success
     other.wait_until(lambda: other.layouts("one")[1] == before + 1)
     assert other.layouts("one")[0].partitions == {(kept, 0)}
+
+
+def test_a_recreated_topic_is_accepted_by_the_leader_for_tasks_of_all_nodes(
+    nodes: ClusterNodes, topics: Topics
+) -> None:
+    """Its layout has the new id, source offsets are 0, and each node starts its task with it."""
+    start(nodes, "a", "b")
+    source = topics.create("recreated", partitions=2)
+    more = {"icefloe.fail-on-data-loss": "false", "iceberg.control.topic": topics.create("control")}
+    put(nodes, "a", "one", source, tasks=2, **more)
+    nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
+    nodes.wait_until_started("one", "a", "b", tasks=2)
+    node = nodes["a"]
+    admin = KafkaAdmin(node.kafka)
+    places = [TopicPartition(source, number) for number in range(2)]
+    admin.alter_offsets("connect-one", dict.fromkeys(places, 7))
+    former, before = admin.topic_id(source), node.layouts("one")[0].number
+    admin.delete_topic(source)
+    node.wait_until(lambda: source not in admin.topics())
+    admin.ensure_topic(source, 2, replication_factor=1)
+    present = node.wait_until(lambda: admin.topic_id(source))
+    assert present != former
+
+    def is_accepted() -> bool:
+        layout, ready = node.layouts("one")
+        return ready == layout.number and dict(layout.topic_ids).get(source) == present
+
+    node.wait_until(is_accepted)
+    assert admin.committed("connect-one", places) == dict.fromkeys(places, 0)
+    nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
+
+    def starts(name: str) -> list[dict[str, Any]]:
+        commands = nodes[name].commands("worker", "one")
+        return [c for c in commands if c["op"] == "start" and c["layout"]["layout"] > before]
+
+    for name in ("a", "b"):
+        for command in node.wait_until(lambda name=name: starts(name)):
+            assert dict(Layout.from_json(command["layout"]).topic_ids)[source] == present
 
 
 def test_a_node_that_joins_gets_tasks_at_once(nodes: ClusterNodes, topics: Topics) -> None:

@@ -62,17 +62,17 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
 def test_without_a_properties_file_the_environment_configures_a_node(
     own_broker: Broker, tmp_path: Path
 ) -> None:
-    """``CONNECT_`` variables set every key; the logs of all processes are on standard output."""
+    """Variables set every key; the logs of all processes are on standard output."""
     variables = {
-        "CONNECT_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
-        "CONNECT_GROUP_ID": "from-environment",
-        "CONNECT_CONFIG_STORAGE_TOPIC": "from-environment-config",
-        "CONNECT_CONFIG_STORAGE_REPLICATION_FACTOR": "-1",
-        "CONNECT_STATUS_STORAGE_TOPIC": "from-environment-status",
-        "CONNECT_STATUS_STORAGE_REPLICATION_FACTOR": "-1",
-        "CONNECT_LISTENERS": "http://127.0.0.1:0",
-        "CONNECT_ICEFLOE_STATE_DIR": str(tmp_path / "state"),
-        "CONNECT_ICEFLOE_LOG_OUTPUT": "stdout",
+        "ICEFLOE_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
+        "ICEFLOE_GROUP_ID": "from-environment",
+        "ICEFLOE_CONFIG_STORAGE_TOPIC": "from-environment-config",
+        "ICEFLOE_CONFIG_STORAGE_REPLICATION_FACTOR": "-1",
+        "ICEFLOE_STATUS_STORAGE_TOPIC": "from-environment-status",
+        "ICEFLOE_STATUS_STORAGE_REPLICATION_FACTOR": "-1",
+        "ICEFLOE_LISTENERS": "http://127.0.0.1:0",
+        "ICEFLOE_STATE_DIR": str(tmp_path / "state"),
+        "CONNECT_ICEFLOE_LOG_OUTPUT": "stdout",  # as the image sets it
     }
     log, errors = tmp_path / "node.log", tmp_path / "errors.log"
     with log.open("wb") as output, errors.open("wb") as other:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from uuid import uuid4
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyiceberg.partitioning import PartitionField as SpecField
-from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 
 from coordinator.commit.floor import floor_keys
 from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
@@ -39,6 +40,7 @@ from tests.support.tables import (
     reference,
     written_file,
 )
+from worker.maintenance.rewrite_plans import paths_in_turn
 from worker.maintenance.table_actions import SUMMARY_PROPERTY
 from worker.spark.session import Session
 
@@ -62,6 +64,11 @@ def make(
 
 
 BUCKETS = SpecField(1, 1000, BucketTransform(3), "id_bucket")
+PARTITIONED = (
+    SpecField(1, 1000, IdentityTransform(), "id"),
+    SpecField(1, 1000, BucketTransform(64), "id_bucket"),
+    SpecField(2, 1000, TruncateTransform(1), "name_start"),
+)
 
 
 @pytest.mark.parametrize("fields", [(), (BUCKETS,)], ids=["unpartitioned", "buckets"])
@@ -239,6 +246,42 @@ def test_a_rewrite_is_limited_in_bytes(make: Callable[..., MaintainedTable]) -> 
     assert table.actions().compact(size // 2).rewritten_files == 4
     assert table.actions().compact(size).rewritten_files == 5
     assert table.rows() == [(key, "x") for key in range(8)]
+
+
+@pytest.mark.parametrize("field", PARTITIONED, ids=lambda field: str(field.transform))
+def test_a_limited_rewrite_leaves_no_partition_out(
+    make: Callable[..., MaintainedTable], field: SpecField
+) -> None:
+    """All partitions get files before each run; the snapshot decides which ones a run takes."""
+    table = make(field)
+    rows: list[Row] = []
+    taken: set[str] = set()
+
+    def files() -> dict[str, set[str]]:
+        loaded, found = table.reloaded(), defaultdict(set)
+        for task in loaded.scan().plan_files():
+            path = loaded.spec().partition_to_path(task.file.partition, loaded.schema())
+            found[path].add(task.file.file_path)
+        return found
+
+    for run in range(4):
+        for turn in range(2):
+            new: list[Row] = [(key, f"{key} {run} {turn}") for key in range(8)]
+            table.commit(*new)
+            rows += new
+        before, summary, snapshot = files(), table.summary(), table.reloaded().current_snapshot()
+        assert snapshot is not None
+        size = int(summary["total-files-size"]) // int(summary["total-data-files"])
+        done = table.actions().compact(4 * size)
+        after = files()
+        changed = {partition for partition in before if before[partition] != after[partition]}
+        assert done.rewritten_files == 4
+        counts = {partition: len(paths) for partition, paths in before.items()}
+        assert len(counts) > 4
+        assert changed <= set(paths_in_turn(counts, 4, snapshot.snapshot_id))
+        taken |= changed
+    assert len(taken) > 2  # by chance the same two: once in 20,000 runs of the test
+    assert table.rows() == sorted(rows)
 
 
 def test_commits_of_many_partitions_are_not_counted_as_lost(

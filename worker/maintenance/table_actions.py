@@ -33,7 +33,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from connect.protocol.maintenance_tag import READ_PROPERTY, is_tag_of, tag_name
-from worker.maintenance.planned_commits import planned_commits
+from worker.maintenance.rewrite_plans import LIMIT, RewritePlans
 
 SUMMARY_PROPERTY: Final = "icefloe.maintenance"
 """Snapshot property of every commit of the maintenance process: the work."""
@@ -314,12 +314,14 @@ class TableActions:
             "max-concurrent-file-group-rewrites": str(self._cores),
             "max-file-group-size-bytes": str(max(GROUP_BYTES, self._target_bytes or 0)),
             "min-input-files": str(self._min_input_files),
-            "max-files-to-rewrite": str(max(self._min_input_files, bytes_max // size)),
+            LIMIT: str(max(self._min_input_files, bytes_max // size)),
             **more,
         }
         if self._target_bytes is not None:
             options["target-file-size-bytes"] = str(self._target_bytes)
-        action = self._actions.rewriteDataFiles(self._table).toBranch(self._branch)
+        plans = RewritePlans(self._gateway, self._table, read, options)
+        chosen = plans.filter()
+        action = self._actions.rewriteDataFiles(self._table).toBranch(self._branch).filter(chosen)
         for name, value in options.items():
             action = action.option(name, value)
         work = "delete-files" if "delete-file-threshold" in more else "small-files"
@@ -331,8 +333,7 @@ class TableActions:
                 raise
             self._table.refresh()
             done, commits = self._rewritten_since(read, work)
-            planned = planned_commits(self._gateway, self._table, read, options)
-            return replace(done, lost_commits=max(0, planned - commits))
+            return replace(done, lost_commits=max(0, plans.commits(chosen) - commits))
         self._table.refresh()
         return WorkResult(
             int(done.rewrittenDataFilesCount()),

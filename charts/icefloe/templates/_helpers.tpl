@@ -61,7 +61,7 @@ default
 {{- end -}}
 {{- $servers := index .Values.properties "bootstrap.servers" -}}
 {{- if and (not $servers) (not .Values.env) (not .Values.envFrom) -}}
-{{- fail "properties.bootstrap\\.servers is required, or CONNECT_BOOTSTRAP_SERVERS in env" -}}
+{{- fail "properties.bootstrap\\.servers is required, or ICEFLOE_BOOTSTRAP_SERVERS in env" -}}
 {{- end -}}
 {{- if eq .Values.tls.clientAuth "required" -}}
 {{- fail "tls.clientAuth=required would refuse Kubernetes' probes, which have no certificate: use requested" -}}

@@ -3,8 +3,6 @@
 Rules of this file:
 - Key names are those of Kafka Connect, so that the file of a Connect worker can be used unchanged.
   Keys of the Java worker without effect cause a warning.
-- Environment variables have the prefix ``CONNECT_``. The rest is converted to lower case, with
-  ``.`` for ``_``, ``_`` for ``__`` and ``-`` for ``___``, as in common container images.
 - An unknown ``icefloe.*`` key is an error. The message suggests the nearest known key.
 """
 
@@ -12,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +20,12 @@ from urllib.parse import urlsplit
 from connect.config.client_overrides import is_unknown_client_property
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.key import Key, missing, typed
+from connect.config.node.node_environment import from_environment
 from connect.config.node.node_keys import NODE_KEYS
 from connect.config.node.node_prefixes import NODE_PREFIXES
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 
-ENVIRONMENT_PREFIX = "CONNECT_"
-_MARKS = {1: ".", 2: "_", 3: "-"}
 _FILE_DEFAULTS = {
     "group.id": "icefloe-standalone",
     "config.storage.topic": "",
@@ -252,16 +248,6 @@ class NodeConfig:
         """Return the ``spark.*`` properties of the worker's session, including the master."""
         own = {k: v for k, v in self.properties.items() if k.startswith("spark.")}
         return {"spark.master": self.values["spark.master"], **own}
-
-
-def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Convert environment variables to properties."""
-    properties: dict[str, str] = {}
-    for variable, value in environ.items():
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-            properties[re.sub(r"_{1,3}", lambda mark: _MARKS[len(mark[0])], name)] = value
-    return properties
 
 
 def parse_listener(text: str) -> Address:

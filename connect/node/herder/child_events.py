@@ -88,6 +88,7 @@ class ChildEvents:
 
     def _on_started(self, child: str, *, is_ready: bool) -> None:
         """Send the units that wait for the child; publish it once it is ready."""
+        counter("child_restarts", process=child)  # 0 before the first, for alerts
         self._assignments.set_taking_commands(child)
         if is_ready:
             self._assignments.set_ready(child)

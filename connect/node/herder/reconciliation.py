@@ -202,6 +202,7 @@ class Reconciliation:
         self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
     ) -> None:
         reports = run.reports
+        stalls = counter("coordinator_stalls", connector=run.name)  # 0 before the first, for alerts
         idle_ms = item.get("idle_ms", 0)
         longest_ms = item.get("idle_ms_max", 0) << min(reports.stalls, STALL_DOUBLINGS_MAX)
         if idle_ms <= longest_ms:
@@ -211,7 +212,7 @@ class Reconciliation:
             f"{STALLED}: the coordinator of {run.name} made no progress for {idle_ms // 1000} s; "
             f"it was started again, restart {reports.stalls} since the last round"
         )
-        counter("coordinator_stalls", connector=run.name).inc()
+        stalls.inc()
         _log.error("coordinator is stalled", connector=run.name, idle_ms=idle_ms)
         with self._assignments.lock:
             # the child ends this generation before it begins the next one

@@ -74,6 +74,8 @@ class RecreatedTopics:
             RetriableError: the broker cannot be reached, or an id is not confirmed yet.
         """
         topic_ids = known_ids(state, config)
+        if topic_ids:
+            counter("source_topics_recreated", connector=config.name)  # 0 at first, for alerts
         replaced = replaced_topics(topic_ids, self._admin.topic_ids(topic_ids))
         before, since_ms = self._found_at.pop(config.name, (replaced, self._clock.monotonic_ms()))
         if not replaced:

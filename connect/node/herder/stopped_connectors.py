@@ -29,6 +29,7 @@ from connect.node.herder.rewind import UNFINISHED, RewindSteps
 from connect.node.herder.stored_connectors import StoredConnectors
 from connect.node.herder.views import reachable
 from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
+from connect.operations.connector_clients import refuse_without_snapshots
 from connect.protocol.fencing import coordinator_transactional_id, take_over
 from connect.protocol.offset_plan import OffsetTarget, plan_moves
 from connect.protocol.source_partitions import source_partitions
@@ -113,7 +114,12 @@ class StoppedConnectors:
                 moves = plan_moves(target, partitions, committed, self._admin, now_ms=now_ms)
         except ConfigError as error:
             raise NotAllowedError(error.message, connector=name) from error
-        return OffsetPlan(moves, state.target == "STOPPED", config.is_row_level)
+        return OffsetPlan(
+            moves,
+            is_stopped=state.target == "STOPPED",
+            is_row_level=config.is_row_level,
+            is_rewindable=config.is_iceberg,
+        )
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Change committed source offsets."""
@@ -134,9 +140,10 @@ class StoppedConnectors:
         with self._connectors.change():
             self._must_be_stopped(name)
             with reachable():
+                self._iceberg(self._connectors.get(name))  # before anything is changed
                 self._offsets.settle(name)
                 state = self._connectors.get(name)
-                return self._rebase.run(state, self._configs.parsed(state), tables, is_applied)
+                return self._rebase.run(state, self._iceberg(state), tables, is_applied)
 
     def reset_valid_through(
         self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
@@ -146,8 +153,17 @@ class StoppedConnectors:
             self._must_be_stopped(name)
             with reachable():
                 state = self._connectors.get(name)
-                config = self._configs.parsed(state)
-                return self._reset.run(state, config, tables, reason, is_applied)
+                return self._reset.run(state, self._iceberg(state), tables, reason, is_applied)
+
+    def _iceberg(self, state: StoredConnector) -> ConnectorConfig:
+        """Return the configuration of a connector whose tables have snapshots.
+
+        Raises:
+            ConfigError: as ``refuse_without_snapshots``.
+        """
+        config = self._configs.parsed(state)
+        refuse_without_snapshots(config)
+        return config
 
     def _fence_coordinator(self, config: ConnectorConfig) -> None:
         transactional_id = coordinator_transactional_id(
@@ -169,6 +185,7 @@ class StoppedConnectors:
                 raise NotAllowedError(
                     f"connector {name} has no rewind that was begun; name a commit to go back to"
                 )
+            self._iceberg(state)
             plan = self._rewind.plan(state, request)
             if not is_applied or _is_open(plan):
                 return _rewound(name, request, plan, is_begun=state.rewind is not None)

@@ -193,7 +193,7 @@ def reachable() -> Iterator[None]:
     try:
         yield
     except ConfigError as e:
-        raise NotAllowedError(e.message) from e
+        raise NotAllowedError(e.message, code=e.code) from e
     except RetriableError as e:
         if e.code == "group_in_use":  # the caller can correct it
             raise NotAllowedError(e.message, code=e.code) from e

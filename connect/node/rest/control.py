@@ -137,10 +137,10 @@ def _warnings(name: str, plan: OffsetPlan) -> Iterator[str]:
             "and the tables show older values until that is done"
         )
     elif reread:
+        way_out = f". To move back without doubled rows, use: icefloe rewind {name}"
         yield (
             f"up to {reread} records are read again, and their rows are written a second time: "
-            f"rows in the tables are doubled. To move back without doubled rows, use: "
-            f"icefloe rewind {name}"
+            f"rows in the tables are doubled{way_out if plan.is_rewindable else ''}"
         )
     if skipped:
         yield f"up to {skipped} records are skipped: they are written to no table"

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.node.node_config import Address, NodeConfig, from_environment, is_loopback
+from connect.config.node.node_config import Address, NodeConfig, is_loopback
+from connect.config.node.node_environment import from_environment, without_properties
+from connect.config.node.node_keys import NODE_KEYS
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 from connect.validation.parse import parse
@@ -66,6 +68,53 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
 def test_names_of_environment_variables() -> None:
     """One, two and three underscores are dot, underscore and dash."""
     assert from_environment({"CONNECT_A_B__C___D": "x"}) == {"a.b_c-d": "x"}
+
+
+def test_every_key_has_a_variable_with_the_programs_own_prefix() -> None:
+    """With or without the ``icefloe.`` of the key; it replaces the form of Kafka Connect."""
+    for key in NODE_KEYS:
+        name = key.name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+        found = from_environment({f"CONNECT_{name}": "a", f"ICEFLOE_{name}": "b"})
+        assert found == {key.name: "b"}
+    given = {
+        "ICEFLOE_LOG_OUTPUT": "stdout",
+        "ICEFLOE_SASL_JAAS_CONFIG": "x",
+        "ICEFLOE_SPARK_DRIVER_MEMORY": "2g",
+        "ICEFLOE_GRANTS_ORDERS": "a.*",
+    }
+    assert from_environment(given) == {
+        "icefloe.log.output": "stdout",
+        "sasl.jaas.config": "x",
+        "spark.driver.memory": "2g",
+        "icefloe.grants.orders": "a.*",
+    }
+
+
+def test_other_variables_that_begin_like_the_program_are_no_properties() -> None:
+    """Of the client, of connectors, and of a Kubernetes service of that name."""
+    others = dict.fromkeys(
+        (
+            "ICEFLOE_SERVER",
+            "ICEFLOE_TOKEN",
+            "ICEFLOE_USER",
+            "ICEFLOE_PASSWORD",
+            "ICEFLOE_PROFILES",
+            "ICEFLOE_CA_FILE",
+            "ICEFLOE_CACHE_DIR",
+            "ICEFLOE_MAVEN_REPOSITORY",
+            "ICEFLOE_IPC_FD",
+            "ICEFLOE_SECRET_DB",
+            "ICEFLOE_CATALOG_URI",
+            "ICEFLOE_INGEST_SASL_PASSWORD",
+            "ICEFLOE_PORT",
+            "ICEFLOE_PORT_8083_TCP_ADDR",
+            "ICEFLOE_SERVICE_HOST",
+            "ICEFLOE_SERVICE_PORT",
+        ),
+        "x",
+    )
+    assert from_environment(others) == {}
+    assert without_properties({**others, "ICEFLOE_GROUP_ID": "g", "CONNECT_A": "b"}) == others
 
 
 def test_missing_and_unknown_keys_are_named() -> None:

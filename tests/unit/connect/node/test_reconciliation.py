@@ -11,6 +11,8 @@ from connect.clock import SystemClock
 from connect.metrics.process_metrics import Exposition
 from connect.node.herder.child_assignments import ChildAssignments
 from connect.node.herder.reconciliation import UNWANTED_LOG_MS, Reconciliation
+from connect.node.herder.units import ConnectorRun
+from connect.processes.backoff import BackoffPolicy
 
 INVENTORY_MS = 2_000
 
@@ -59,3 +61,18 @@ def test_a_unit_that_stops_slowly_is_logged_seldom() -> None:
         "inventory_differences", connector="unwanted", code="unexpected"
     )
     assert counted == 3
+
+
+def test_restarts_of_a_coordinator_are_counted_from_zero() -> None:
+    """Prometheus sees no increase when a counter begins with 1: no alert would tell of it."""
+    assignments = ChildAssignments({}, SystemClock(), 0)
+    reconciliation = Reconciliation(
+        {}, assignments, restart=lambda *_: None, on_changed=lambda _: None
+    )
+    run = ConnectorRun.of("counted-from-zero", BackoffPolicy(1_000, 1_000))
+    counts = []
+    for idle_ms in (0, 11):
+        item = {"idle_ms": idle_ms, "idle_ms_max": 10}
+        reconciliation._restart_if_stalled(run, run.coordinator, item, 0)
+        counts.append(Exposition(lambda: 0).total("coordinator_stalls", connector=run.name))
+    assert counts == [0, 1]

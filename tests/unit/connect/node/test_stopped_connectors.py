@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +14,10 @@ from connect.config.connector import ConnectorConfig
 from connect.model.layout import TopicPartition
 from connect.node.herder.rewind import RewindSteps, rewind_text
 from connect.node.herder.stopped_connectors import StoppedConnectors, ValidThroughReset
-from connect.node.herder_api import ConflictError
+from connect.node.herder_api import ConflictError, NotAllowedError
 from connect.protocol.offset_plan import OffsetTarget
 from connect.state.connector_state import StoredConnector
+from connect.validation.parse import parse
 from tests.support.tables import QuickClock, connector
 
 
@@ -204,4 +206,52 @@ def test_no_offsets_are_planned_while_a_rewind_is_unfinished() -> None:
     )
     with pytest.raises(ConflictError, match="icefloe rewind c --yes"):
         stopped.plan_offsets("c", OffsetTarget.of("earliest", None, None, None))
+    assert recorder.calls == []
+
+
+class DeltaConnectors(CallRecorder):
+    """A stopped connector of Delta tables; every change of it fails the test."""
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[None]:
+        """One change at a time."""
+        yield
+
+    def parsed(self, state: StoredConnector) -> ConnectorConfig:
+        """Its configuration."""
+        raw = connector(state.name, ["db.a"]).raw
+        kept = {k: v for k, v in raw.items() if not k.startswith("iceberg.catalog.")}
+        return parse({**kept, "icefloe.format": "delta", "icefloe.delta.location": "/lake"})
+
+    def get(self, name: str) -> StoredConnector:
+        """It has stopped, and no rewind was begun."""
+        return StoredConnector(name, target="STOPPED")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lambda stopped: stopped.rewind("c", {"beginning": True}, is_applied=False),
+        lambda stopped: stopped.rewind("c", {"beginning": True}, is_applied=True),
+        lambda stopped: stopped.rebase("c", [], is_applied=False),
+        lambda stopped: stopped.rebase("c", [], is_applied=True),
+        lambda stopped: stopped.reset_valid_through("c", [], "why", is_applied=True),
+    ],
+    ids=["rewind plan", "rewind", "rebase plan", "rebase", "reset"],
+)
+def test_operations_on_snapshots_are_refused_for_delta_tables(
+    request_: Callable[[StoppedConnectors], Any],
+) -> None:
+    """Before anything is fenced, written or asked; the answer is 400, not "try again"."""
+    recorder = DeltaConnectors({})
+    stopped = StoppedConnectors(
+        *[recorder] * 5,  # type: ignore[arg-type]
+        clock=QuickClock(),
+        ask=recorder.ask,
+        ask_slow=recorder.ask,
+        new_id=str,
+    )
+    with pytest.raises(NotAllowedError, match="Delta tables") as caught:
+        request_(stopped)
+    assert caught.value.code == "delta_unsupported"
     assert recorder.calls == []
