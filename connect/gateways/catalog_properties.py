@@ -50,6 +50,8 @@ _KIND_BY_CLASS: dict[str, CatalogKind] = {
 }
 _DELTA: CatalogKind = "delta"  # of icefloe.format; no iceberg.catalog.type
 _DELTA_SCHEMES = frozenset({"file", "s3", "s3a", "abfs", "abfss"})
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_NO_PATH = re.compile(r"[%?#\\\x00-\x1f\x7f]|^\s|\s$")
 _REFUSED_KINDS = {
     "hadoop": "a Hadoop catalog has no atomic commit on object stores",
     "org.apache.iceberg.hadoop.HadoopCatalog": "a Hadoop catalog has no atomic commit on "
@@ -251,9 +253,15 @@ def delta_places(properties: Mapping[str, Any]) -> dict[str, str]:
 
 def delta_place_error(location: str) -> str | None:
     """Return why Delta tables cannot be at a location, or None."""
-    scheme, separator, _ = location.partition("://")
-    if separator and scheme.lower() not in _DELTA_SCHEMES:
+    match = _SCHEME.match(location)
+    scheme = match[1].lower() if match else "file"
+    if scheme not in _DELTA_SCHEMES or not (scheme == "file" or "://" in location):
         return "Delta tables can be in a local folder, or at s3://, s3a:// and abfss://"
+    if _NO_PATH.search(location) or not {".", ".."}.isdisjoint(location.split("/")):
+        return (
+            "the Delta library reads it as a URL: leave out %, ?, #, \\, control characters, and "
+            "the folders . and .."
+        )
     return None
 
 

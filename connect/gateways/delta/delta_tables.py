@@ -7,6 +7,8 @@ Rules of this file:
   callers search the log for their transaction after any error.
 - Only this module maps the library's exceptions.
 - A table with a feature that appends must obey, and that this module does not obey, is refused.
+- The library parses a location as a URL (``%2e%2e`` is ``..``), other clients as a path. A location
+  or name for which that differs is refused: else a checked folder is not the one that is opened.
 
 Source:
     Delta transaction log protocol; delta-rs 1.6 ``CommitBuilder``: with ``max_commit_retries`` 0
@@ -39,7 +41,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.catalog_properties import DELTA_ROOT, TABLE_LOCATION
+from connect.gateways.catalog_properties import DELTA_ROOT, TABLE_LOCATION, delta_place_error
 from connect.gateways.delta.delta_model import DeltaFile
 from connect.gateways.delta.delta_schema import (
     added_fields,
@@ -55,7 +57,7 @@ from connect.gateways.storage.object_store import check_storage, own_credentials
 from connect.redaction.foreign_text import shown_answer
 
 Observe: TypeAlias = Callable[[str, str, int], None]
-_NAME: Final = re.compile(r"[^/\\\x00-\x1f]{1,255}")
+_NAME: Final = re.compile(r"(?!\s)[^/\\%?#\x00-\x1f\x7f]{1,255}(?<!\s)")
 _FEATURES: Final = frozenset(
     {"appendOnly", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint"}
 )
@@ -198,7 +200,8 @@ class DeltaTables:
         """Return the location of a table.
 
         Raises:
-            CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
+            CommitRefused: ``table_name``: the name cannot be a folder; ``delta_location``: the
+                library would open another one; ``location_not_granted``.
             ConfigError: the connector may not reach the location.
         """
         name = ".".join(identifier)
@@ -208,6 +211,8 @@ class DeltaTables:
                 raise CommitRefused(f"{name!r} cannot be a folder", code="table_name", table=name)
             configured = "/".join((str(self.properties[DELTA_ROOT]).rstrip("/"), *identifier))
         location = str(configured).rstrip("/")
+        if (why := delta_place_error(location)) is not None:
+            raise CommitRefused(f"{location!r}: {why}", code="delta_location", table=name)
         if (why := self._locations.refusal(location)) is not None:
             raise CommitRefused(f"{location} {why}", code="location_not_granted", table=name)
         check_storage(self.properties, location)
