@@ -144,7 +144,11 @@ class Node:
             users=Users(users, self._clock) if users else None,
             peers=trust_of_peers(config),
             connector_operations=ConnectorOperations(
-                config.properties, self._started.environ, self._clock, NODE_LIMITS
+                config.properties,
+                self._started.environ,
+                self._clock,
+                NODE_LIMITS,
+                self._parts.reserved_topics,
             ),
             probe=self._probe,
         )

@@ -132,6 +132,7 @@ class NodeParts:
         herder: runs connectors.
         api: the herder as the REST API uses it.
         member: membership in the group of nodes.
+        reserved_topics: returns the topics that no connector may read or send dead letters to.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class NodeParts:
         self.children = settings.started.children
         self._requests = ChildRequests(self.children, clock)
         configs = ConnectorConfigs(config, settings.providers, self.store)
+        self.reserved_topics = configs.reserved_topics
         leader = _leader(settings, self.admin, self.store, self.statuses)
         deployer = Deployer(
             configs,
@@ -325,8 +327,8 @@ class NodeParts:
             configs=configs,
             admin=self.admin,
             reader_properties=reader_properties,
-            opened=partial(
-                opened, node=settings.config.properties, environ=settings.started.environ
+            opened=lambda raw, reserved: opened(
+                raw, settings.config.properties, settings.started.environ, reserved
             ),
             exposition=exposition,
             clock=settings.clock,

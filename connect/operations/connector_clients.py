@@ -87,7 +87,10 @@ class ConnectorCluster:
 
 @contextmanager
 def opened_cluster(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    reserved: frozenset[str] = frozenset(),
 ) -> Iterator[ConnectorCluster]:
     """Open Kafka clients for a connector, but not its catalog; as ``opened``."""
     providers = Providers(node, environ)
@@ -102,7 +105,7 @@ def opened_cluster(
         producer = client_properties(
             node_properties, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
-        yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
+        yield ConnectorCluster(config, admin, reader, producer, node_topics(node) | reserved)
 
 
 def refuse_delta(config: ConnectorConfig) -> None:
@@ -121,7 +124,10 @@ def refuse_delta(config: ConnectorConfig) -> None:
 
 @contextmanager
 def opened(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    reserved: frozenset[str] = frozenset(),
 ) -> Iterator[ConnectorClients]:
     """Open clients for a connector; they are closed at the end of the block.
 
@@ -129,12 +135,14 @@ def opened(
         raw: the connector's configuration, with its name.
         node: node properties.
         environ: for placeholders, as the properties allow.
+        reserved: topics that ``topics.regex`` does not match, besides those of the node: control
+            topics of other connectors.
 
     Raises:
         ConfigError: the configuration is wrong.
         RetriableError: the broker is unavailable.
     """
-    with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
+    with opened_cluster(raw, node, environ, reserved) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
         refuse_delta(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)

@@ -41,7 +41,8 @@ class Views:
         configs: stored configurations, typed.
         admin: offsets.
         reader_properties: Java-named consumer properties, for the dead letter topic.
-        opened: clients for a connector's configuration, its catalog among them.
+        opened: clients for a connector's configuration and the reserved topics, its catalog
+            among them.
         exposition: metrics.
         clock: for time limits.
         maintenance_of: returns the view of a connector's maintenance.
@@ -54,7 +55,9 @@ class Views:
         configs: ConnectorConfigs,
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
-        opened: Callable[[Mapping[str, str]], AbstractContextManager[ConnectorClients]],
+        opened: Callable[
+            [Mapping[str, str], frozenset[str]], AbstractContextManager[ConnectorClients]
+        ],
         exposition: Exposition,
         clock: Clock,
         maintenance_of: Callable[[str], Mapping[str, Any]],
@@ -96,7 +99,8 @@ class Views:
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
-        with reachable(), self._opened(state.config or {}) as direct:
+        reserved = self._configs.reserved_topics()
+        with reachable(), self._opened(state.config or {}, reserved) as direct:
             return audit(direct, self._clock).as_json()
 
     def _lag(self, state: StoredConnector) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.ambient_variables import forget_credentials
 from connect.gateways.reach import Reach, install
 from connect.operations.connector_clients import opened
 from connect.operations.preview.preview_report import report
@@ -38,6 +39,7 @@ def preview_connector(
     *,
     count: int,
     start: Start,
+    reserved: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return what a connector would make of a few records, as a JSON object.
 
@@ -48,12 +50,13 @@ def preview_connector(
         clock: bounds the time of reading.
         count: records at most.
         start: the oldest records, or the newest.
+        reserved: as ``opened``.
 
     Raises:
         ConfigError: the configuration cannot work, or none of its topics exists.
         IcefloeError: broker or catalog do not answer, or refuse.
     """
-    with opened(raw, node, environ) as direct:
+    with opened(raw, node, environ, reserved) as direct:
         if not direct.partitions:
             raise ConfigError(
                 f"no topic of connector {direct.config.name} exists: create it, or correct "
@@ -70,6 +73,7 @@ def preview_in_process(
     raw: Mapping[str, str],
     node: Mapping[str, str],
     environ: Mapping[str, str],
+    reserved: frozenset[str],
     *,
     count: int,
     start: Start,
@@ -81,7 +85,13 @@ def preview_in_process(
         ConfigError: the configuration cannot work; the preview took too much time or memory.
         RetriableError: broker or catalog do not answer, or refuse.
     """
-    request = {"raw": dict(raw), "node": dict(node), "count": count, "start": start}
+    request = {
+        "raw": dict(raw),
+        "node": dict(node),
+        "reserved": sorted(reserved),
+        "count": count,
+        "start": start,
+    }
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
@@ -98,7 +108,7 @@ def preview_in_process(
             f"the preview took longer than {timeout_s} s: ask for fewer records, or check the "
             "regular expressions of the configuration"
         ) from None
-    if done.returncode or len(done.stdout) > ANSWER_BYTES_MAX:
+    if done.returncode:
         raise ConfigError(
             f"the preview needed more than {MEMORY_BYTES_MAX >> 20} MiB of memory or "
             f"{ANSWER_BYTES_MAX >> 20} MiB of answer, or failed: ask for fewer records"
@@ -116,19 +126,25 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     request = json.loads(sys.stdin.buffer.read())
     install(Reach.of(request["node"]))
+    environ = dict(os.environ)
+    forget_credentials(os.environ)
     try:
         answer = preview_connector(
             request["raw"],
             request["node"],
-            os.environ,
+            environ,
             SystemClock(),
             count=request["count"],
             start=request["start"],
+            reserved=frozenset(request["reserved"]),
         )
     except IcefloeError as e:
         error = {"is_usage": isinstance(e, ConfigError), "message": str(e), "code": e.code}
         answer = {"error": error}
-    sys.stdout.write(json.dumps(KNOWN.masked(answer, kept=frozenset({"connector"}))))
+    text = json.dumps(KNOWN.masked(answer, kept=frozenset({"connector"})))
+    if len(text) > ANSWER_BYTES_MAX:  # JSON of ASCII; the node must not hold more
+        sys.exit(1)
+    sys.stdout.write(text)
 
 
 if __name__ == "__main__":
