@@ -132,7 +132,6 @@ class NodeParts:
         herder: runs connectors.
         api: the herder as the REST API uses it.
         member: membership in the group of nodes.
-        reserved_topics: returns the topics that no connector may read or send dead letters to.
     """
 
     def __init__(
@@ -162,7 +161,6 @@ class NodeParts:
         self.children = settings.started.children
         self._requests = ChildRequests(self.children, clock)
         configs = ConnectorConfigs(config, settings.providers, self.store)
-        self.reserved_topics = configs.reserved_topics
         leader = _leader(settings, self.admin, self.store, self.statuses)
         deployer = Deployer(
             configs,

@@ -362,8 +362,8 @@ def _option_entries(
         name: key of its class.
         role: key, value or header.
         kind: of the plugin.
-        is_listed: whether options that are not set are listed, too. Only a few topics have them
-            all: an answer must not be much larger than its request.
+        is_listed: whether options that are not set are listed, too. Only a few topics have all,
+            because an answer must not be much larger than its request.
     """
     class_name = answer.raw.get(name)
     plugin_class = plugins.find(class_name.strip(), kind) if class_name else None

@@ -87,13 +87,7 @@ class RewindPlanner:
         self.log.read(announced.take)
         names = {*self.config.tables, *announced.names, *request.tables}
         planned = RewindPlan(None)
-        for name in sorted(name for name in names if not self.config.is_granted(name)):
-            names.remove(name)
-            planned.refuse(
-                NOT_GRANTED,
-                f"the node's operator does not grant {name} to connector {self.config.name}",
-                name,
-            )
+        _refuse_foreign(planned, self.config, names)
         tables = {name: table for name in names if (table := self.catalog.find(name)) is not None}
         if request.is_to_beginning:
             is_whole = not any(starts.values())
@@ -311,6 +305,17 @@ class RewindPlanner:
 
     def _keys(self, name: str) -> FloorKeys:
         return floor_keys(self.config, name)
+
+
+def _refuse_foreign(planned: RewindPlan, config: ConnectorConfig, names: set[str]) -> None:
+    """Remove the tables that the connector may not write, and note them as problems."""
+    for name in sorted(name for name in names if not config.is_granted(name)):
+        names.remove(name)
+        planned.refuse(
+            NOT_GRANTED,
+            f"the node's operator does not grant {name} to connector {config.name}",
+            name,
+        )
 
 
 def _added_paths(table: Table, snapshot: Snapshot) -> list[str]:

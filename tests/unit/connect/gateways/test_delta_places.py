@@ -70,7 +70,7 @@ def test_a_location_with_two_meanings_is_refused(tmp_path: Path, spelling: str) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_a_record_stays_below_the_root(tmp_path: Path, name: str) -> None:
-    """A route field names tables; a record must not choose a folder elsewhere."""
+    """A route field names tables; a record must not choose another folder."""
     bound = tables(tmp_path / "granted" / "root")
     with pytest.raises(CommitRefused) as refused:
         bound.create(tuple(name.split(".")), SCHEMA, UNPARTITIONED_PARTITION_SPEC, {})
