@@ -6,7 +6,7 @@ Rules of this file:
   node's own credentials, unless a property allows it. Without users, there is no restriction.
 - A host name is checked by all addresses that it resolves to; a connection, by its peer address.
 - Addresses are recognized in every notation: decimal, octal, hexadecimal, mapped into IPv6.
-- The S3 clients of PyArrow and of the Delta library follow redirects and have no setting against it.
+- The S3 clients of PyArrow and of the Delta library always follow redirects.
   So tenants may use the stores of Amazon and Google, and others only if the operator names them.
 """
 

@@ -24,7 +24,7 @@ from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import NotAllowedError, UnavailableError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
-from connect.operations.orphan_age import OrphanAgeReport, orphan_age
+from connect.operations.orphan_age import OrphanAgeReport, oldest_of, orphan_age
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
 from connect.state.connector_state import StoredConnector
 
@@ -139,6 +139,8 @@ class Views:
     def orphan_age(self, state: StoredConnector) -> OrphanAgeReport:
         """Return the age from which files that no table references may be deleted.
 
+        Announcements of every connector of the cluster count that may write to the same tables.
+
         Raises:
             ConfigError: the connector's configuration is not valid, or the broker refuses.
             RetriableError: the broker cannot be reached.
@@ -146,7 +148,11 @@ class Views:
         reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
         try:
             config = self._configs.parsed(state)
-            return orphan_age(self._admin, reader, config, self._clock)
+            reports = [
+                orphan_age(self._admin, reader, each, self._clock)
+                for each in (config, *self._configs.sharing_tables(config))
+            ]
+            return oldest_of(reports, now_ms=self._clock.now_ms())
         finally:
             reader.close()
 
