@@ -209,10 +209,10 @@ class ConnectorOperations:
                 raw,
                 self._node,
                 self._environ,
-                self._reserved(),
                 count=count,
                 start=start,
                 timeout_s=timeout_s,
+                reserved=self._reserved(),
             )
 
     def _opened(self, raw: Raw) -> AbstractContextManager[ConnectorClients]:

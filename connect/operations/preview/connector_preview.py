@@ -73,11 +73,11 @@ def preview_in_process(
     raw: Mapping[str, str],
     node: Mapping[str, str],
     environ: Mapping[str, str],
-    reserved: frozenset[str],
     *,
     count: int,
     start: Start,
     timeout_s: float,
+    reserved: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return the same from a process of its own, which is killed when it takes too long.
 
@@ -110,8 +110,8 @@ def preview_in_process(
         ) from None
     if done.returncode:
         raise ConfigError(
-            f"the preview needed more than {MEMORY_BYTES_MAX >> 20} MiB of memory or "
-            f"{ANSWER_BYTES_MAX >> 20} MiB of answer, or failed: ask for fewer records"
+            f"the preview needed more than {MEMORY_BYTES_MAX >> 20} MiB of memory, or failed: "
+            "ask for fewer records"
         )
     answer: dict[str, Any] = json.loads(done.stdout)
     error = answer.get("error")
@@ -141,10 +141,16 @@ def _main() -> None:
     except IcefloeError as e:
         error = {"is_usage": isinstance(e, ConfigError), "message": str(e), "code": e.code}
         answer = {"error": error}
+    sys.stdout.write(answer_text(answer))
+
+
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """Return an answer as masked JSON of ASCII, or an error: the node must not hold a large one."""
     text = json.dumps(KNOWN.masked(answer, kept=frozenset({"connector"})))
-    if len(text) > ANSWER_BYTES_MAX:  # JSON of ASCII; the node must not hold more
-        sys.exit(1)
-    sys.stdout.write(text)
+    if len(text) <= ANSWER_BYTES_MAX:
+        return text
+    why = f"the preview has more than {ANSWER_BYTES_MAX >> 20} MiB: ask for fewer records"
+    return json.dumps({"error": {"is_usage": True, "message": why, "code": "preview_too_large"}})
 
 
 if __name__ == "__main__":
