@@ -67,7 +67,7 @@ _STORE_KEYS: Final = ("s3.endpoint", "s3.proxy-uri")
 _ENDPOINT: Final = re.compile(
     r"\s*((https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9./_-]*)?)?\s*"
 )
-_AMBIGUOUS: Final = re.compile(r"[\\;\x00-\x1f\x7f]|\S\s+\S")
+_AMBIGUOUS: Final = re.compile(r"[\\;\x00-\x1f\x7f]|[^,\s]\s+[^,\s]")
 _WITH_OPTIONS: Final = frozenset({"adls.connection-string"})
 _KNOWN_STORE: Final = re.compile(
     r"(s3|s3-fips)(\.dualstack)?(\.[a-z]{2}(-[a-z]+)+-[0-9])?\.amazonaws\.com(\.cn)?"

@@ -181,6 +181,14 @@ def test_the_clouds_own_stores_need_no_allowlist(endpoint: str) -> None:
     Reach().check_addresses({"s3.endpoint": "https://any.example.com"})
 
 
+def test_a_list_of_addresses_may_have_spaces() -> None:
+    """Between addresses, not within one."""
+    key = "schema.registry.url"
+    GUARDED.check_addresses({key: "http://192.0.2.1:8081 , http://192.0.2.2:8081"})
+    with pytest.raises(ConfigError):
+        GUARDED.check_addresses({key: "http://192.0.2.1 @169.254.169.254"}, resolves=False)
+
+
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])
 def test_a_refused_address_is_an_error_of_its_key(key: str, value: str) -> None:
     """Only if the API has users."""
