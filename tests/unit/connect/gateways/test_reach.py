@@ -181,6 +181,17 @@ def test_the_clouds_own_stores_need_no_allowlist(endpoint: str) -> None:
     Reach().check_addresses({"s3.endpoint": "https://any.example.com"})
 
 
+@pytest.mark.parametrize("key", ["s3.region", "client.region"])
+def test_a_region_cannot_be_another_host(key: str) -> None:
+    """Clients write it into the host name; where they may, they add the node's credentials."""
+    for node in ({}, USERS, {**USERS, "icefloe.ambient.credentials.allowed": "true"}):
+        install(Reach.of(node))
+        with pytest.raises(ConfigError) as refused:
+            own_credentials({key: "evil.example.com/x?"})
+        assert refused.value.code == "catalog_property"
+        assert own_credentials({key: "eu-central-1"})[key] == "eu-central-1"
+
+
 def test_a_list_of_addresses_may_have_spaces() -> None:
     """Between addresses, not within one."""
     key = "schema.registry.url"
