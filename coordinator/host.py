@@ -164,7 +164,7 @@ class CoordinatorHost:
         answer: dict[str, Any] = {"tables": [], "error": None}
         try:
             config = self._of_iceberg(command["config"])
-            catalog = open_catalog(config.catalog_name, config.catalog_properties)
+            catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 answer["tables"] = reset_claims(
                     catalog,

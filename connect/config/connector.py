@@ -314,12 +314,16 @@ class ConnectorConfig:
         """Return the table property that remembers the control topic's id."""
         return f"icefloe.topic-id.{self.control_topic}.{self.connect_group_id}"
 
+    def is_granted(self, name: str) -> bool:
+        """Return whether the node's operator allows this connector to write to a table."""
+        if self.granted_tables is None:
+            return True
+        return compile_java_regex(self.granted_tables).fullmatch(name) is not None
+
     def may_write(self, name: str) -> bool:
         """Return whether the configuration allows this connector to write to a table."""
-        if self.granted_tables is not None:
-            granted = compile_java_regex(self.granted_tables)
-            if not granted.fullmatch(name):
-                return False
+        if not self.is_granted(name):
+            return False
         listed = {*self.tables, *self.topic_tables.values(), self.errors.dead_letter_table}
         is_open = self.dynamic_enabled or self.name_template is not None
         return is_open or name in {self.qualified(table) for table in listed if table}

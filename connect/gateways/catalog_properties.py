@@ -61,6 +61,8 @@ _FOLDER_SCHEMES: Mapping[str, tuple[frozenset[str], str]] = {
     DELTA: (frozenset({"file", "s3", "s3a", "abfs", "abfss"}), "s3://, s3a:// and abfss://"),
     PARQUET: (frozenset({"file", "s3", "s3a"}), "s3:// and s3a://"),
 }
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_NO_PATH = re.compile(r"[%?#\\\x00-\x1f\x7f]|^\s|\s$")
 _REFUSED_KINDS = {
     "hadoop": "a Hadoop catalog has no atomic commit on object stores",
     "org.apache.iceberg.hadoop.HadoopCatalog": "a Hadoop catalog has no atomic commit on "
@@ -263,10 +265,16 @@ def folder_places(properties: Mapping[str, Any]) -> dict[str, str]:
 
 def folder_place_error(table_format: str, location: str) -> str | None:
     """Return why tables of a format cannot be at a location, or None."""
-    scheme, separator, _ = location.partition("://")
+    match = _SCHEME.match(location)
+    scheme = match[1].lower() if match else "file"
     schemes, places = _FOLDER_SCHEMES[table_format]
-    if separator and scheme.lower() not in schemes:
+    if scheme not in schemes or not (scheme == "file" or "://" in location):
         return f"{FORMAT_NAMES[table_format]} can be in a local folder, or at {places}"
+    if _NO_PATH.search(location) or not {".", ".."}.isdisjoint(location.split("/")):
+        return (
+            "some clients read it as a URL: leave out %, ?, #, \\, control characters, and the "
+            "folders . and .."
+        )
     return None
 
 

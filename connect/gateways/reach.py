@@ -6,6 +6,8 @@ Rules of this file:
   node's own credentials, unless a property allows it. Without users, there is no restriction.
 - A host name is checked by all addresses that it resolves to; a connection, by its peer address.
 - Addresses are recognized in every notation: decimal, octal, hexadecimal, mapped into IPv6.
+- The S3 clients of PyArrow and of the Delta library always follow redirects.
+  So tenants may use the stores of Amazon and Google, and others only if the operator names them.
 """
 
 from __future__ import annotations
@@ -61,6 +63,16 @@ _ADDRESS_KEY: Final = re.compile(
 )
 _HOST_SCHEMES: Final = frozenset({"abfs", "abfss", "hdfs", "viewfs", "wasb", "wasbs"})
 _STORES: Final = frozenset({"s3", "s3a", "s3n", "gs", "oss", "file", "sqlite", "hf"})
+_STORE_KEYS: Final = ("s3.endpoint", "s3.proxy-uri")
+_ENDPOINT: Final = re.compile(
+    r"\s*((https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9./_-]*)?)?\s*"
+)
+_AMBIGUOUS: Final = re.compile(r"[\\;\x00-\x1f\x7f]|[^,\s]\s+[^,\s]")
+_WITH_OPTIONS: Final = frozenset({"adls.connection-string"})
+_KNOWN_STORE: Final = re.compile(
+    r"(s3|s3-fips)(\.dualstack)?(\.[a-z]{2}(-[a-z]+)+-[0-9])?\.amazonaws\.com(\.cn)?"
+    r"|storage\.googleapis\.com"
+)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]{0,40})://([^/?#\s;]*)")
 
 
@@ -153,11 +165,25 @@ class Reach:
             return
         for key, value in properties.items():
             if isinstance(value, str) and _ADDRESS_KEY.fullmatch(key):
-                for host in hosts_in(value):
-                    try:
+                try:
+                    _check_spelling(key, value)
+                    for host in hosts_in(value):
+                        if key in _STORE_KEYS:
+                            self.check_store(host)
                         self.check_host(host, resolves=resolves)
-                    except ConfigError as error:
-                        raise error.at(property=key) from None
+                except ConfigError as error:
+                    raise error.at(property=key) from None
+
+    def check_store(self, host: str) -> None:
+        """Check the host of a store whose client follows redirects.
+
+        Raises:
+            ConfigError: ``host_refused``: tenants write connectors, and the operator names no
+                hosts; the store could lead the client to any address.
+        """
+        is_known = _KNOWN_STORE.fullmatch(host.rstrip(".").lower()) is not None
+        if self.is_guarded and self.names is None and not is_known:
+            raise _refused(host, "its redirects would be followed")
 
     def _is_named(self, name: str) -> bool:
         if self.names is None:
@@ -207,6 +233,22 @@ class Reach:
                 f"the local path {path!r} {why}; use another path, or ask the node's operator",
                 code="path_refused",
             )
+
+
+def _check_spelling(key: str, value: str) -> None:
+    """Refuse an address that clients read as another host than ``hosts_in`` does."""
+    is_store = key in _STORE_KEYS or key.endswith(".endpoint")
+    is_plain = (
+        _ENDPOINT.fullmatch(value)
+        if is_store
+        else key in _WITH_OPTIONS or (_AMBIGUOUS.search(value) is None)
+    )
+    if not is_plain:
+        raise ConfigError(
+            f"connectors may not use the address in {key}: give http(s)://host:port without a "
+            "login, spaces and backslashes",
+            code="host_refused",
+        )
 
 
 _current = Reach()

@@ -156,15 +156,20 @@ class JavaRegex:
             return JavaMatch(self, lambda: self._backtrack(text) or match)
         return JavaMatch(self, lambda: match)
 
-    def matching(self, texts: Iterable[str]) -> list[str]:
+    def matching(self, texts: Iterable[str], *, until_ms: int | None = None) -> list[str]:
         """Return the texts that match as a whole.
+
+        Args:
+            texts: a list.
+            until_ms: end of the time, if several expressions share one; on the monotonic clock.
 
         Raises:
             ConfigError: ``regex_slow``; one text took longer than ``MATCH_S``, or all texts
                 together took longer than ``LIST_MS``.
         """
         clock = SystemClock()
-        until_ms = clock.monotonic_ms() + LIST_MS
+        if until_ms is None:
+            until_ms = clock.monotonic_ms() + LIST_MS
         matching = []
         for text in texts:
             if self.fullmatch(text) is not None:

@@ -22,6 +22,7 @@ from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_clients import require_transactions
 from connect.gateways.kafka.kafka_errors import SERVICE
 from connect.logs import logger
+from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.stored_connectors import HEALTHY
 from connect.node.herder_api import Health, NodeInfo, ProbeState
 from connect.node.node_parts import NodeParts, NodeSettings
@@ -144,7 +145,11 @@ class Node:
             users=Users(users, self._clock) if users else None,
             peers=trust_of_peers(config),
             connector_operations=ConnectorOperations(
-                config.properties, self._started.environ, self._clock, NODE_LIMITS
+                config.properties,
+                self._started.environ,
+                self._clock,
+                NODE_LIMITS,
+                ConnectorConfigs(config, settings.providers, self._parts.store).reserved_topics,
             ),
             probe=self._probe,
         )

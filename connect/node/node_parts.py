@@ -325,8 +325,8 @@ class NodeParts:
             configs=configs,
             admin=self.admin,
             reader_properties=reader_properties,
-            opened=partial(
-                opened, node=settings.config.properties, environ=settings.started.environ
+            opened=lambda raw, reserved: opened(
+                raw, settings.config.properties, settings.started.environ, reserved
             ),
             exposition=exposition,
             clock=settings.clock,

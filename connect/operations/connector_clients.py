@@ -88,7 +88,10 @@ class ConnectorCluster:
 
 @contextmanager
 def opened_cluster(
-    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+    raw: Mapping[str, str],
+    node: Mapping[str, str],
+    environ: Mapping[str, str],
+    reserved: frozenset[str] = frozenset(),
 ) -> Iterator[ConnectorCluster]:
     """Open Kafka clients for a connector, but not its catalog; as ``opened``."""
     providers = Providers(node, environ)
@@ -103,7 +106,7 @@ def opened_cluster(
         producer = client_properties(
             node_properties, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
-        yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
+        yield ConnectorCluster(config, admin, reader, producer, node_topics(node) | reserved)
 
 
 def refuse_without_snapshots(config: ConnectorConfig) -> None:
@@ -126,6 +129,7 @@ def opened(
     raw: Mapping[str, str],
     node: Mapping[str, str],
     environ: Mapping[str, str],
+    reserved: frozenset[str] = frozenset(),
     *,
     needs_snapshots: bool = True,
 ) -> Iterator[ConnectorClients]:
@@ -135,13 +139,15 @@ def opened(
         raw: the connector's configuration, with its name.
         node: node properties.
         environ: for placeholders, as the properties allow.
+        reserved: topics that ``topics.regex`` does not match, besides those of the node: control
+            topics of other connectors.
         needs_snapshots: whether the operation reads snapshots of Iceberg tables.
 
     Raises:
         ConfigError: the configuration is wrong; as ``refuse_without_snapshots``.
         RetriableError: the broker is unavailable.
     """
-    with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
+    with opened_cluster(raw, node, environ, reserved) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
         if needs_snapshots:
             refuse_without_snapshots(config)

@@ -10,8 +10,8 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,7 +20,12 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.operations.audit import auditor
 from connect.operations.catalog_report import check_catalog_commits
-from connect.operations.connector_clients import ConnectorCluster, opened, opened_cluster
+from connect.operations.connector_clients import (
+    ConnectorClients,
+    ConnectorCluster,
+    opened,
+    opened_cluster,
+)
 from connect.operations.dead_letter_replay import DeadLetterReplay, ReplayChoice, group_of
 from connect.operations.dead_letter_topic import DeadLetterTopic
 from connect.operations.migration.inspector import Inspector
@@ -77,6 +82,8 @@ class ConnectorOperations:
         environ: for placeholders, as the properties allow.
         clock: time and identities.
         limits: of each operation.
+        reserved: returns the control topics of all connectors, which no operation reads as source
+            or produces to.
     """
 
     def __init__(
@@ -85,7 +92,9 @@ class ConnectorOperations:
         environ: Mapping[str, str],
         clock: Clock,
         limits: OperationLimits = UNLIMITED,
+        reserved: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
+        self._reserved = reserved
         self._node = node
         self._environ = environ
         self._clock = clock
@@ -148,7 +157,7 @@ class ConnectorOperations:
         Raises:
             IcefloeError: the configuration is wrong, or broker or catalog do not answer.
         """
-        with self._started(), opened(raw, self._node, self._environ) as clients:
+        with self._started(), self._opened(raw) as clients:
             return auditor.audit(clients, self._clock).as_json()
 
     def migration(self, raw: Raw) -> dict[str, Any]:
@@ -157,7 +166,7 @@ class ConnectorOperations:
         Raises:
             IcefloeError: the configuration is wrong, or broker or catalog do not answer.
         """
-        with self._started(), opened(raw, self._node, self._environ) as clients:
+        with self._started(), self._opened(raw) as clients:
             inspector = Inspector(
                 clients.config, clients.admin, clients.reader, clients.catalog, self._clock
             )
@@ -197,12 +206,25 @@ class ConnectorOperations:
                     raw, self._node, self._environ, self._clock, count=count, start=start
                 )
             return preview_in_process(
-                raw, self._node, self._environ, count=count, start=start, timeout_s=timeout_s
+                raw,
+                self._node,
+                self._environ,
+                count=count,
+                start=start,
+                timeout_s=timeout_s,
+                reserved=self._reserved(),
             )
+
+    def _opened(self, raw: Raw) -> AbstractContextManager[ConnectorClients]:
+        return opened(raw, self._node, self._environ, self._reserved())
 
     @contextmanager
     def _dead_letter_topic(self, raw: Raw) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:
-        with self._started(), opened_cluster(raw, self._node, self._environ) as cluster:
+        reserved = self._reserved()
+        with (
+            self._started(),
+            opened_cluster(raw, self._node, self._environ, reserved) as cluster,
+        ):
             topic = DeadLetterTopic(
                 cluster.config, cluster.admin, cluster.reader, self._limits.is_own_only
             )

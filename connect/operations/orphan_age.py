@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -83,6 +83,12 @@ def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAgeRepor
         return OrphanAgeReport(0, None)
     waits_ms = max(0, now_ms - oldest_announcement_ms)
     return OrphanAgeReport(oldest_announcement_ms, max(AGE_MS_MIN, waits_ms + MARGIN_MS))
+
+
+def oldest_of(reports: Iterable[OrphanAgeReport], *, now_ms: int) -> OrphanAgeReport:
+    """Return the report for a table that several connectors write to."""
+    known = (r.oldest_announcement_ms for r in reports)
+    return age_of(min((at for at in known if at is not None), default=None), now_ms=now_ms)
 
 
 def _announced_ms(record: ControlRecord, group_id: str) -> int | None:

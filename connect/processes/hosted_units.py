@@ -172,11 +172,11 @@ class HostedUnits:
             unit = HostedUnit(key, generation, layout, predecessors=living)
             self._units[generation] = unit
             self.report(unit, "STARTING")
-        try:
-            work = make(unit)
-        except IcefloeError as e:
-            self.end(unit, e)
+        made: list[Work] = []
+        if (error := _failure(unit, lambda: made.append(make(unit)))) is not None:
+            self.end(unit, error)
             return unit
+        (work,) = made
         with self._lock:
             unit.work = work
             if unit.is_stopping:
@@ -296,15 +296,8 @@ class HostedUnits:
             self._has_ended_by(predecessor, deadline_ms)
         unit.predecessors = ()
         self.waits_for(unit, None)
-        error: Exception | None = None
-        try:
-            if unit.work is not None:
-                unit.work.run()
-        except Exception as e:  # the boundary of the thread: one failure must not end the others
-            code = e.code if isinstance(e, IcefloeError) else "unexpected"
-            log.exception("task or coordinator failed", code=code, generation=unit.generation)
-            error = e
-        self.end(unit, error)
+        work = unit.work
+        self.end(unit, None if work is None else _failure(unit, work.run))
 
     def _has_ended_by(self, unit: HostedUnit, deadline_ms: int) -> bool:
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
@@ -320,6 +313,21 @@ class HostedUnits:
     def _send(self, unit: HostedUnit) -> None:
         unit.sequence += 1
         self._child.channel.send({"event": "state", **unit.fields()})
+
+
+def _failure(unit: HostedUnit, act: Callable[[], object]) -> BaseException | None:
+    """Do a part of a unit's life; return the error that ended it.
+
+    It must end neither the other units of the process nor the report of this one: a unit without a
+    last report would be RUNNING for ever. A panic of a native library is no ``Exception``.
+    """
+    try:
+        act()
+    except BaseException as e:  # the boundary of a unit
+        code = e.code if isinstance(e, IcefloeError) else "unexpected"
+        log.exception("task or coordinator failed", code=code, generation=unit.generation)
+        return e
+    return None
 
 
 def _item(unit: HostedUnit, now_ms: int) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from connect.config.key import Raw, invalid, missing
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, topic_name
+from connect.config.size_limits import RULE_SENTENCES_MAX
 from connect.config.start_position import offsets_error, parse_offsets
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
@@ -39,7 +41,7 @@ def check_sink(raw: Raw) -> Checked:
     own = check_connector(raw)
     view = ConfigView.of(raw, own)
     for rule in RULES:
-        for name, sentence in rule(view):
+        for name, sentence in islice(rule(view), RULE_SENTENCES_MAX):
             if name not in view.checked.errors:
                 own.add(name, sentence)
     own.warnings.extend(no_effect(view))
@@ -124,7 +126,7 @@ def route_field_needs_a_regex(view: ConfigView) -> Iterator[tuple[str, str]]:
 def mapped_topics(view: ConfigView) -> Iterator[tuple[str, str]]:
     """`iceberg.tables.topic-to-table-map` and `topics` contain the same topics."""
     name = "iceberg.tables.topic-to-table-map"
-    mapped, topics = view.topic_tables, view["topics"]
+    mapped, topics = view.topic_tables, dict.fromkeys(view["topics"] or ())
     if not mapped or not topics or view.has("transforms"):  # which may rename topics
         return
     for topic in mapped:

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from connect.config.client_overrides import override_errors
@@ -26,7 +27,7 @@ from connect.config.keys.connector_keys import (
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
 from connect.config.placeholders import has_placeholder
-from connect.config.size_limits import SENTENCES_MAX
+from connect.config.size_limits import SENTENCES_MAX, SUGGESTED_NAMES_MAX
 from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
@@ -204,8 +205,14 @@ def unknown(name: str) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known name for an error message, or an empty text."""
-    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    """Return a suggestion of the nearest known name for an error message, or an empty text.
+
+    Among more than ``SUGGESTED_NAMES_MAX`` names none is suggested: a request could make it slow.
+    """
+    names = sorted(islice(known, SUGGESTED_NAMES_MAX + 1))
+    if len(names) > SUGGESTED_NAMES_MAX:
+        return ""
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {matches[0]}?" if matches else ""
 
 

@@ -25,7 +25,12 @@ from connect.config.keys.iceberg_keys import CONTROL_TOPIC
 from connect.config.keys.topic_keys import CONVERTER_SETTINGS, TOPIC_KEYS, topic_key
 from connect.config.masking import Masker
 from connect.config.reserved_topics import WHY
-from connect.config.size_limits import SENTENCE_CHARACTERS_MAX, check_resolved, check_size
+from connect.config.size_limits import (
+    LISTED_MAX,
+    SENTENCE_CHARACTERS_MAX,
+    check_resolved,
+    check_size,
+)
 from connect.errors import ConfigError
 from connect.gateways.reach import Reach
 from connect.validation.alias_keys import check_aliases
@@ -323,11 +328,11 @@ def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins)
 def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
     for name, kind in CONVERTERS:
         _option_entries(answer, plugins, f"{name}.converter", name, kind)
-    for whole, side in _topic_converters(answer.raw):
+    for index, (whole, side) in enumerate(_topic_converters(answer.raw)):
         key = dataclasses.replace(_TOPIC_CLASSES[side], name=whole)
         _check_class(answer, whole, "converter", plugins)
         answer.define(key, recommended=[p.class_name for p in plugins.of("converter")])
-        _option_entries(answer, plugins, whole, side, "converter")
+        _option_entries(answer, plugins, whole, side, "converter", is_listed=index < LISTED_MAX)
 
 
 def _topic_converters(raw: Raw) -> list[tuple[str, str]]:
@@ -341,9 +346,25 @@ def _topic_converters(raw: Raw) -> list[tuple[str, str]]:
 
 
 def _option_entries(
-    answer: _Answer, plugins: Plugins, name: str, role: str, kind: PluginType
+    answer: _Answer,
+    plugins: Plugins,
+    name: str,
+    role: str,
+    kind: PluginType,
+    *,
+    is_listed: bool = True,
 ) -> None:
-    """Define and check the options of a converter."""
+    """Define and check the options of a converter.
+
+    Args:
+        answer: of the validation.
+        plugins: the converters.
+        name: key of its class.
+        role: key, value or header.
+        kind: of the plugin.
+        is_listed: whether options that are not set are listed, too. Only a few topics have all,
+            because an answer must not be much larger than its request.
+    """
     class_name = answer.raw.get(name)
     plugin_class = plugins.find(class_name.strip(), kind) if class_name else None
     if plugin_class is None:
@@ -360,7 +381,8 @@ def _option_entries(
             checked.add(name, why)
     answer.checked.merge(checked)
     for key in keys:
-        answer.define(key, prefix=prefix)
+        if is_listed or prefix + key.name in answer.raw or prefix + key.name in checked.errors:
+            answer.define(key, prefix=prefix)
 
 
 def _override_entries(answer: _Answer) -> None:

@@ -2,6 +2,8 @@
 
 Rules of this file:
 - Nothing is changed. The plan is computed from the control topic, the tables and the offsets.
+- Only tables that the node's operator grants to the connector are read: events of the control topic
+  and a request can name any table.
 - Every table that has files of announcements above the cut is part of the plan, or the rewind
   would read their records a second time. So the control topic must still hold everything from the
   cut on.
@@ -36,7 +38,12 @@ from coordinator.rewind.control_history import (
 from coordinator.rewind.control_log import ControlLog
 from coordinator.rewind.first_positions import first_positions
 from coordinator.rewind.rewind_plan import RewindPlan
-from coordinator.rewind.rewind_request import RECORDS_GONE, TABLES_UNKNOWN, RewindRequest
+from coordinator.rewind.rewind_request import (
+    NOT_GRANTED,
+    RECORDS_GONE,
+    TABLES_UNKNOWN,
+    RewindRequest,
+)
 from coordinator.rewind.table_history import (
     HISTORY_EXPIRED,
     OwnCommit,
@@ -79,8 +86,9 @@ class RewindPlanner:
         announced = AnnouncedTables(request.offsets)
         self.log.read(announced.take)
         names = {*self.config.tables, *announced.names, *request.tables}
-        tables = {name: table for name in names if (table := self.catalog.find(name)) is not None}
         planned = RewindPlan(None)
+        _refuse_foreign(planned, self.config, names)
+        tables = {name: table for name in names if (table := self.catalog.find(name)) is not None}
         if request.is_to_beginning:
             is_whole = not any(starts.values())
             self._to_beginning(planned, request, tables, announced.names, is_whole=is_whole)
@@ -297,6 +305,17 @@ class RewindPlanner:
 
     def _keys(self, name: str) -> FloorKeys:
         return floor_keys(self.config, name)
+
+
+def _refuse_foreign(planned: RewindPlan, config: ConnectorConfig, names: set[str]) -> None:
+    """Remove the tables that the connector may not write, and note them as problems."""
+    for name in sorted(name for name in names if not config.is_granted(name)):
+        names.remove(name)
+        planned.refuse(
+            NOT_GRANTED,
+            f"the node's operator does not grant {name} to connector {config.name}",
+            name,
+        )
 
 
 def _added_paths(table: Table, snapshot: Snapshot) -> list[str]:

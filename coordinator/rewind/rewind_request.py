@@ -10,6 +10,7 @@ from connect.model.layout import TopicPartition
 
 RECORDS_GONE = "records_gone"
 TABLES_UNKNOWN = "tables_unknown"
+NOT_GRANTED = "not_granted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
         {"iceberg.table.alice.t.location": "file://{outside}/t"},
         {"iceberg.tables.auto-create-props.write.data.path": "{outside}/data"},
         {"iceberg.tables.auto-create-props.write.metadata.path": "{outside}/metadata"},
+        {"icefloe.format": "delta", "icefloe.delta.location": "{outside}/delta"},
+        {"icefloe.format": "delta", "icefloe.delta.location": "file://{inside}/%2e%2e/%2e%2e/d"},
+        {"icefloe.format": "delta", "icefloe.delta.location": "file://{outside}#/..{inside}/d"},
+        {
+            "icefloe.format": "delta",
+            "icefloe.delta.location": "file://{inside}",
+            "iceberg.table.alice.t.location": "file://{inside}/..\\..\\d",
+        },
     ],
 )
 def test_local_paths_stay_below_the_allowed_folders(
@@ -35,6 +43,8 @@ def test_local_paths_stay_below_the_allowed_folders(
         iceberg__tables="alice.t",
         iceberg__tables__auto_create_enabled="true",
     )
+    if "icefloe.format" in change:
+        config = {k: v for k, v in config.items() if not k.startswith("iceberg.catalog.")}
     config |= {k: v.format(outside=tmp_path, inside=inside) for k, v in change.items()}
     answer = attacked.alice.validate({**config, "name": "alice-disk"})
     assert answer.status_code == 200
@@ -42,6 +52,7 @@ def test_local_paths_stay_below_the_allowed_folders(
     assert attacked.alice.create("alice-disk", config).status_code == 400
     assert not list(tmp_path.iterdir())
     assert not (inside.parent.parent / "taken.db").exists()
+    assert not (inside.parent.parent / "d").exists()
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,38 @@ def test_dead_letters_in_a_shared_topic_are_hidden(attacked: AttackedStack) -> N
         assert attacked.alice.call("DELETE", "/connectors/alice-shared").status_code == 204
 
 
+def test_operations_leave_control_topics_of_others_alone(attacked: AttackedStack) -> None:
+    """A ``topics.regex`` that matches bob's control topic: it is neither read nor written."""
+    theirs = attacked.topic("bob-events")
+    change = {"iceberg.control.topic": theirs}
+    assert attacked.bob.call("PATCH", f"/connectors/{BOB}/config", json=change).is_success
+    attacked.produce(theirs, CONTENT.encode())
+    letters = attacked.topic("alice-letters")
+    prefix = "__connect.errors."
+    headers = [
+        (prefix + "topic", theirs.encode()),
+        (prefix + "partition", b"0"),
+        (prefix + "offset", b"0"),
+        (prefix + "connector.name", b"alice-events"),
+    ]
+    attacked.produce(letters, b"a forged event", headers=headers)
+    config = attacked.connector(topics__regex=f"{theirs}|alice-none", iceberg__tables="alice.t")
+    config |= {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": letters}
+    path = f"{BASE}/alice-events"
+    assert attacked.alice.create("alice-events", config).status_code == 201
+    try:
+        shown = attacked.alice.call("POST", f"{path}/preview", json={"config": config})
+        assert (shown.status_code, CONTENT in shown.text) == (400, False), shown.text
+        assert "no topic of connector alice-events exists" in shown.json()["message"]
+        body = {"apply": True}
+        refused = attacked.alice.call("POST", f"{path}/dead-letters/replay", json=body)
+        assert refused.status_code == 400, refused.text
+        assert "a topic for control events" in refused.json()["message"]
+        assert b"a forged event" not in [record.value() for record in attacked.records(theirs)]
+    finally:
+        assert attacked.alice.call("DELETE", "/connectors/alice-events").status_code == 204
+
+
 def test_checks_show_no_secret(attacked: AttackedStack) -> None:
     """Placeholders in names of tables, groups and namespaces; locations without a grant."""
     topic = attacked.topic("alice-source")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -55,6 +56,10 @@ def test_no_client_of_the_node_calls_internal_addresses(attacked: AttackedStack,
     rest |= {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://192.0.2.1"}
     registry = "value.converter.schema.registry.url"
     avro = {"value.converter": "io.confluent.connect.avro.AvroConverter"}
+    own = f"icefloe.topic.{topic}.value.converter"
+    delta = {k: v for k, v in good.items() if not k.startswith("iceberg.catalog.")}
+    delta |= {"icefloe.format": "delta", "icefloe.delta.location": "s3://lake/tables"}
+    delta |= {"iceberg.catalog.s3.access-key-id": "a", "iceberg.catalog.s3.secret-access-key": "b"}
     for address in addresses(port):
         for config in (
             {**rest, "iceberg.catalog.uri": address},
@@ -63,6 +68,11 @@ def test_no_client_of_the_node_calls_internal_addresses(attacked: AttackedStack,
             {**rest, "iceberg.catalog.oauth2-server-uri": address},
             {**rest, "iceberg.catalog.s3.endpoint": address},
             {**good, **avro, registry: address},
+            {**good, own: avro["value.converter"], f"{own}.schema.registry.url": address},
+            {**delta, "iceberg.catalog.s3.endpoint": address},
+            {**delta, "iceberg.catalog.adls.blob-storage-authority": urlsplit(address).netloc},
+            {**delta, "iceberg.catalog.s3.endpoint": f"{address[:-1]}\\@s3.amazonaws.com"},
+            {**delta, "iceberg.catalog.s3.endpoint": "https://redirects.example.com"},
         ):
             answer = attacked.alice.validate({**config, "name": "alice-inner"})
             assert answer.json()["error_count"]

@@ -142,6 +142,20 @@ def test_what_a_table_has_is_not_added_again(rig: DeltaRig) -> None:
     assert rig.ids() == [0, 1, 2, 3]
 
 
+def test_a_file_that_is_announced_again_adds_no_rows(rig: DeltaRig) -> None:
+    """At a later control offset, for example by another client: a path is in a table once."""
+    first = rig.round(4, 5)
+    worker = committer(rig)
+    assert committed(worker.commit(first)).snapshot_id == 1
+    repeated = [replace(e, offset=e.offset + 10) for e in first.announcements]
+    committed(worker.commit(table_commit(repeated)))
+    committed(committer(rig).commit(table_commit([replace(e, offset=30) for e in repeated[:1]])))
+    assert rig.ids() == [0, 1, 2, 3]
+    with delta_duckdb() as duck:
+        query = f"select count(*) from delta_scan('{rig.location}')"
+        assert duck.execute(query).fetchone() == (4,)
+
+
 @pytest.mark.parametrize("faults", [["after"], ["conflict after"], ["before"], ["before", "after"]])
 def test_an_unknown_outcome_is_found_in_the_log(rig: DeltaRig, faults: list[str]) -> None:
     """A commit that is there counts, with its version; one that is not is made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,15 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
-from connect.errors import IcefloeError, trace_of
+from connect.errors import ConfigError, IcefloeError, RetriableError, trace_of
 from connect.gateways import reach as reach_module
 from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.catalog_properties import FOLDER_ROOTS, client_config
+from connect.gateways.delta.delta_tables import DeltaTables
 from connect.gateways.reach import Reach, install
 from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
 from connect.gateways.storage.guarded_io import GuardedFileIO
@@ -102,6 +108,89 @@ def test_no_redirect_is_followed(servers: tuple[Server, Server], status: int) ->
         registry.close()
     assert named.received
     assert not inner.received
+
+
+STORE = {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.region": "us-east-1"}
+STORE |= {"s3.connect-timeout": "5", "s3.request-timeout": "5"}
+
+
+def delta(endpoint: str) -> DeltaTables:
+    """Tables in a store that a tenant names."""
+    properties = {
+        "type": "delta",
+        FOLDER_ROOTS["delta"]: "s3://b/tables",
+        "s3.endpoint": endpoint,
+        **STORE,
+    }
+    return DeltaTables(client_config(properties).properties)
+
+
+def ask(client: str, endpoint: str) -> None:
+    """Send a request to a store that a tenant names."""
+    if client == "delta":
+        delta(endpoint).load(("db", "t"))
+    else:
+        GuardedFileIO({**STORE, "s3.endpoint": endpoint}).new_input("s3://b/x").exists()
+
+
+@pytest.mark.parametrize("client", ["pyarrow", "delta"])
+def test_a_store_that_may_redirect_is_refused(servers: tuple[Server, Server], client: str) -> None:
+    """The clients of stores follow redirects: tenants use stores that the operator names."""
+    named, inner = servers
+    named.answer = 307, {"location": f"http://{inner.address}/secret"}, b""
+    install(LOCAL)
+    with contextlib.suppress(IcefloeError, OSError):
+        ask(client, f"http://{named.address}")
+    assert inner.received, "the client does not follow redirects any more: drop the rule"
+    install(Reach.of(USERS))
+    with pytest.raises(ConfigError) as refused:
+        ask(client, "http://203.0.113.7:9000")
+    assert refused.value.code == "host_refused"
+    assert "redirects" in refused.value.message
+
+
+@pytest.mark.parametrize("client", ["pyarrow", "delta"])
+@pytest.mark.parametrize("form", ["http://{}\\@good", "http://good;@{}", "http://good@{}"])
+def test_an_address_that_clients_read_differently_is_refused(
+    servers: tuple[Server, Server], client: str, form: str
+) -> None:
+    """The allowed host is checked, and another one would be asked."""
+    install(Reach.of({**USERS, "icefloe.hosts.allowed": "good"}))
+    endpoint = form.format(servers[0].address)
+    with pytest.raises(ConfigError) as refused:
+        ask(client, endpoint)
+    assert refused.value.code == "host_refused"
+    assert not servers[0].received
+
+
+@pytest.mark.parametrize("operation", ["load", "create"])
+def test_a_panic_of_the_delta_library_is_an_error_of_its_table(operation: str) -> None:
+    """A panic is no ``Exception``, and would end the thread that commits every table."""
+    tables, name = delta("http://not an address"), ("db", "t")
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    act = {
+        "load": lambda: tables.load(name),
+        "create": lambda: tables.create(name, schema, UNPARTITIONED_PARTITION_SPEC, {}),
+    }[operation]
+    with pytest.raises(RetriableError) as caught:
+        act()
+    assert caught.value.code == "catalog_unavailable"
+    assert caught.value.coordinates["table"] == "db.t"
+
+
+def test_answers_of_a_store_are_in_no_trace_of_a_delta_table(
+    servers: tuple[Server, Server],
+) -> None:
+    """The classes of the library do not name it."""
+    named, _ = servers
+    named.answer = 400, {}, f"<Error><Code>{BODY}</Code></Error>".encode()
+    shown = []
+    for reach in (Reach(), LOCAL):
+        install(reach)
+        with pytest.raises(IcefloeError) as caught:
+            delta(f"http://{named.address}").load(("db", "t"))
+        shown.append(BODY in trace_of(caught.value))
+    assert shown == [True, False]
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 500])

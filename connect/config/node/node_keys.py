@@ -93,7 +93,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "Hosts of catalogs, schema registries, token endpoints and object stores that connectors "
         "may access: names, domains with `*.`, addresses, networks (`10.0.0.0/8`), or `*`. "
         "Default: all; if the REST API has users, all except loopback, link-local and metadata "
-        "addresses.",
+        "addresses, and of object stores with S3's protocol only those of Amazon and Google.",
         None,
         "MEDIUM",
         _REACH,

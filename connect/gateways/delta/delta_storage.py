@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from connect.errors import ConfigError
+from connect.gateways.reach import reach
 from connect.gateways.storage.store_file_io import (
     S3_CA_BUNDLE,
     StoreFileIO,
@@ -50,7 +51,7 @@ def storage_options(properties: Mapping[str, Any], location: str) -> dict[str, s
         location: with a scheme.
 
     Raises:
-        ConfigError: ``delta_location``: Delta tables cannot be in this store.
+        ConfigError: ``delta_location``: Delta tables cannot be in this store; ``host_refused``.
     """
     scheme = location.partition(":")[0].lower()
     options = {
@@ -100,7 +101,8 @@ def _s3(properties: Mapping[str, Any]) -> dict[str, str]:
 def _azure(properties: Mapping[str, Any], host: str) -> dict[str, str]:
     account, blob, _ = azure_hosts(properties, host)
     options = {"azure_storage_account_name": account}
-    if properties.get("adls.blob-storage-authority"):
+    if authority := properties.get("adls.blob-storage-authority"):
+        reach().check_store(str(authority).partition(":")[0])
         protocol = properties.get("adls.blob-storage-scheme") or "https"
         options["azure_storage_endpoint"] = f"{protocol}://{blob}/{account}"
         options["azure_allow_http"] = str(protocol == "http").lower()

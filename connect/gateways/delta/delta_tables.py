@@ -5,8 +5,11 @@ Rules of this file:
   it: if another writer committed first, the caller loads the table and decides again.
 - The library may send a request again. So even a conflict can follow a commit that succeeded:
   callers search the log for their transaction after any error.
-- Only this module maps the library's exceptions.
+- Only this module maps the library's exceptions. Their texts come from the store: where texts of
+  other systems are hidden, they are not even the cause of the error.
 - A table with a feature that appends must obey, and that this module does not obey, is refused.
+- The library parses a location as a URL (``%2e%2e`` is ``..``), other clients as a path. A location
+  or name for which that differs is refused: else a checked folder is not the one that is opened.
 
 Source:
     Delta transaction log protocol; delta-rs 1.6 ``CommitBuilder``: with ``max_commit_retries`` 0
@@ -53,7 +56,7 @@ from connect.gateways.delta.delta_schema import (
 from connect.gateways.delta.delta_storage import storage_options
 from connect.gateways.storage.folder_locations import FolderLocations
 from connect.gateways.storage.object_store import own_credentials
-from connect.redaction.foreign_text import shown_answer
+from connect.redaction.foreign_text import are_hidden, shown_answer
 
 Observe: TypeAlias = Callable[[str, str, int], None]
 _FEATURES: Final = frozenset(
@@ -77,6 +80,7 @@ _REFUSED: Final = re.compile(
     r"InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|AuthorizationFailure|"
     r"[Pp]ermission denied|status: 40[13]"
 )
+_PANIC: Final = "PanicException"  # the class cannot be imported
 _NO_RETRIES: Final = 0  # the library must not repeat a commit
 
 
@@ -308,7 +312,7 @@ def _uuid(text: str) -> uuid.UUID:
         return uuid.UUID(bytes=hashlib.sha256(text.encode()).digest()[:16])
 
 
-def commit_error(error: Exception) -> IcefloeError:
+def commit_error(error: BaseException) -> IcefloeError:
     """What an exception of a commit means; anything not known to be an answer is unknown."""
     message = _message(error)
     if isinstance(error, CommitFailedError):
@@ -318,7 +322,7 @@ def commit_error(error: Exception) -> IcefloeError:
     return CommitStateUnknown(message)
 
 
-def _read_error(error: Exception) -> IcefloeError:
+def _read_error(error: BaseException) -> IcefloeError:
     message = _message(error)
     if isinstance(error, TableNotFoundError):
         return CommitRefused(
@@ -333,7 +337,7 @@ def _read_error(error: Exception) -> IcefloeError:
     )
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     text = " ".join(_ESCAPES.sub("", str(error)).split())
     return shown_answer(f"{type(error).__name__}: {text}")[:_MESSAGE_CHARACTERS_MAX]
 
@@ -343,7 +347,7 @@ def _mapped(
     name: str,
     operation: str,
     observe: Observe,
-    to_error: Callable[[Exception], IcefloeError] = _read_error,
+    to_error: Callable[[BaseException], IcefloeError] = _read_error,
 ) -> Iterator[None]:
     """Map the errors of an operation, and report its duration."""
     started_ms, outcome = _CLOCK.monotonic_ms(), "ok"
@@ -352,9 +356,12 @@ def _mapped(
     except IcefloeError as error:
         outcome = error.code
         raise error.at(table=name) from error.__cause__
-    except Exception as error:  # the library raises Exception itself
+    except BaseException as error:
+        # the library raises Exception itself, and a panic of its code is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         mapped = to_error(error).at(table=name)
         outcome = mapped.code
-        raise mapped from error
+        raise mapped from (None if are_hidden() else error)
     finally:
         observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)

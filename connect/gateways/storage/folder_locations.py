@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.errors import CommitRefused
-from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
+from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS, folder_place_error
 from connect.gateways.storage.object_store import check_storage
 
-_NAME: Final = re.compile(r"[^/\\\x00-\x1f]{1,255}")
+# clients parse a location as a URL or as a path: a record must not choose another folder
+_NAME: Final = re.compile(r"(?!\s)[^/\\%?#\x00-\x1f\x7f]{1,255}(?<!\s)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class FolderLocations:
         """Return the location of a table.
 
         Raises:
-            CommitRefused: ``table_name``: the name cannot be a folder; ``location_not_granted``.
+            CommitRefused: ``table_name``: the name cannot be a folder; ``delta_location``,
+                ``parquet_location``: some client would open another one; ``location_not_granted``.
             ConfigError: the connector may not reach the location.
         """
         name = ".".join(identifier)
@@ -44,6 +46,9 @@ class FolderLocations:
             root = str(self.properties[FOLDER_ROOTS[self.table_format]]).rstrip("/")
             configured = "/".join((root, *identifier))
         location = str(configured).rstrip("/")
+        if (why := folder_place_error(self.table_format, location)) is not None:
+            code = f"{self.table_format}_location"
+            raise CommitRefused(f"{location!r}: {why}", code=code, table=name)
         if (why := self.policy.refusal(location)) is not None:
             raise CommitRefused(f"{location} {why}", code="location_not_granted", table=name)
         check_storage(self.properties, location)

@@ -94,11 +94,10 @@ def own_credentials(properties: Mapping[str, Any]) -> dict[str, Any]:
     if bundle := properties.get(S3_CA_BUNDLE):
         reach().check_path(bundle)
     out = dict(properties)
+    _check_regions(properties)
     if reach().has_ambient:
         return out
     for key, value in properties.items():
-        if key.endswith("region") and value and not _REGION.fullmatch(str(value)):
-            raise ConfigError(f"{key} is no region's name", code="catalog_property")
         if key.endswith("profile-name") and value:
             raise _ambient(key)
     if not has_own_keys(properties):
@@ -109,6 +108,13 @@ def own_credentials(properties: Mapping[str, Any]) -> dict[str, Any]:
         for key in ("s3.session-token", "client.session-token"):
             out.pop(key, None)
     return out
+
+
+def _check_regions(properties: Mapping[str, Any]) -> None:
+    """Refuse a region that would change the host: it is a part of the name of the store's host."""
+    for key, value in properties.items():
+        if key.endswith("region") and value and not _REGION.fullmatch(str(value)):
+            raise ConfigError(f"{key} is no region's name", code="catalog_property")
 
 
 def has_own_keys(properties: Mapping[str, Any], service: str = "s3") -> bool:

@@ -14,6 +14,8 @@ from connect.state.connector_state import StoredConnector
 from connect.validation.parse import parse
 from connect.validation.providers import Providers
 
+_CATALOG_IDENTITY = ("type", "catalog-impl", "uri", "warehouse")
+
 
 class ConnectorConfigs:
     """Parses stored configurations.
@@ -60,6 +62,34 @@ class ConnectorConfigs:
         """Return the topics that no connector may read or send dead letters to."""
         configs = [self._store.get(name).config or {} for name in self._store.names()]
         return self._node_topics | control_topics(configs, self._providers.resolve)
+
+    def sharing_tables(self, config: ConnectorConfig) -> list[ConnectorConfig]:
+        """Return the other connectors of the cluster that may write to a table of a connector.
+
+        A catalog is the same if its type, address and warehouse are.
+        """
+        own = {*config.tables, *config.topic_tables.values(), config.errors.dead_letter_table}
+        names = {config.qualified(table) for table in own if table}
+        sharing = []
+        for name in self._store.names():
+            other = self.valid(self._store.get(name))
+            if other is None or other.name == config.name or not other.is_iceberg:
+                continue
+            if self._catalog_of(other) != self._catalog_of(config):
+                continue
+            if config.names_tables_by_record or any(map(other.may_write, names)):
+                sharing.append(other)
+        return sharing
+
+    def _catalog_of(self, config: ConnectorConfig) -> list[str]:
+        texts = (config.catalog_properties.get(key, "") for key in _CATALOG_IDENTITY)
+        return [self._resolved(text).rstrip("/") for text in texts]
+
+    def _resolved(self, text: str) -> str:
+        try:
+            return self._providers.resolve(text)
+        except ConfigError:
+            return text
 
     def producer_properties(self, config: ConnectorConfig | None) -> dict[str, str]:
         """Return Java-named producer properties; of the node alone when ``config`` is None."""

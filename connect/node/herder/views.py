@@ -24,7 +24,7 @@ from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import NotAllowedError, UnavailableError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
-from connect.operations.orphan_age import OrphanAgeReport, orphan_age
+from connect.operations.orphan_age import OrphanAgeReport, oldest_of, orphan_age
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
 from connect.state.connector_state import StoredConnector
 
@@ -41,7 +41,8 @@ class Views:
         configs: stored configurations, typed.
         admin: offsets.
         reader_properties: Java-named consumer properties, for the dead letter topic.
-        opened: clients for a connector's configuration, its catalog among them.
+        opened: clients for a connector's configuration and the reserved topics, its catalog
+            among them.
         exposition: metrics.
         clock: for time limits.
         maintenance_of: returns the view of a connector's maintenance.
@@ -54,7 +55,9 @@ class Views:
         configs: ConnectorConfigs,
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
-        opened: Callable[[Mapping[str, str]], AbstractContextManager[ConnectorClients]],
+        opened: Callable[
+            [Mapping[str, str], frozenset[str]], AbstractContextManager[ConnectorClients]
+        ],
         exposition: Exposition,
         clock: Clock,
         maintenance_of: Callable[[str], Mapping[str, Any]],
@@ -96,7 +99,8 @@ class Views:
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Compare rows in with rows out; reads the whole control topic and every manifest."""
-        with reachable(), self._opened(state.config or {}) as direct:
+        reserved = self._configs.reserved_topics()
+        with reachable(), self._opened(state.config or {}, reserved) as direct:
             return audit(direct, self._clock).as_json()
 
     def _lag(self, state: StoredConnector) -> Mapping[str, Any]:
@@ -135,6 +139,8 @@ class Views:
     def orphan_age(self, state: StoredConnector) -> OrphanAgeReport:
         """Return the age from which files that no table references may be deleted.
 
+        Announcements of every connector of the cluster count that may write to the same tables.
+
         Raises:
             ConfigError: the connector's configuration is not valid, or the broker refuses.
             RetriableError: the broker cannot be reached.
@@ -142,7 +148,11 @@ class Views:
         reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
         try:
             config = self._configs.parsed(state)
-            return orphan_age(self._admin, reader, config, self._clock)
+            reports = [
+                orphan_age(self._admin, reader, each, self._clock)
+                for each in (config, *self._configs.sharing_tables(config))
+            ]
+            return oldest_of(reports, now_ms=self._clock.now_ms())
         finally:
             reader.close()
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.ambient_variables import forget_credentials
 from connect.gateways.reach import Reach, install
 from connect.operations.connector_clients import opened
 from connect.operations.preview.preview_report import report
@@ -38,6 +39,7 @@ def preview_connector(
     *,
     count: int,
     start: Start,
+    reserved: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return what a connector would make of a few records, as a JSON object.
 
@@ -48,12 +50,13 @@ def preview_connector(
         clock: bounds the time of reading.
         count: records at most.
         start: the oldest records, or the newest.
+        reserved: as ``opened``.
 
     Raises:
         ConfigError: the configuration cannot work, or none of its topics exists.
         IcefloeError: broker or catalog do not answer, or refuse.
     """
-    with opened(raw, node, environ, needs_snapshots=False) as direct:
+    with opened(raw, node, environ, reserved, needs_snapshots=False) as direct:
         if not direct.partitions:
             raise ConfigError(
                 f"no topic of connector {direct.config.name} exists: create it, or correct "
@@ -74,6 +77,7 @@ def preview_in_process(
     count: int,
     start: Start,
     timeout_s: float,
+    reserved: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return the same from a process of its own, which is killed when it takes too long.
 
@@ -81,7 +85,13 @@ def preview_in_process(
         ConfigError: the configuration cannot work; the preview took too much time or memory.
         RetriableError: broker or catalog do not answer, or refuse.
     """
-    request = {"raw": dict(raw), "node": dict(node), "count": count, "start": start}
+    request = {
+        "raw": dict(raw),
+        "node": dict(node),
+        "reserved": sorted(reserved),
+        "count": count,
+        "start": start,
+    }
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
@@ -98,10 +108,10 @@ def preview_in_process(
             f"the preview took longer than {timeout_s} s: ask for fewer records, or check the "
             "regular expressions of the configuration"
         ) from None
-    if done.returncode or len(done.stdout) > ANSWER_BYTES_MAX:
+    if done.returncode:
         raise ConfigError(
-            f"the preview needed more than {MEMORY_BYTES_MAX >> 20} MiB of memory or "
-            f"{ANSWER_BYTES_MAX >> 20} MiB of answer, or failed: ask for fewer records"
+            f"the preview needed more than {MEMORY_BYTES_MAX >> 20} MiB of memory, or failed: "
+            "ask for fewer records"
         )
     answer: dict[str, Any] = json.loads(done.stdout)
     error = answer.get("error")
@@ -116,19 +126,31 @@ def _main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     request = json.loads(sys.stdin.buffer.read())
     install(Reach.of(request["node"]))
+    environ = dict(os.environ)
+    forget_credentials(os.environ)
     try:
         answer = preview_connector(
             request["raw"],
             request["node"],
-            os.environ,
+            environ,
             SystemClock(),
             count=request["count"],
             start=request["start"],
+            reserved=frozenset(request["reserved"]),
         )
     except IcefloeError as e:
         error = {"is_usage": isinstance(e, ConfigError), "message": str(e), "code": e.code}
         answer = {"error": error}
-    sys.stdout.write(json.dumps(KNOWN.masked(answer, kept=frozenset({"connector"}))))
+    sys.stdout.write(answer_text(answer))
+
+
+def answer_text(answer: Mapping[str, Any]) -> str:
+    """Return an answer as masked JSON of ASCII, or an error: the node must not hold a large one."""
+    text = json.dumps(KNOWN.masked(answer, kept=frozenset({"connector"})))
+    if len(text) <= ANSWER_BYTES_MAX:
+        return text
+    why = f"the preview has more than {ANSWER_BYTES_MAX >> 20} MiB: ask for fewer records"
+    return json.dumps({"error": {"is_usage": True, "message": why, "code": "preview_too_large"}})
 
 
 if __name__ == "__main__":

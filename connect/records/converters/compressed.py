@@ -12,6 +12,8 @@ from connect.records.converters.converter import Converter, Headers, Role, refus
 
 OPTION: Final = "payload.compression"
 INFLATED_BYTES_MAX: Final = 64 * 2**20
+_FIRST_BYTES: Final = 2**11
+_PIECE_BYTES_MAX: Final = 2**20
 _GZIP: Final = 31  # zlib's window bits for the gzip format
 
 
@@ -35,24 +37,29 @@ def inflate(data: bytes) -> bytes:
         NotGzip: the payload cannot be decompressed.
     """
     parts: list[bytes] = []
-    left = INFLATED_BYTES_MAX
-    while True:
-        inflater = zlib.decompressobj(_GZIP)
-        try:
-            part = inflater.decompress(data, left + 1)
-        except zlib.error:
-            raise NotGzip("the payload is not gzip") from None
-        left -= len(part)
-        if left < 0:
-            raise NotGzip(
-                f"the decompressed payload has more than {INFLATED_BYTES_MAX} bytes", "too_large"
-            )
-        if not inflater.eof:
-            raise NotGzip("the gzip payload is truncated")
-        parts.append(part)
-        data = inflater.unused_data
-        if not data:
-            return b"".join(parts)
+    view, at, left = memoryview(data), 0, INFLATED_BYTES_MAX
+    while at < len(data) or not parts:
+        inflater, size = zlib.decompressobj(_GZIP), _FIRST_BYTES
+        while not inflater.eof:
+            if at == len(data):
+                raise NotGzip("the gzip payload is truncated")
+            piece = view[at : at + size]
+            try:
+                part = inflater.decompress(piece, left + 1)
+            except zlib.error:
+                raise NotGzip("the payload is not gzip") from None
+            left -= len(part)
+            if left < 0:
+                raise NotGzip(
+                    f"the decompressed payload has more than {INFLATED_BYTES_MAX} bytes",
+                    "too_large",
+                )
+            # the rest is copied at the end of each member, and there may be millions
+            at += len(piece) - len(inflater.unused_data)
+            size = min(2 * size, _PIECE_BYTES_MAX)
+            if part or not parts:
+                parts.append(part)
+    return b"".join(parts)
 
 
 class DecompressingConverter:

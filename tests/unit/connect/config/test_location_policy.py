@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,19 @@ def test_allowed_configurations_have_no_error() -> None:
     parse({**GOOD, **good, "iceberg.catalog.warehouse": "name"}, node=node)
     sql = {**SQL, "iceberg.catalog.uri": "sqlite:////data/c.db"}
     assert parse({**GOOD, **sql}, node=node).locations.local == ("/data",)
+
+
+def test_every_client_of_a_connectors_catalog_gets_its_locations() -> None:
+    """Also clients of operators' requests: a table's metadata may name any location."""
+    calls = [
+        (path.name, node.lineno, len(node.args))
+        for package in ("connect", "coordinator", "worker")
+        for path in Path(package).rglob("*.py")
+        if "embedded" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "open_catalog"
+    ]
+    assert len(calls) > 8
+    assert [call for call in calls if call[-1] < 3] == []

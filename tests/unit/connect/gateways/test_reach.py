@@ -140,7 +140,17 @@ BAD = {
         "http://user@127.1",
     ),
     "iceberg.catalog.oauth2-server-uri": ("http://127.0.0.1/token",),
-    "iceberg.catalog.s3.endpoint": ("http://127.0.0.1:9000", "169.254.169.254"),
+    "iceberg.catalog.s3.endpoint": (
+        "http://127.0.0.1:9000",
+        "169.254.169.254",
+        "https://store.example.com",
+        "https://bucket.s3-website-us-east-1.amazonaws.com",
+        "https://s3.us-east-1.amazonaws.com.example.com",
+        "http://127.0.0.1\\@s3.amazonaws.com",
+        "http://s3.amazonaws.com;@127.0.0.1",
+        "http://s3.amazonaws.com@127.0.0.1",
+    ),
+    "iceberg.catalog.glue.endpoint": ("http://127.0.0.1\\@good",),
     "iceberg.catalog.s3.proxy-uri": ("http://127.0.0.1",),
     "iceberg.catalog.ssl.cabundle": ("/etc/passwd",),
     "iceberg.table.shop.orders.location": ("hdfs://127.0.0.1/x", "abfss://c@127.1/x"),
@@ -150,6 +160,44 @@ BAD = {
     "value.converter.proxy.host": ("127.0.0.1",),
     "value.converter.schema.registry.ssl.keystore.location": ("/etc/icefloe/node.pem",),
 }
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "https://s3.amazonaws.com",
+        "https://s3.eu-central-1.amazonaws.com",
+        "s3-fips.dualstack.us-gov-west-1.amazonaws.com",
+        "https://s3.cn-north-1.amazonaws.com.cn",
+        "https://storage.googleapis.com",
+    ],
+)
+def test_the_clouds_own_stores_need_no_allowlist(endpoint: str) -> None:
+    """And any other one is allowed if the operator names it."""
+    properties = {"s3.endpoint": endpoint}
+    GUARDED.check_addresses(properties, resolves=False)
+    named = Reach.of({**USERS, "icefloe.hosts.allowed": "store.example.com"})
+    named.check_addresses({"s3.endpoint": "https://store.example.com:9000/"})
+    Reach().check_addresses({"s3.endpoint": "https://any.example.com"})
+
+
+@pytest.mark.parametrize("key", ["s3.region", "client.region"])
+def test_a_region_cannot_be_another_host(key: str) -> None:
+    """Clients write it into the host name; where they may, they add the node's credentials."""
+    for node in ({}, USERS, {**USERS, "icefloe.ambient.credentials.allowed": "true"}):
+        install(Reach.of(node))
+        with pytest.raises(ConfigError) as refused:
+            own_credentials({key: "evil.example.com/x?"})
+        assert refused.value.code == "catalog_property"
+        assert own_credentials({key: "eu-central-1"})[key] == "eu-central-1"
+
+
+def test_a_list_of_addresses_may_have_spaces() -> None:
+    """Between addresses, not within one."""
+    key = "schema.registry.url"
+    GUARDED.check_addresses({key: "http://192.0.2.1:8081 , http://192.0.2.2:8081"})
+    with pytest.raises(ConfigError):
+        GUARDED.check_addresses({key: "http://192.0.2.1 @169.254.169.254"}, resolves=False)
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from connect.operations.orphan_age import AGE_MS_MIN, MARGIN_MS, OrphanAgeReport, age_of
+from connect.operations.orphan_age import (
+    AGE_MS_MIN,
+    MARGIN_MS,
+    OrphanAgeReport,
+    age_of,
+    oldest_of,
+)
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -28,3 +34,11 @@ def test_an_announcement_without_a_time_allows_no_age() -> None:
 def test_an_announcement_from_the_future_has_age_zero() -> None:
     """The writer's clock may be ahead of the node's."""
     assert age_of(NOW_MS + DAY_MS, now_ms=NOW_MS).safe_age_ms == AGE_MS_MIN
+
+
+def test_the_oldest_announcement_of_all_writers_of_a_table_counts() -> None:
+    """One whose time is not known allows no age."""
+    reports = [age_of(at, now_ms=NOW_MS) for at in (None, NOW_MS - 9 * DAY_MS, NOW_MS)]
+    assert oldest_of(reports, now_ms=NOW_MS) == reports[1]
+    assert oldest_of([*reports, OrphanAgeReport(0, None)], now_ms=NOW_MS).safe_age_ms is None
+    assert oldest_of([reports[0]], now_ms=NOW_MS) == reports[0]

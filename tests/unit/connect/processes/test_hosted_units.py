@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import structlog.testing
 
 from connect.clock import SystemClock
@@ -52,7 +53,7 @@ class SteppedClock(SystemClock):
 class BlockingWork:
     """Runs until it may end; a stop alone does not end it."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.is_stopping = False
         self._error = error
@@ -77,6 +78,37 @@ def start(of: HostedUnits, generation: int, work: BlockingWork) -> HostedUnit | 
     layout = {"layout": 1}
     command = {"connector": "c", "generation": generation, "layout": layout}
     return of.start(command, lambda _: work)
+
+
+class NativePanic(BaseException):
+    """As native libraries raise it: no ``Exception``."""
+
+
+def test_a_unit_that_any_error_ends_is_reported() -> None:
+    """Else its state would be RUNNING for ever, without a thread."""
+    pipe, work = RecordingPipe(), BlockingWork(NativePanic("index out of bounds"))
+    hosted = units(pipe)
+    unit = start(hosted, 1, work)
+    work.may_end.set()
+    assert pipe.has("FAILED of 1")
+    assert unit is not None
+    assert "NativePanic" in str(unit.fields()["trace"])
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), KeyError("bug"), NativePanic("panic")])
+def test_a_unit_that_cannot_be_made_ends_alone(error: BaseException) -> None:
+    """The process takes the next command."""
+    pipe, other = RecordingPipe(), BlockingWork()
+    hosted = units(pipe)
+
+    def make(_: HostedUnit) -> BlockingWork:
+        raise error
+
+    hosted.start({"connector": "bad", "generation": 1, "layout": {"layout": 1}}, make)
+    assert pipe.has("FAILED of 1")
+    start(hosted, 2, other)
+    assert other.begun.wait(WAIT_S)
+    other.may_end.set()
 
 
 def test_a_unit_starts_after_its_predecessor_has_ended() -> None:

@@ -88,6 +88,68 @@ def test_long_values_are_checked_quickly(name: str) -> None:
         assert size < 10 * SIZE, (name, piece)
 
 
+def names(prefix: str, count: int) -> list[str]:
+    """Different names."""
+    return [f"{prefix}{n:05d}" for n in range(count)]
+
+
+STRING = "org.apache.kafka.connect.storage.StringConverter"
+TOPIC_LIST = ",".join(names("t", 20_000))
+NO_TOPICS = {name: value for name, value in GOOD.items() if name != "topics"}
+MANY: dict[str, dict[str, str]] = {
+    "start offsets": {
+        "topics": TOPIC_LIST,
+        "icefloe.start.offsets": json.dumps({topic: {"0": 1} for topic in names("u", 10_000)}),
+    },
+    "topics with converters": {
+        "topics": TOPIC_LIST,
+        **{f"icefloe.topic.{t}.value.converter": STRING for t in names("u", 4_000)},
+    },
+    "expressions of topics": {
+        "topics": TOPIC_LIST,
+        **{f"icefloe.topic.{t}.value.converter": STRING for t in names("u", 2_000)},
+        **{f"icefloe.topic.{t}.regex": f".*{t}" for t in names("u", 2_000)},
+    },
+    "slow expressions of topics": {
+        "topics": ",".join(f"{'a' * 200}{n}" for n in range(900)),
+        **{f"icefloe.topic.{t}.value.converter": STRING for t in names("u", 90)},
+        **{f"icefloe.topic.{t}.regex": f"(?=(a+)+{n}b).*" for n, t in enumerate(names("u", 90))},
+    },
+    "settings of tables": {
+        "iceberg.tables": ",".join(names("db.t", 20_000)),
+        **{f"iceberg.table.{t}.id-columns": "x" for t in names("db.u", 4_000)},
+    },
+    "mapped topics": {
+        "topics": TOPIC_LIST,
+        "iceberg.tables": "",
+        "iceberg.tables.topic-to-table-map": ",".join(f"{t}:db.t" for t in names("u", 10_000)),
+    },
+    "options of converters": {
+        "topics": ",".join(names("t", 2_000)),
+        **{f"icefloe.topic.{t}.value.converter": "Avro" for t in names("t", 2_000)},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_many_names_are_compared_quickly(kind: str) -> None:
+    """The time is not the product of two lists, and the answer grows with the request only."""
+    raw = {**GOOD, **MANY[kind]}
+    start = time.process_time()
+    size = answer_size(raw)
+    assert time.process_time() - start < SECONDS_MAX
+    assert size < 40 * sum(len(name) + len(value) for name, value in raw.items()), size
+
+
+def test_a_slow_topics_regex_with_many_converters_is_an_error() -> None:
+    """One expression and 2,000 names: the names are a list, with the time of a list."""
+    slow = {"topics.regex": "(?=(a+)+b).*"}
+    own = {f"icefloe.topic.{'a' * 200}{n}.value.converter": STRING for n in range(2_000)}
+    start = time.process_time()
+    assert answer_size({**NO_TOPICS, **slow, **own})
+    assert time.process_time() - start < SECONDS_MAX
+
+
 @pytest.mark.parametrize("text", ["${", "${:", "${a", "${a:", "${a}", "${a:}", "}", "${a:b}"])
 def test_placeholders_are_found_in_linear_time(text: str) -> None:
     """The time is linear in the length of a value."""
