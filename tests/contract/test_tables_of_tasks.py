@@ -15,8 +15,9 @@ from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.support.tables import connector
+from worker.task.table_ages import REFRESH_MS
 from worker.task.table_loads import LOADS_MAX
-from worker.task.task_tables import REFRESH_MS, TaskTables
+from worker.task.task_tables import TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
@@ -85,6 +86,7 @@ def test_a_dropped_table_stops_no_other_table(
     clock = ShiftedClock()
     tables = _tables(catalog, clock)
     before = [plan.reference for plan in tables.spec().tables]
+    tables.confirm(["db.b"])
     _drop(sql_catalog_properties, "db", "b")
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()
@@ -104,6 +106,7 @@ def test_a_dropped_table_leaves_the_plan_with_auto_create(
     clock = ShiftedClock()
     tables = _tables(catalog, clock, iceberg__tables__auto_create_enabled="true")
     tables.refresh()
+    tables.confirm(["db.b"])
     _drop(sql_catalog_properties, "db", "b")
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()

@@ -22,7 +22,7 @@ from worker.decode.decoded_rows import Columns
 from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
 from worker.pipeline.topic_forms import column_form
 from worker.write.routes import ColumnRouter
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import ColumnOperations
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -142,7 +142,7 @@ def decoded_by_columns(
 ) -> list[Columns]:
     """What of a batch goes by columns, with what is left to the reference."""
     spec = PipelineSpec(connector, (table,))
-    writers = [TableWriter(table, iter(()).__next__)]
+    writers = TableWriters((table,), iter(()).__next__).alike
     router = ColumnRouter(connector, lambda _: ())
     paths = (*router.paths, ColumnOperations(connector).path)
     reference = ReferencePath(connector)

@@ -29,7 +29,7 @@ from tests.support.unusable_tables import (
     rows_of,
 )
 from worker.task.read_ledger import OffsetRanges
-from worker.task.task_tables import REFRESH_MS
+from worker.task.table_ages import REFRESH_MS
 
 
 @pytest.fixture
