@@ -167,10 +167,7 @@ class TaskTables:
                 self._widen(change)
 
     def reload(self, name: str) -> None:
-        """Load a table again at once: it may bring new credentials for its store.
-
-        Credentials of the others may have ended as well, so those that are old are loaded, too.
-        """
+        """Load a table, and all old ones, at once: they may bring new credentials for stores."""
         self._load_all(sorted({name, *self._ages.old(self._plans)}))
 
     def reference(self, name: str) -> TableReference:
