@@ -15,6 +15,7 @@ get rows: with 3 of 1,000 the cost of those without rows shows.
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -94,6 +95,8 @@ def _cell(shape: Shape, tables: int, touched: int, records: int) -> dict[str, An
         ]
         few = next(_batches(shape, 1, 100, 0)).select(columns)
         list(run(spec)(iter([few])))
+        gc.collect()
+        gc.freeze()  # as Spark's Python daemon does
         before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         rows, used = [], 0.0
         for batches in given:

@@ -215,6 +215,8 @@ class Writers:
 
     def _end_together(self, partitions: list[_OpenPartition]) -> None:
         """End files in threads; the first error is raised when no thread is busy."""
+        if pa.io_thread_count() < _ENDED_AT_ONCE:  # Arrow's clients send requests in these
+            pa.set_io_thread_count(_ENDED_AT_ONCE)
         with ThreadPoolExecutor(min(_ENDED_AT_ONCE, len(partitions)), "end-file") as pool:
             try:
                 for ended in as_completed([pool.submit(self._end, p) for p in partitions]):
