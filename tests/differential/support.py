@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,8 +60,8 @@ def plan(
     return TablePlan(
         name=name,
         reference=TableReference("iceberg", tuple(namespace), last, uuid.UUID(int=7)),
-        schema_json=schema.model_dump_json(),
-        spec_json=spec.model_dump_json(),
+        schema_json=sys.intern(schema.model_dump_json()),  # as ``TablePlan.of``
+        spec_json=sys.intern(spec.model_dump_json()),
         location=f"file://{folder}/{name}",
         properties=properties or {},
         io_properties={},
