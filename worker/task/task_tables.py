@@ -295,7 +295,7 @@ class TaskTables:
             log.info("table created", connector=self.config.name, table=name)
 
     def _forget_absent(self) -> None:
-        """Look again for tables that were missing a while ago, once records name them."""
+        """Let records request tables again that were missing a minute ago."""
         if gone := self._ages.old(self._absent):
             self._absent.difference_update(gone)
             self._spec = None
