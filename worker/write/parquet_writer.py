@@ -127,10 +127,8 @@ class Writers:
             self._end_together(remote)
         for partition in partitions:
             self._end(partition)
-        self._partitions.clear()
-        self._open.clear()
-        self._waiting_bytes = 0
         files, self._files = self._files, []
+        self._forget()
         yield from files
 
     def abort(self) -> None:
@@ -144,10 +142,14 @@ class Writers:
                 partition.table.discard(file.path)
         for table, described in self._files:
             table.discard(described.file_path)
+        self._files = []
+        self._forget()
+
+    def _forget(self) -> None:
         self._partitions.clear()
         self._open.clear()
-        self._files = []
-        self._waiting_bytes = 0
+        self._spilled = SpilledRows(self._limits.spilled_bytes_max)
+        self._waiting_bytes = self._pinned_bytes = 0
 
     def _make_room(self) -> None:
         largest = max(self._partitions.values(), key=lambda p: p.waiting_bytes)
