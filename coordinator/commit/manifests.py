@@ -35,22 +35,15 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
-from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.table import Table
-from pyiceberg.typedef import TableVersion
-from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from connect.gateways.catalog.table_properties import is_true, location_provider, size
+from coordinator.commit.avro_files import PreparedAvroFile, entry_form
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
 _READ_THREADS = 8
 _UNASSIGNED = -1
-
-_DATA_FILE_ID = 2
-_PARTITION_ID = 102
-_EQUALITY_IDS_ID = 135
-_EQUALITY_ID_ID = 136
 
 
 class _Blocks:
@@ -90,20 +83,13 @@ class _Blocks:
 
 
 class BlockManifestWriterV2(ManifestWriterV2):
-    """A data manifest as Java reads it.
-
-    PyIceberg 0.12.0 declares ``equality_ids`` as a list of longs where the format says int, on
-    which Spark fails, and leaves partition names as they are where Avro allows fewer characters.
-    The encoding of both is the same, so only the schema in the file's header changes.
-    """
-
-    def _with_partition(self, format_version: TableVersion) -> Schema:
-        schema = super()._with_partition(format_version)
-        return Schema(*(_corrected(f) for f in schema.fields))
+    """A data manifest as Java reads it, with large blocks."""
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
-        """The Avro writer, with large blocks."""
-        return cast(AvroOutputFile[ManifestEntry], _Blocks(super().new_writer()))
+        """The Avro writer."""
+        form = entry_form(self._spec.partition_type(self._schema))
+        file = PreparedAvroFile[ManifestEntry](self._output_file, form, self._meta)
+        return cast(AvroOutputFile[ManifestEntry], _Blocks(file))
 
 
 class DeleteManifestWriterV2(BlockManifestWriterV2):
@@ -116,24 +102,6 @@ class DeleteManifestWriterV2(BlockManifestWriterV2):
     @property
     def _meta(self) -> dict[str, str]:
         return {**super()._meta, "content": "deletes"}
-
-
-def _corrected(f: NestedField) -> NestedField:
-    if f.field_id == _EQUALITY_IDS_ID:
-        ids = ListType(_EQUALITY_ID_ID, IntegerType(), element_required=True)
-        return f.model_copy(update={"field_type": ids})
-    if isinstance(f.field_type, StructType):
-        if f.field_id == _DATA_FILE_ID:
-            fields = [_corrected(x) for x in f.field_type.fields]
-        elif f.field_id == _PARTITION_ID:
-            fields = [
-                x.model_copy(update={"name": make_compatible_name(x.name)})
-                for x in f.field_type.fields
-            ]
-        else:
-            return f
-        return f.model_copy(update={"field_type": StructType(*fields)})
-    return f
 
 
 @dataclass(frozen=True, slots=True)

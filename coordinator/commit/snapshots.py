@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
@@ -38,6 +38,7 @@ from pyiceberg.table.update import (
 from connect import failpoints
 from connect.errors import RetriableError
 from connect.gateways.catalog.table_properties import location_provider
+from coordinator.commit.avro_files import PreparedListWriter
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.manifests import (
@@ -140,13 +141,12 @@ def stage(
     )
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
-    with write_manifest_list(
-        format_version=2,
-        output_file=table.io.new_output(path),
-        snapshot_id=content.snapshot_id,
-        parent_snapshot_id=parent_id,
-        sequence_number=sequence_number,
-        avro_compression=avro_codec(metadata.properties),
+    with PreparedListWriter(
+        table.io.new_output(path),
+        content.snapshot_id,
+        parent_id,
+        sequence_number,
+        avro_codec(metadata.properties),
     ) as writer:
         writer.add_manifests(list(numbered))
     failpoints.hit("C9")

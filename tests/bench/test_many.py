@@ -1,7 +1,8 @@
-"""The figures of many tasks and many connectors in docs/evidence/performance.md.
+"""The figures of many tasks, many tables and many connectors in docs/evidence/performance.md.
 
 They are reported, never asserted: machines are noisy. ``BENCH_CONNECTORS`` is the number of idle
-connectors, ``BENCH_TASK_RECORDS`` the length of a backlog. ``tests/e2e/test_many_connectors.py``
+connectors, ``BENCH_TASK_RECORDS`` and ``BENCH_TABLE_RECORDS`` the length of a backlog,
+``BENCH_TABLES`` the numbers of tables. ``tests/e2e/test_many_connectors.py``
 asserts threads and file handles.
 """
 
@@ -13,15 +14,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from connect.embedded.payments import produce, ranges
+from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 
 CONNECTORS = int(os.environ.get("BENCH_CONNECTORS", "20"))
 RECORDS = int(os.environ.get("BENCH_TASK_RECORDS", "1000000"))
+TABLES = tuple(map(int, os.environ.get("BENCH_TABLES", "1,50,1000").split(",")))
+TABLE_RECORDS = int(os.environ.get("BENCH_TABLE_RECORDS", "2000000"))
 PAIRS = ("1", "10", "10", "1", "1", "10")
 QUIET_S = 30
 REPORT = Path("build/bench-many.json")
@@ -87,3 +92,73 @@ def test_idle_connectors(measurements: dict[str, Any], tmp_path: Path) -> None:
         "each": {**each, "cpu_percent": round((busy - quiet) / CONNECTORS, 3)},
         "base": {**before, "cpu_percent": quiet},
     }
+
+
+def _many_tables(running: MeasuredStack, tables: int, turn: int) -> dict[str, Any]:
+    """Make the tables with a first record for each, then read a backlog into them."""
+    name = f"m{tables}-{turn}"
+    names = [f"bench.{name}_{number:04d}".replace("-", "_") for number in range(tables)]
+    each = TABLE_RECORDS // tables
+
+    def send(records: int) -> None:
+        producer = BulkProducer(running.kafka)
+        for partition in range(PARTITIONS):
+            for start in range(0, records // PARTITIONS, 5_000):
+                numbers = range(start, min(start + 5_000, records // PARTITIONS))
+                values = [
+                    b'{"id":%d,"target":"%s","account":"acct-%07d","amount":%d.25,"currency":"EUR",'
+                    b'"merchant":"merchant-%05d","country":"DE","status":"captured",'
+                    b'"at":"2026-01-01T00:%02d:00.000Z"}'
+                    % (
+                        *(n, names[n % tables].encode(), n * 7919 % 100_000),
+                        *(n % 997, n % 5_000, n // 60 % 60),
+                    )
+                    for n in numbers
+                ]
+                producer.send(name, partition, values)
+        producer.finish(name)
+
+    def count(expected: int) -> None:
+        for table in names:
+            wait(lambda table=table: running.rows(table) >= expected, 0.5)
+
+    running.topic(name)
+    more = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "target"}
+    config = connector(name, name, "", **more, **{"iceberg.tables.max-tables": "2000"})
+    del config["iceberg.tables"]
+    send(tables * PARTITIONS)
+    running.create(name, config)
+    count(PARTITIONS)
+    url = f"{running.stack.rest_url}/connectors/{name}"
+    httpx.put(f"{url}/pause", timeout=60).raise_for_status()
+    send(TABLE_RECORDS)
+    time.sleep(5)
+    with running.measured() as costs:
+        httpx.put(f"{url}/resume", timeout=60).raise_for_status()
+        count(each + PARTITIONS)
+    [used] = costs
+    heads = [running.catalog.load(t.split(".")).current_snapshot() for t in names]
+    summaries = [head.summary for head in heads if head and head.summary]
+    running.delete(name)
+    return {
+        "tables": tables,
+        "records_s": round(TABLE_RECORDS / used.seconds),
+        **{
+            f"{kind}_cpu": round(used.cpu_s.get(kind, 0) / TABLE_RECORDS * 1e6, 2)
+            for kind in ("worker", "coordinator", "broker")
+        },
+        "worker_mb": used.rss_peak_mb.get("worker"),
+        "coordinator_mb": used.rss_peak_mb.get("coordinator"),
+        "files": sum(int(summary.get("total-data-files") or 0) for summary in summaries),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def test_many_tables(measurements: dict[str, Any], tmp_path: Path) -> None:
+    """A backlog into 1, 50 and 1,000 tables by a route field, in a worker that is warm."""
+    with measured_stack(tmp_path) as running:
+        _many_tables(running, 1, 0)
+        found = [_many_tables(running, tables, 1) for tables in TABLES]
+    for row in found:
+        print(row)
+    measurements["many_tables"] = found

@@ -18,7 +18,8 @@ from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import connector
-from worker.task.task_tables import REFRESH_MS, TaskTables
+from worker.task.table_ages import REFRESH_MS
+from worker.task.task_tables import TaskTables
 
 pytestmark = pytest.mark.java
 REQUESTS_PER_TOKEN = 3
@@ -154,6 +155,7 @@ def test_vended_credentials_are_renewed(gateway: CatalogGateway, logins: Expirin
     seen = [key()]
     tables.refresh()
     assert key() == seen[0] == f"vended-{logins.vended}"
+    tables.confirm([name])
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()
     seen.append(key())

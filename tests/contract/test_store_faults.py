@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import FileSelector
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.storage.shared_clients import SHARED_CLIENTS
 from control_schemas.events import ContentFile
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
@@ -24,22 +28,39 @@ from tests.support.stack import S3Server, unique_name
 from tests.support.table_harness import EXPIRING, SCHEMA, TableHarness, paths_of
 from worker.batch.descriptors import BatchResult
 
-ROWS = Schema(NestedField(1, "id", LongType(), required=False))
+ROWS = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "s", StringType(), required=False),
+)
+TABLES = 12
+_NUMBERS = itertools.count(60)
 Fault = tuple[str, str, int]  # operation, fault, how often
-# the client tries an operation three times by itself
+# the client tries an operation three times by itself; a small file is one request
 PASSING = [
+    ("put", "refused:503", 1),
+    ("put", "applied:cut", 1),
+    ("put", "applied:slow:0.5", 3),
+]
+LASTING = [
+    ("put", "refused:503", 3),
+    ("put", "refused:cut", 4),
+    ("put", "applied:500", 4),  # reported as failed, but written
+    ("put", "refused:empty", 1),  # reported as written, but not there
+]
+PASSING_OF_LARGE = [
     ("begin", "refused:503", 1),
     ("part", "applied:cut", 1),
     ("complete", "applied:slow:0.5", 3),
     ("complete", "refused:error-in-200", 1),
 ]
-LASTING = [
+LASTING_OF_LARGE = [
     ("begin", "refused:503", 3),
-    ("part", "refused:cut", 4),  # the last part: what is there so far is no file
+    ("part", "refused:cut", 9),
     ("complete", "refused:500", 3),
-    ("complete", "applied:500", 4),  # reported as failed, but written
-    ("complete", "refused:empty", 1),  # reported as written, but not there
+    ("complete", "applied:500", 4),
+    ("complete", "refused:empty", 1),
 ]
+LARGE_BYTES = 12 * 2**20  # the client uploads such a file in parts
 
 
 @pytest.fixture(scope="module")
@@ -149,30 +170,32 @@ def test_a_session_ends_while_a_deletion_of_expired_files_hangs(
 # ------------------------------------------------------------------ worker
 
 
-@pytest.mark.parametrize("fault", PASSING, ids=str)
+@pytest.mark.parametrize("fault", [*PASSING, *PASSING_OF_LARGE], ids=str)
 def test_data_files_survive_a_short_fault(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
     """The client retries; each announced file exists with its size."""
+    is_large = fault in PASSING_OF_LARGE
     store.fail(*fault)
-    result = _write(store, s3_server, tmp_path)
+    result = _write(store, s3_server, tmp_path, is_large=is_large)
     assert store.met
     store.heal()
     _check_files(s3_server, result.files["db.t1"])
 
 
-@pytest.mark.parametrize("fault", LASTING, ids=str)
+@pytest.mark.parametrize("fault", [*LASTING, *LASTING_OF_LARGE], ids=str)
 def test_data_files_of_a_failed_batch_are_not_announced(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
     """The whole batch fails with the error of the store; then all of it is written."""
+    is_large = fault in LASTING_OF_LARGE
     store.fail(*fault)
     with pytest.raises(RetriableError) as failed:
-        _write(store, s3_server, tmp_path)
+        _write(store, s3_server, tmp_path, is_large=is_large)
     assert failed.value.code == "storage_unavailable"
     assert failed.value.coordinates["table"] == "db.t1"
     store.heal()
-    result = _write(store, s3_server, tmp_path)
+    result = _write(store, s3_server, tmp_path, is_large=is_large)
     _check_files(s3_server, result.files["db.t1"])
 
 
@@ -180,19 +203,76 @@ def test_a_request_to_a_hanging_store_ends(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path
 ) -> None:
     """``s3.request-timeout`` bounds the wait; the batch fails."""
-    store.fail("begin", "refused:hang:30")
+    store.fail("put", "refused:hang:30")
     with pytest.raises(RetriableError, match=r"(?i)time|slow"):
         _write(store, s3_server, tmp_path, **{"s3.request-timeout": "1"})
 
 
-def _write(store: FaultyStore, s3_server: S3Server, folder: Path, **more: str) -> BatchResult:
-    properties = {**s3_server.properties, "s3.endpoint": store.uri, **more}
-    table = dataclasses.replace(
-        plan(folder, ROWS),
-        location=f"{s3_server.warehouse}/{unique_name('w')}",
-        io_properties=properties,
+def test_files_of_many_tables_are_few_requests_at_the_same_time(
+    store: FaultyStore, s3_server: S3Server, tmp_path: Path
+) -> None:
+    """Each file is written and verified with one request; all tables share one client."""
+    clients = SHARED_CLIENTS.made_count
+    store.fail("put", "applied:held")
+    written: list[BatchResult] = []
+    tables = [f"db.t{number}" for number in range(TABLES)]
+    writing = threading.Thread(
+        target=lambda: written.append(_write(store, s3_server, tmp_path, tables=tables))
     )
-    result = run_batches(config(), [table], [source([b'{"id":1}', b'{"id":2}'])])
+    writing.start()
+    while store.met < TABLES and writing.is_alive():
+        time.sleep(0.01)
+    assert store.seen == {"put": TABLES}
+    store.heal()
+    writing.join()
+    [result] = written
+    assert set(result.files) == set(tables)
+    assert store.seen == {"head": TABLES}
+    assert SHARED_CLIENTS.made_count == clients + 1
+
+
+def test_a_failed_file_among_many_deletes_all_of_its_batch(
+    store: FaultyStore, s3_server: S3Server, tmp_path: Path
+) -> None:
+    """Files that other threads ended before or after it are not left."""
+    tables = [f"db.t{number}" for number in range(TABLES)]
+    store.fail("put", "refused:403", path="/db.t5/")
+    with pytest.raises(RetriableError) as failed:
+        _write(store, s3_server, tmp_path, tables=tables)
+    assert failed.value.code == "table_not_writable"
+    assert failed.value.coordinates["table"] == "db.t5"
+    files = PyArrowFileIO(s3_server.properties).fs_by_scheme("s3", None)
+    bucket = s3_server.warehouse.removeprefix("s3://")
+    found = files.get_file_info(FileSelector(f"{bucket}/{tmp_path.name}", recursive=True))
+    assert not [file.path for file in found if file.is_file]
+
+
+def _write(
+    store: FaultyStore,
+    s3_server: S3Server,
+    folder: Path,
+    *,
+    is_large: bool = False,
+    tables: Sequence[str] = ("db.t1",),
+    **more: str,
+) -> BatchResult:
+    """Write two records; with several tables, each record goes to all of them."""
+    properties = {**s3_server.properties, "s3.endpoint": store.uri, **more}
+    # a client of its own for each test: the port of the proxy is that of all
+    own = {"s3.connect-timeout": str(next(_NUMBERS)), **properties}
+    location = f"{s3_server.warehouse}/{folder.name}/{unique_name('w')}"
+    plain = {"write.parquet.compression-codec": "uncompressed"}
+    plans = [
+        dataclasses.replace(
+            plan(folder, ROWS, name=name, properties=plain),
+            location=f"{location}/{name}",
+            io_properties=own,
+        )
+        for name in tables
+    ]
+    text = random.Random(1).randbytes(LARGE_BYTES // 2).hex() if is_large else "s"
+    values = [f'{{"id":{n},"s":"{text}"}}'.encode() for n in range(2)]
+    result = run_batches(config(**{"iceberg.tables": ",".join(tables)}), plans, [source(values)])
     if result.error is not None:
         raise result.error
     return result

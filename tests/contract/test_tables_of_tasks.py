@@ -9,14 +9,18 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from tests.differential.support import config
 from tests.support.tables import connector
+from worker.batch.descriptors import BatchResult, TableRequest
+from worker.task.table_ages import REFRESH_MS
 from worker.task.table_loads import LOADS_MAX
-from worker.task.task_tables import REFRESH_MS, TaskTables
+from worker.task.table_updates import commit_schema
+from worker.task.task_tables import TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
@@ -85,6 +89,7 @@ def test_a_dropped_table_stops_no_other_table(
     clock = ShiftedClock()
     tables = _tables(catalog, clock)
     before = [plan.reference for plan in tables.spec().tables]
+    tables.confirm(["db.b"])
     _drop(sql_catalog_properties, "db", "b")
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()
@@ -104,6 +109,7 @@ def test_a_dropped_table_leaves_the_plan_with_auto_create(
     clock = ShiftedClock()
     tables = _tables(catalog, clock, iceberg__tables__auto_create_enabled="true")
     tables.refresh()
+    tables.confirm(["db.b"])
     _drop(sql_catalog_properties, "db", "b")
     clock.skipped_ms = REFRESH_MS + 1
     tables.refresh()
@@ -134,3 +140,112 @@ def test_several_tasks_may_create_one_namespace(
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+class CountedCatalog(CatalogGateway):
+    """Notes which tables are loaded."""
+
+    loaded: list[str]
+
+    def load(self, identifier: Sequence[str], *, with_history: bool = True) -> Table:
+        """Note the table, then load it."""
+        self.loaded.append(".".join(identifier))
+        return super().load(identifier, with_history=with_history)
+
+
+@pytest.fixture
+def counted(catalog: CatalogGateway) -> CountedCatalog:
+    """A catalog with forty tables, which notes what is loaded."""
+    gateway = CountedCatalog(catalog.name, catalog.config)
+    for name in NAMES:
+        catalog.create(tuple(name.split(".")), SCHEMA)
+    gateway.loaded = []
+    return gateway
+
+
+NAMES = [f"db.t{number:02d}" for number in range(40)]
+
+
+def test_only_tables_with_rows_are_loaded_again(counted: CountedCatalog) -> None:
+    """All tables once, then those that a batch wrote to, once they are old."""
+    clock = ShiftedClock()
+    tables = TaskTables(connector("c", NAMES), counted, clock)
+    tables.refresh()
+    assert sorted(counted.loaded) == NAMES
+    spec = tables.spec()
+    counted.loaded.clear()
+    for _ in range(3):
+        tables.refresh()
+        assert tables.confirm(["db.t05", "db.t07"])
+    assert counted.loaded == []
+    assert tables.spec() is spec
+    clock.skipped_ms += REFRESH_MS
+    tables.refresh()
+    assert counted.loaded == ["db.t05", "db.t07"]
+    clock.skipped_ms += REFRESH_MS
+    tables.refresh()  # no rows since
+    assert counted.loaded == ["db.t05", "db.t07"]
+    assert tables.confirm(["db.t05", "db.t30"])  # rows for tables that are old
+    assert counted.loaded == ["db.t05", "db.t07", "db.t05", "db.t30"]
+    tables.close()
+
+
+def test_a_batch_for_a_table_that_changed_meanwhile_runs_again(
+    counted: CountedCatalog, catalog: CatalogGateway
+) -> None:
+    """Its table was not loaded for long, as it had no rows; other tables do not matter."""
+    clock = ShiftedClock()
+    tables = TaskTables(connector("c", NAMES), counted, clock)
+    tables.refresh()
+    for name in ("db.t01", "db.t02"):
+        table = catalog.load(name.split("."))
+        wider = Schema(*SCHEMA.fields, NestedField(2, "more", LongType(), required=False))
+        commit_schema(catalog, table, wider)
+    assert tables.confirm(["db.t01"])  # it was loaded a moment ago
+    clock.skipped_ms = REFRESH_MS
+    assert tables.confirm(["db.t03"])
+    assert not tables.confirm(["db.t02", "db.t03"])
+    assert tables.confirm(["db.t02", "db.t03"])
+    columns = {plan.name: len(plan.schema.fields) for plan in tables.spec().tables}
+    assert columns["db.t02"] == 2
+    tables.close()
+
+
+def test_credentials_of_all_old_tables_are_renewed_after_a_refusal(counted: CountedCatalog) -> None:
+    """They may have ended together: a batch must not run once for each of them."""
+    clock = ShiftedClock()
+    tables = TaskTables(connector("c", NAMES), counted, clock)
+    tables.refresh()
+    counted.loaded.clear()
+    tables.reload("db.t01")
+    assert counted.loaded == ["db.t01"]
+    clock.skipped_ms = REFRESH_MS
+    counted.loaded.clear()
+    tables.reload("db.t01")
+    assert sorted(counted.loaded) == NAMES
+    tables.close()
+
+
+def test_requested_tables_are_loaded_at_the_same_time(counted: CountedCatalog) -> None:
+    """A first batch for many tables does not wait for one after the other."""
+    meeting = MeetingCatalog(counted.name, counted.config)
+    meeting.meeting, meeting.histories = threading.Barrier(LOADS_MAX), []
+    more = {"iceberg.tables": None, "iceberg.tables.name-template": "db.${id}"}
+    tables = TaskTables(config(**more), meeting, ShiftedClock())
+    requests = tuple(TableRequest(name) for name in NAMES)
+    tables.apply_requests(BatchResult(table_requests=requests))
+    assert [plan.name for plan in tables.spec().tables] == NAMES
+    tables.close()
+
+
+def test_a_plan_that_many_tables_share_is_sent_once(catalog: CatalogGateway) -> None:
+    """The schema and the partition spec of equal tables are one text for Spark."""
+    wide = Schema(*(NestedField(i, f"c{i}", StringType(), required=False) for i in range(1, 51)))
+    tables = TaskTables(config(**{"iceberg.tables": "db.a,db.b"}), catalog, SystemClock())
+    for name in ("a", "b"):
+        catalog.create(("db", name), wide)
+    first, second = tables.spec().tables
+    assert first.schema_json is second.schema_json
+    assert first.spec_json is second.spec_json
+    assert first.io_properties is second.io_properties
+    tables.close()

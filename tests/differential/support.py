@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from worker.decode.decoded_rows import Columns
 from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
 from worker.pipeline.topic_forms import column_form
 from worker.write.routes import ColumnRouter
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import ColumnOperations
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -59,8 +60,8 @@ def plan(
     return TablePlan(
         name=name,
         reference=TableReference("iceberg", tuple(namespace), last, uuid.UUID(int=7)),
-        schema_json=schema.model_dump_json(),
-        spec_json=spec.model_dump_json(),
+        schema_json=sys.intern(schema.model_dump_json()),  # as ``TablePlan.of``
+        spec_json=sys.intern(spec.model_dump_json()),
         location=f"file://{folder}/{name}",
         properties=properties or {},
         io_properties={},
@@ -142,7 +143,7 @@ def decoded_by_columns(
 ) -> list[Columns]:
     """What of a batch goes by columns, with what is left to the reference."""
     spec = PipelineSpec(connector, (table,))
-    writers = [TableWriter(table, iter(()).__next__)]
+    writers = TableWriters((table,), iter(()).__next__).alike
     router = ColumnRouter(connector, lambda _: ())
     paths = (*router.paths, ColumnOperations(connector).path)
     reference = ReferencePath(connector)

@@ -1,15 +1,19 @@
-"""Transactional producers against a broker that freezes."""
+"""Transactional producers: a broker that freezes, the bytes of a round's events."""
 
 from __future__ import annotations
 
 import time
+from uuid import uuid4
 
 import pytest
 
 from connect.embedded.broker import Broker
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
+from control_schemas.codec import encode
+from control_schemas.events import DataWritten, Event, TableReference
 from tests.support.stack import Topics
+from tests.support.tables import data_file_named
 
 pytestmark = pytest.mark.kafka
 _ANSWER_S = 5.0  # a client that still waits for the broker gets its answer within it
@@ -35,3 +39,21 @@ def test_a_closed_producer_fences_no_other(own_broker: Broker, timeout_s: float)
     owner.transact([ProducerMessage(topic, b"", b"2")])
     owner.close()
     assert caught.value.code == "broker_unavailable"
+
+
+def test_events_of_many_tables_are_few_bytes(broker: Broker) -> None:
+    """Each event brings its schema of 8 kB; in the broker's log the schemas are there once."""
+    topic = Topics(broker).create()
+    producer = TransactionalProducer({"bootstrap.servers": broker.bootstrap_servers}, topic)
+    producer.init()
+    sent = [_event(f"t{number}") for number in range(200)]
+    producer.transact([ProducerMessage(topic, b"", event) for event in sent])
+    producer.close()
+    log = sum(file.stat().st_size for file in broker.log_file.parent.glob(f"data/{topic}-0/*.log"))
+    assert 0 < log * 20 < sum(map(len, sent))
+
+
+def _event(table: str) -> bytes:
+    reference = TableReference("iceberg", ("db",), table, uuid4())
+    files = (data_file_named(f"s3://bucket/db/{table}/data/{uuid4()}.parquet"),)
+    return encode(Event(uuid4(), 0, "connect-c", DataWritten(uuid4(), reference, files, ())))

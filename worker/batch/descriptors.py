@@ -2,6 +2,8 @@
 
 Rules of this file:
 - Payloads are JSON with bytes as base64, parsed field by field. Nothing is unpickled.
+- The files of a Spark task travel together and compressed: their metrics are alike, and with many
+  tables and columns they would exceed what Spark accepts from all tasks.
 - The files of a result with an error or with requests must not be announced: the caller deletes
   them.
 """
@@ -14,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,6 +30,9 @@ from worker.batch.error_rows import error_from, error_json, failure_of
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
+_ZSTD: Final = pa.Codec("zstd", 1)
+_LENGTH_BYTES: Final = 8
+_FILES_AT_ONCE: Final = 5_000
 _DEAD_LETTER_BYTES: Final = 1_000  # coordinates, the error, and overhead of Python objects
 _DEAD_LETTER_BATCH_BYTES: Final = 32 * 2**20
 _ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -169,9 +175,17 @@ class BatchResult:
 # ------------------------------------------------------------------ to rows
 
 
-def file_row(table: str, file: ContentFile, step: int = 0) -> tuple[str, bytes]:
-    """Return the row of a written file and of its step of row-level changes."""
-    return "file", _dump({"table": table, "step": step, "file": _file_json(file)})
+def file_rows(files: Iterable[tuple[str, ContentFile, int]]) -> Iterator[tuple[str, bytes]]:
+    """Return rows of written files.
+
+    Args:
+        files: the table of each file, the file, and its step of row-level changes.
+    """
+    items = [[table, step, _file_json(file)] for table, file, step in files]
+    for start in range(0, len(items), _FILES_AT_ONCE):
+        payload = _dump(items[start : start + _FILES_AT_ONCE])
+        packed = _ZSTD.compress(payload, asbytes=True)
+        yield "files", len(payload).to_bytes(_LENGTH_BYTES) + packed
 
 
 def progress_row(tp: TopicPartition, progress: PartitionProgress) -> tuple[str, bytes]:
@@ -238,19 +252,27 @@ def _b64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
 
 
-def _file_json(file: ContentFile) -> dict[str, Any]:
-    out: dict[str, Any] = {name: getattr(file, name) for name in _PLAIN}
-    out |= {name: getattr(file, name) for name in _ID_MAPS}
-    for name in _BOUNDS:
-        bounds = getattr(file, name)
-        out[name] = None if bounds is None else {k: _b64(v) for k, v in bounds.items()}
-    out["content"] = int(file.content)
-    out["key_metadata"] = _b64(file.key_metadata)
-    out["partition"] = [
-        [f.field_id, f.name, f.type, isinstance(f.value, bytes), _partition_json(f.value)]
-        for f in file.partition
+def _file_json(file: ContentFile) -> list[Any]:
+    bounds = [getattr(file, name) for name in _BOUNDS]
+    return [
+        [getattr(file, name) for name in _PLAIN],
+        [None if ids is None else [*zip(*ids.items(), strict=True)] for ids in _id_maps(file)],
+        [None if b is None else [[*b], [*map(len, b.values())], _joined(b)] for b in bounds],
+        int(file.content),
+        _b64(file.key_metadata),
+        [
+            [f.field_id, f.name, f.type, isinstance(f.value, bytes), _partition_json(f.value)]
+            for f in file.partition
+        ],
     ]
-    return out
+
+
+def _id_maps(file: ContentFile) -> list[Mapping[int, int] | None]:
+    return [getattr(file, name) for name in _ID_MAPS]
+
+
+def _joined(bounds: Mapping[int, bytes]) -> str | None:
+    return _b64(b"".join(bounds.values()))
 
 
 def _partition_json(value: Any) -> Any:
@@ -277,14 +299,15 @@ def collect(rows: pa.Table) -> BatchResult:
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
         if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
             dead_letters.append(_dead_letter_from(json.loads(payload.as_py())))
+        elif kind == "files":
+            by_kind[kind].extend(_unpacked(payload.as_buffer()))
         elif kind in by_kind:
             by_kind[kind].append(json.loads(payload.as_py()))
         else:
             raise InvariantViolation(f"descriptor of unknown kind {kind!r}")
     steps: dict[int, dict[str, list[ContentFile]]] = {}
-    for item in by_kind["file"]:
-        files = steps.setdefault(item["step"], {})
-        files.setdefault(item["table"], []).append(_file_from(item["file"]))
+    for table, step, file in by_kind["files"]:
+        steps.setdefault(step, {}).setdefault(table, []).append(_file_from(file))
     progress: dict[TopicPartition, PartitionProgress] = {}
     for topic, partition, *counts in by_kind["progress"]:
         tp = TopicPartition(topic, partition)
@@ -310,7 +333,7 @@ def collect(rows: pa.Table) -> BatchResult:
 
 
 _KINDS: Final = (
-    "file",
+    "files",
     "progress",
     "error",
     "failure",
@@ -367,19 +390,36 @@ def _dead_letter_from(item: list[Any]) -> DeadLetter:
     return DeadLetter(record, error_from(error))
 
 
-def _file_from(item: dict[str, Any]) -> ContentFile:
-    values: dict[str, Any] = {name: item[name] for name in _PLAIN}
+def _unpacked(payload: pa.Buffer) -> list[Any]:
+    length = int.from_bytes(payload[:_LENGTH_BYTES].to_pybytes())
+    listed: list[Any] = json.loads(_ZSTD.decompress(payload[_LENGTH_BYTES:], length, asbytes=True))
+    return listed
+
+
+def _file_from(item: list[Any]) -> ContentFile:
+    plain, id_maps, bounds, content, key_metadata, partition = item
+    values: dict[str, Any] = dict(zip(_PLAIN, plain, strict=True))
     for name in ("split_offsets", "equality_ids"):
-        values[name] = None if item[name] is None else tuple(item[name])
-    for name in _ID_MAPS:
-        values[name] = None if item[name] is None else {int(k): v for k, v in item[name].items()}
-    for name in _BOUNDS:
-        raw = item[name]
-        values[name] = None if raw is None else {int(k): _bytes(v) for k, v in raw.items()}
-    values["content"] = FileContent(item["content"])
-    values["key_metadata"] = _bytes(item["key_metadata"])
-    values["partition"] = tuple(
-        PartitionField(field_id, name, kind, _bytes(value) if is_bytes else value)
-        for field_id, name, kind, is_bytes, value in item["partition"]
+        values[name] = None if values[name] is None else tuple(values[name])
+    for name, ids in zip(_ID_MAPS, id_maps, strict=True):
+        values[name] = None if ids is None else dict(zip(*ids, strict=True)) if ids else {}
+    for name, packed in zip(_BOUNDS, bounds, strict=True):
+        values[name] = None if packed is None else _bounds_from(*packed)
+    return ContentFile(
+        **values,
+        content=FileContent(content),
+        key_metadata=_bytes(key_metadata),
+        partition=tuple(
+            PartitionField(field_id, name, kind, _bytes(value) if is_bytes else value)
+            for field_id, name, kind, is_bytes, value in partition
+        ),
     )
-    return ContentFile(**values)
+
+
+def _bounds_from(ids: list[int], lengths: list[int], text: str) -> dict[int, bytes]:
+    joined = base64.b64decode(text)
+    ends = [*accumulate(lengths)]
+    return {
+        field_id: joined[end - length : end]
+        for field_id, length, end in zip(ids, lengths, ends, strict=True)
+    }

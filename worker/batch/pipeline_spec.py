@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -107,11 +108,12 @@ class TablePlan:
             reference=TableReference(
                 catalog, tuple(namespace), last, UUID(str(table.metadata.table_uuid))
             ),
-            schema_json=table.schema().model_dump_json(),
-            spec_json=table.spec().model_dump_json(),
+            # one object for equal texts, which then is sent to executors once
+            schema_json=sys.intern(table.schema().model_dump_json()),
+            spec_json=sys.intern(table.spec().model_dump_json()),
             location=table.location(),
             properties={**table.properties, **(write_properties or {})},
-            io_properties=dict(io_properties),
+            io_properties=io_properties,
             changes=changes,
             # never a property of the table: its owner could choose how files are written
             table_format=table_format_of(table),
@@ -141,6 +143,8 @@ class PipelineLimits:
         block_cells: rows times fields (of all tables) decoded at once.
         group_rows: rows of a Parquet row group.
         buffered_bytes_max: Arrow bytes that wait for their row group, of all tables.
+        spilled_bytes_max: Arrow bytes that wait on the disk, where rows of many tables exceed
+            ``buffered_bytes_max``.
         open_files_max: files that are open at the same time.
         requests_max: tables and schema changes requested in one run.
         dead_letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends. A single
@@ -153,6 +157,7 @@ class PipelineLimits:
     block_cells: int = 8_000_000
     group_rows: int = 200_000
     buffered_bytes_max: int = 96 * 2**20
+    spilled_bytes_max: int = 4 * 2**30
     open_files_max: int = 128
     requests_max: int = 1_000
     dead_letter_bytes_max: int = 32 * 2**20

@@ -38,7 +38,7 @@ from worker.decode.byte_prefilters import rows_at_once
 from worker.decode.column_builders import RowValues, misencoded, without_ends
 from worker.decode.protobuf_columns import protobuf_scanner
 from worker.decode.typed_json import TypedJson
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import AlikeTables
 
 Rows = npt.NDArray[np.int64]
 Scanner = Callable[[BinaryCursor], RowValues]
@@ -92,7 +92,7 @@ class RegisteredForm:
         converter: RegisteredConverter[Any],
         role: Role,
         config: ConnectorConfig,
-        tables: Sequence[TableWriter] = (),
+        tables: Sequence[AlikeTables] = (),
     ) -> None:
         self._converter = converter
         self._role: Role = role
@@ -216,18 +216,20 @@ class RegisteredForm:
 
 
 def unfit_tables(
-    schema: ConnectSchema, config: ConnectorConfig, tables: Iterable[TableWriter]
+    schema: ConnectSchema, config: ConnectorConfig, tables: Iterable[AlikeTables]
 ) -> frozenset[str]:
     """Return tables that records of a schema ask to change; none without schema evolution."""
     if not config.evolve_schema_enabled:
         return frozenset()
     record = SinkRecord("", 0, 0, None, value_schema=schema)
-    return frozenset(t.plan.name for t in tables if _asks(t, record, config))
+    return frozenset(
+        name for alike in tables if _asks(alike, record, config) for name in alike.names
+    )
 
 
-def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bool:
+def _asks(alike: AlikeTables, record: SinkRecord, config: ConnectorConfig) -> bool:
     try:
-        return bool(changes(table.schema, record, config))
+        return bool(changes(alike.sample.schema, record, config))
     except RecordError:
         return True
 
@@ -315,7 +317,7 @@ def _table(array: pa.Array) -> pa.Table:
 
 
 def registered_form(
-    converter: Converter, role: Role, config: ConnectorConfig, tables: Iterable[TableWriter] = ()
+    converter: Converter, role: Role, config: ConnectorConfig, tables: Iterable[AlikeTables] = ()
 ) -> RegisteredForm | None:
     """Return the form of a converter; None when it has none."""
     kinds = (AvroConverter, ProtobufConverter, JsonSchemaConverter)

@@ -35,6 +35,7 @@ from worker.pipeline.value_columns import ValueColumns, inflated, json_values, s
 from worker.transforms.rows import ChainPlan, ColumnStep
 from worker.transforms.step_chain import keep_schemas, planned, steps_for, take_whole
 from worker.write.table_writer import TableWriter
+from worker.write.table_writers import AlikeTables
 
 Mask = npt.NDArray[np.bool_]
 
@@ -57,7 +58,7 @@ class ColumnForm:
     def __init__(
         self,
         spec: PipelineSpec,
-        tables: Iterable[TableWriter],
+        tables: Iterable[AlikeTables],
         paths: Iterable[tuple[str, ...]],
         reference: ReferencePath,
         converters: RecordConverters,
@@ -75,7 +76,7 @@ class ColumnForm:
         listed = list(tables)
         steps = _column_steps(spec, listed, uses_schema=uses_schema)
         if steps is not None:
-            alike = {table.columns_key: table.schema.fields for table in listed}
+            alike = {t.sample.columns_key: t.sample.schema.fields for t in listed}
             fields = guessed_fields(alike.values(), paths, has_maps=not steps)
             is_text = is_plain_json(config.value_converter)
             evolves = config.evolve_schema_enabled
@@ -134,7 +135,7 @@ class ColumnForm:
 
 
 def _column_steps(
-    spec: PipelineSpec, tables: list[TableWriter], *, uses_schema: bool
+    spec: PipelineSpec, tables: list[AlikeTables], *, uses_schema: bool
 ) -> tuple[ColumnStep, ...] | None:
     """Return the transformations as column steps; None where there is no column form."""
     config = spec.config
@@ -144,7 +145,7 @@ def _column_steps(
         or spec.reference_only
         or config.schema_case_insensitive
         or (uses_schema and not keep_schemas(steps))
-        or not all(has_own_names(table) for table in tables)
+        or not all(has_own_names(alike.sample) for alike in tables)
     ):
         return None
     return steps
@@ -154,7 +155,7 @@ def _values(
     converters: RecordConverters,
     steps: tuple[ColumnStep, ...],
     plan: ChainPlan,
-    tables: list[TableWriter],
+    tables: list[AlikeTables],
 ) -> ValueColumns | None:
     config = converters.config
     if is_plain_json(config.value_converter):

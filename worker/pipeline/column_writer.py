@@ -7,7 +7,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from worker.decode.decoded_rows import Columns
 from worker.pipeline.progress import DROPPED, WRITTEN, Outcome
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.table_group import Deleted, Part
+from worker.write.parquet_writer import sizes_of
 from worker.write.partitions import split_by_codes, take_rows
 from worker.write.routes import ColumnRouter
 from worker.write.table_writer import TableWriter
@@ -69,7 +70,7 @@ class ColumnWriter:
     def __init__(
         self,
         spec: PipelineSpec,
-        tables: dict[str, TableWriter],
+        tables: Mapping[str, TableWriter],
         records: RecordPath,
         output: Appends | Changes,
         reference: ReferencePath,
@@ -199,17 +200,16 @@ class ColumnWriter:
 
     def _tables_by_columns(self, targets: Targets) -> list[tuple[list[TableWriter], Mask]]:
         """Return tables with equal columns, and which targets have one of them."""
-        groups: dict[tuple[str, ...], tuple[list[TableWriter], Mask]] = {}
+        groups: dict[tuple[str, ...], tuple[dict[str, TableWriter], Mask]] = {}
         for code, target in enumerate(targets):
             for name in target or ():
                 table = self._tables[name]
-                tables, members = groups.setdefault(
-                    table.columns_key, ([], np.zeros(len(targets), np.bool_))
-                )
-                if table not in tables:
-                    tables.append(table)
-                members[code] = True
-        return list(groups.values())
+                group = groups.get(table.columns_key)
+                if group is None:
+                    group = groups[table.columns_key] = {}, np.zeros(len(targets), np.bool_)
+                group[0][name] = table
+                group[1][code] = True
+        return [(list(tables.values()), members) for tables, members in groups.values()]
 
     def _write_part(self, part: Part, source: _BlockRows) -> None:
         targets, codes, ambiguous, marks = (
@@ -231,15 +231,14 @@ class ColumnWriter:
         if order is not None:
             rows = take_rows(rows, order)
             marks = marks and marks.of(order)
-        self._output.pin(rows.nbytes)
-        for code, target in enumerate(targets):
+        sizes = sizes_of(rows, bounds) if order is not None else [rows.nbytes] * len(targets)
+        self._output.pin(sum(sizes) if order is not None else rows.nbytes)
+        members = {id(table) for table in part.tables}
+        for code in np.flatnonzero(np.diff(bounds)).tolist():
             start, end = int(bounds[code]), int(bounds[code + 1])
-            if end == start:
-                continue
-            columns = rows.slice(start, end - start).columns
+            piece = rows.slice(start, end - start)
             piece_marks = marks and marks.of(slice(start, end))
-            for name in target or ():
+            for name in targets[code] or ():
                 table = self._tables[name]
-                if table in part.tables:
-                    piece = pa.Table.from_arrays(columns, schema=table.arrow_schema)
-                    self._output.add(table, piece, piece_marks)
+                if id(table) in members:
+                    self._output.add(table, piece, piece_marks, size=sizes[code])

@@ -41,7 +41,8 @@ from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
-from worker.write.table_writer import TableWriter
+from worker.write.table_writer import by_position
+from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import Appends, Changes
 
 __all__ = [
@@ -95,7 +96,7 @@ class PipelineTask:
         prefix = clock.new_timed_uuid()  # the coordinator reads the age of a file from it
         numbers = iter(range(1 << 62))
         names = lambda: f"{prefix}-{next(numbers):05d}.parquet"  # noqa: E731 - one line of wiring
-        self._tables = {plan.name: TableWriter(plan, names) for plan in spec.tables}
+        self._tables = TableWriters(spec.tables, names)
         changes: Changes | None = None
         if spec.config.is_row_level:
             upsert = spec.config.upsert_enabled
@@ -107,7 +108,7 @@ class PipelineTask:
         )
         self._form = column_form(
             spec,
-            self._tables.values(),
+            self._tables.alike,
             self._columns.paths,
             self._reference,
             uses_schema=self._columns.uses_schema,
@@ -198,7 +199,7 @@ class PipelineTask:
                 outcome[place] = self._records.take(record, order=self._taken + place)
             for table, rows, marks in self._records.rows():
                 if not self._records.requests:
-                    self._output.add(table, rows, marks)
+                    self._output.add(table, by_position(rows), marks)
 
     def _end_block(self, count: int) -> None:
         self._taken += count

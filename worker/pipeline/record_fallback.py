@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,7 @@ class RecordPath:
     def __init__(
         self,
         spec: PipelineSpec,
-        tables: dict[str, TableWriter],
+        tables: Mapping[str, TableWriter],
         reference: ReferencePath,
         changes: Changes | None = None,
     ) -> None:

@@ -69,7 +69,8 @@ class Part:
         columns: list[pa.Array] = []
         ambiguous: Mask | None = None
         for i, column in enumerate(table.schema.fields):
-            target = Target(column.field_type, table.arrow_schema.field(i).type, unit)
+            stored = table.arrow_schema.field(i).type
+            target = Target(column.field_type, stored, unit)
             values, more = convert(one_chunk(source.column(i)), target)
             if column.required and values.null_count:
                 more = join(more, values.is_null().to_numpy(zero_copy_only=False))
@@ -77,7 +78,8 @@ class Part:
             if more is not None and written is not None and i not in deleted_keys:
                 more = more & written
             ambiguous = join(ambiguous, more)
-            columns.append(values)
+            # equal to that of rows from the record path: they share row groups
+            columns.append(values if values.type == stored else values.cast(stored))
         if written is not None:
             ambiguous = join(ambiguous, _keyless(columns, deleted_keys, written))
         converted = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])

@@ -21,7 +21,7 @@ from worker.batch.blocks import Block
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.decode.decoded_rows import Columns
 from worker.pipeline.column_path import ColumnForm
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import AlikeTables
 
 Rows = npt.NDArray[np.int64]
 
@@ -81,7 +81,7 @@ def _moved(columns: Columns, rows: Rows) -> Columns:
 
 def column_form(
     spec: PipelineSpec,
-    tables: Iterable[TableWriter],
+    tables: Iterable[AlikeTables],
     paths: Iterable[tuple[str, ...]],
     reference: ReferencePath,
     *,

@@ -25,7 +25,7 @@ from worker.decode.decoded_rows import Columns
 from worker.decode.registered_messages import unfit_tables
 from worker.transforms.rows import ColumnStep, Fields, KeyColumns, OriginColumns, Rows, TooManyRows
 from worker.transforms.step_chain import applied, unknown_rows
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import AlikeTables
 
 _SCHEMAS_KEPT = 16
 
@@ -47,7 +47,7 @@ class ColumnChain:
         steps: Sequence[ColumnStep],
         wanted_fields: Fields,
         config: ConnectorConfig,
-        tables: Sequence[TableWriter],
+        tables: Sequence[AlikeTables],
         *,
         reference: ReferencePath,
         keys: KeyColumns | None,
@@ -125,7 +125,7 @@ class ColumnChain:
 
     def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
         """Return the tables that the transformed rows ask to change, found by a sample."""
-        everything = frozenset(table.plan.name for table in self._tables)
+        everything = frozenset(name for alike in self._tables for name in alike.names)
         sure = np.flatnonzero(~rows.ambiguous & ~rows.dropped)
         if not len(sure):
             return frozenset()
@@ -136,10 +136,10 @@ class ColumnChain:
             records = self._reference.read(record)
             if not rows.is_typed:
                 return frozenset(
-                    table.plan.name
-                    for table in self._tables
-                    for each in records
-                    if changes(table.schema, each, self._config)
+                    name
+                    for alike in self._tables
+                    if any(changes(alike.sample.schema, r, self._config) for r in records)
+                    for name in alike.names
                 )
         except RecordError:
             return everything

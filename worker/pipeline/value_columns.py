@@ -26,7 +26,7 @@ from worker.decode.scanned_json import ScannedJson, json_decoder
 from worker.decode.typed_json import Envelopes
 from worker.pipeline.key_columns import envelopes_of, texts
 from worker.transforms.rows import ChainPlan, holding, quoted
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import AlikeTables
 
 Rows = npt.NDArray[np.int64]
 
@@ -121,7 +121,7 @@ class EnvelopedValues:
     is_typed = True
 
     def __init__(
-        self, envelopes: Envelopes, config: ConnectorConfig, tables: Sequence[TableWriter]
+        self, envelopes: Envelopes, config: ConnectorConfig, tables: Sequence[AlikeTables]
     ) -> None:
         self._envelopes = envelopes
         self._config = config
@@ -152,7 +152,7 @@ class CustomValues:
         self,
         converter: CustomColumnConverter,
         config: ConnectorConfig,
-        tables: Sequence[TableWriter],
+        tables: Sequence[AlikeTables],
     ) -> None:
         self._converter = converter
         self._unfit = unfit_tables(converter.schema, config, tables)
@@ -205,7 +205,7 @@ def json_values(plan: ChainPlan, *, evolves: bool, keeps: bool) -> PlainJsonValu
 def schema_values(
     converter: Converter,
     config: ConnectorConfig,
-    tables: Sequence[TableWriter],
+    tables: Sequence[AlikeTables],
     *,
     takes_whole: bool,
 ) -> ValueColumns | None:

@@ -62,7 +62,7 @@ from worker.sql.row_transport import (
     ColumnSplit,
     to_pieces,
 )
-from worker.write.table_writer import TableWriter
+from worker.write.table_writers import TableWriters
 
 KAFKA: Final = "kafka"
 _KAFKA: Final = pa.struct(
@@ -188,8 +188,9 @@ class _Reading:
         self._shares = split
         self._has_dead_letters = has_dead_letters
         self._reference = ReferencePath(spec.config)
-        self._table = TableWriter(spec.tables[0], lambda: "")
-        self._form = column_form(spec, [self._table], (), self._reference)
+        writers = TableWriters(spec.tables[:1], lambda: "")
+        self._table = writers[spec.tables[0].name]
+        self._form = column_form(spec, writers.alike, (), self._reference)
         self._types = [spark_arrow(f.field_type) for f in self._table.schema.fields]
         self._names = [f.name for f in self._table.schema.fields]
         self._seq = 0

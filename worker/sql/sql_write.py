@@ -240,13 +240,13 @@ class _QueriedTask(PipelineTask):
         self._alias = alias
         self._block: QueriedBlock | None = None
         self._losses = 0
-        tables = list(self._tables.values())
+        alike = [tables.sample for tables in self._tables.alike]
         paths = self._columns.route_paths
-        self._fields = guessed_fields((t.schema.fields for t in tables), paths)
+        self._fields = guessed_fields((table.schema.fields for table in alike), paths)
         self._is_columnar = (
             not (spec.reference_only or spec.config.schema_case_insensitive)
-            and bool(tables)
-            and all(has_own_names(table) for table in tables)
+            and bool(alike)
+            and all(has_own_names(table) for table in alike)
         )
 
     def take(self, block: Block) -> None:
@@ -305,7 +305,7 @@ class _QueriedTask(PipelineTask):
         ]
         table = pa.Table.from_arrays(columns, names=list(self._fields))
         schema = connect_schema(block.kind)
-        unfit = unfit_tables(schema, self._spec.config, self._tables.values())
+        unfit = unfit_tables(schema, self._spec.config, self._tables.alike)
         nothing = np.empty(0, np.int64)
         topics = block.topics if taken is None else block.topics.take(taken)
         return Columns(table, rows, nothing, unfit, topics=topics)

@@ -101,7 +101,7 @@ class PipelineRunner:
                 with spark_failures():
                     result = collect(as_arrow(self.query.run(rows, spec)))
             failpoints.hit("W4")
-            if result.is_usable:
+            if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
             self.tables.discard(result)
             if result.error is not None:
@@ -132,11 +132,21 @@ class PipelineRunner:
         """Close the connections to the catalog."""
         self.tables.close()
 
+    def _is_confirmed(self, result: BatchResult) -> bool:
+        """Return whether the tables of a batch are as it knew them."""
+        try:
+            is_confirmed = self.tables.confirm(result.files)
+        except IcefloeError:
+            self.tables.discard(result)
+            raise
+        if not is_confirmed:
+            log.info("tables have changed, the batch runs again", connector=self.config.name)
+        return is_confirmed
+
     def _written(self, result: BatchResult, ranges: OffsetRanges) -> WrittenBatch:
         self._check_rows(result)
-        references = {plan.name: plan.reference for plan in self.tables.spec().tables}
         steps = [
-            tuple((references[name], files) for name, files in step.items())
+            tuple((self.tables.reference(name), files) for name, files in step.items())
             for step in result.steps
         ]
         refused = self.dead_letter_table.write(result.dead_letters)

@@ -39,7 +39,7 @@ from worker.batch.descriptors import DeadLetter
 from worker.batch.pipeline_spec import PipelineLimits, TablePlan
 from worker.task.read_ledger import TableFiles
 from worker.write.parquet_writer import Writers
-from worker.write.table_writer import TableWriter
+from worker.write.table_writer import TableWriter, by_position
 
 KEY: Final = "errors.deadletterqueue.table"
 REFRESH_MS: Final = 60_000
@@ -109,7 +109,7 @@ class DeadLetterTable:
         writers = Writers(PipelineLimits())
         with storage_errors(f"writing dead letters of table {name}"):
             try:
-                writers.add(table, rows.rename_columns(table.arrow_schema.names))
+                writers.add(table, by_position(rows))
                 files = tuple(file for _, file in writers.finish())
             except BaseException:
                 writers.abort()

@@ -39,10 +39,18 @@ class TableLoads:
     @contextlib.contextmanager
     def many(self, names: Sequence[str]) -> Iterator[Mapping[str, Callable[[], Table]]]:
         """Begin to load tables; each call returns one, or raises as ``one``."""
-        if len(names) <= LOADS_MAX:
-            yield {name: partial(self.one, name) for name in names}
+        with self.together({name: partial(self.one, name) for name in names}) as loads:
+            yield loads
+
+    @contextlib.contextmanager
+    def together(
+        self, work: Mapping[str, Callable[[], Table]]
+    ) -> Iterator[Mapping[str, Callable[[], Table]]]:
+        """Begin to load or make tables; each call returns the table of a name, or its error."""
+        if len(work) <= LOADS_MAX:
+            yield work
             return
-        futures = {name: self._threads.submit(self.one, name) for name in names}
+        futures = {name: self._threads.submit(call) for name, call in work.items()}
         try:
             yield {name: future.result for name, future in futures.items()}
         finally:

@@ -3,6 +3,8 @@
 Rules of this file:
 - What is known of a table may be old. Files for an older schema or partition spec stay valid. The
   coordinator refuses files of a table that was replaced.
+- Tables without rows are not loaded again. So a batch may write to a table that was not loaded for
+  long: the table is then loaded after the batch, which runs again if the table has changed.
 - A table of the configuration that is dropped later keeps its plan: its files wait with the
   coordinator, which reports them, and the other tables continue.
 - A table that is missing at the start is an error if the configuration names it. If a record names
@@ -18,13 +20,13 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
 from pyiceberg.table import Table
-from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
@@ -33,27 +35,25 @@ from connect.errors import (
     CommitRefused,
     CommitStateUnknown,
     ConfigError,
-    IcefloeError,
-    InvariantViolation,
-    RetriableError,
 )
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.catalog.table_properties import ignored
-from connect.gateways.storage.guarded_io import table_storage
 from connect.gateways.storage.object_store import delete_files
-from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
-from connect.records.row_operations import key_columns
-from connect.records.tables.delete_specs import delete_spec, unpartitioned_spec_added
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
+from control_schemas.events import TableReference
 from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
-from worker.batch.pipeline_spec import ChangePlan, PipelineSpec, TablePlan, UnusableTable
+from worker.batch.pipeline_spec import PipelineSpec, TablePlan, UnusableTable
+from worker.task.table_ages import TableAges
 from worker.task.table_loads import TableLoads
-from worker.task.table_updates import commit_schema, create_table
-from worker.write.table_writer import TableWriter
+from worker.task.table_plans import check_usable, described, plan_of, refusal_of
+from worker.task.table_updates import (
+    COMMITS_MAX,
+    commit_schema,
+    contended,
+    create_table,
+    with_delete_spec,
+)
 
-REFRESH_MS = 60_000
-COMMITS_MAX = 10
-UNUSABLE: Final = "table_unusable"
 UNSUITABLE: Final = (
     CommitRefused,
     ConfigError,
@@ -66,7 +66,6 @@ UNSUITABLE: Final = (
     ValueError,
 )
 """Errors that libraries raise for a table's metadata and properties when they plan its files."""
-_MESSAGE_CHARACTERS_MAX: Final = 500
 
 log = structlog.get_logger("worker.tables")
 
@@ -89,29 +88,29 @@ class TaskTables:
     _absent: set[str] = field(default_factory=set, init=False)
     _unusable: dict[str, UnusableTable] = field(default_factory=dict, init=False)
     _warned: dict[str, object] = field(default_factory=dict, init=False)
-    _loaded_ms: int | None = field(default=None, init=False)
     _spec: PipelineSpec | None = field(default=None, init=False)
     _loads: TableLoads = field(init=False)
+    _ages: TableAges = field(init=False)
+    _is_loaded: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._loads = TableLoads(self.catalog)
+        self._ages = TableAges(self.clock)
 
     def refresh(self) -> None:
-        """Load all tables again when the last load is old.
+        """Load the tables of the configuration once, and used tables again when they are old.
 
         Raises:
             CommitRefused: a table of the configuration is missing, or none of them may be read.
             ConfigError: no table of the configuration can be written.
             RetriableError: the catalog does not answer.
         """
-        now_ms = self.clock.monotonic_ms()
-        if self._loaded_ms is not None and now_ms - self._loaded_ms < REFRESH_MS:
-            return
-        self._absent.clear()
-        names = sorted({*self.config.tables, *self._tables, *self._unusable})
-        with self._loads.many(names) as loads:
-            for name in names:
-                self._load(name, is_named=name in self.config.tables, load=loads[name])
+        if self._is_loaded:
+            refused = self._ages.old(self._unusable)  # no file shows that they have records
+            self._forget_absent()
+            self._load_all(sorted({*self._ages.due(), *refused}))
+        else:
+            self._load_all(sorted(self.config.tables))
         named = self.config.tables
         if named and not self.config.dynamic_enabled and all(n in self._unusable for n in named):
             first = self._unusable[named[0]]
@@ -121,7 +120,22 @@ class TaskTables:
                 connector=self.config.name,
                 table=named[0],
             )
-        self._loaded_ms = now_ms
+        self._is_loaded = True
+
+    def confirm(self, names: Collection[str]) -> bool:
+        """Note the tables that a batch wrote to, and load those that were not loaded for long.
+
+        Returns:
+            Whether they are as the batch knew them. Otherwise it must run again.
+
+        Raises:
+            CommitRefused, RetriableError: as ``refresh``.
+        """
+        old = self._ages.old(names)
+        before = [described(self._plans.get(name)) for name in old]
+        self._load_all(old)
+        self._ages.used(names)
+        return before == [described(self._plans.get(name)) for name in old]
 
     @property
     def are_known(self) -> bool:
@@ -131,7 +145,7 @@ class TaskTables:
 
     def spec(self) -> PipelineSpec:
         """Return what the pipeline needs to know of the tables; errors as ``refresh``."""
-        if self._loaded_ms is None:
+        if not self._is_loaded:
             self.refresh()
         if self._spec is None:
             plans = tuple(plan for _, plan in sorted(self._plans.items()))
@@ -147,22 +161,25 @@ class TaskTables:
             RecordError: a change has too many new columns.
             RetriableError: the catalog does not answer, or other writers keep changing the schema.
         """
-        for request in result.table_requests:
-            with self._isolated(request.table):
-                self._add(request)
+        self._add_all(result.table_requests)
         for change in result.schema_requests:
             with self._isolated(change.table):
                 self._widen(change)
 
     def reload(self, name: str) -> None:
-        """Load a table again at once: it may bring new credentials for its store."""
-        self._load(name, is_named=name in self.config.tables)
+        """Load a table, and all old ones, at once: they may bring new credentials for stores."""
+        self._load_all(sorted({name, *self._ages.old(self._plans)}))
+
+    def reference(self, name: str) -> TableReference:
+        """Return the identity of a known table."""
+        return self._plans[name].reference
 
     def mark_unusable(self, name: str, error: Exception) -> None:
         """Refuse a table's records until the tables are loaded again."""
         self._plans.pop(name, None)
         self._unusable[name] = refusal_of(error)
         self._spec = None
+        self._ages.loaded(name)
         self._warn(name, "table cannot be written", self._unusable[name])
 
     def discard(self, result: BatchResult) -> None:
@@ -176,31 +193,17 @@ class TaskTables:
         self._loads.close()
         self.catalog.close()
 
-    def _plan(self, name: str, table: Table) -> TablePlan:
-        return TablePlan.of(
-            table,
-            name=name,
-            catalog=self.config.catalog_name,
-            io_properties=table_storage(table, self.config.write_properties),
-            write_properties=self.config.write_properties,
-            changes=self._change_plan(name, table) if self.config.is_row_level else None,
-        )
+    def _load_all(self, names: Sequence[str]) -> None:
+        with self._loads.many(names) as loads:
+            for name in names:
+                self._load(name, loads[name], is_named=name in self.config.tables)
 
-    def _change_plan(self, name: str, table: Table) -> ChangePlan:
-        keys = key_columns(table.schema(), self.config.table(name).id_columns, table=name)
-        key_ids = tuple(column.field_id for column in keys)
-        spec = delete_spec(table, key_ids)
-        if spec is None:
-            raise InvariantViolation(
-                "a table for row-level changes has no partition spec for deletes", table=name
-            )
-        return ChangePlan(key_ids, spec.model_dump_json())
-
-    def _load(self, name: str, *, is_named: bool, load: Callable[[], Table] | None = None) -> None:
+    def _load(self, name: str, load: Callable[[], Table], *, is_named: bool) -> None:
         try:
             with self._isolated(name):
-                self._remember(name, load() if load is not None else self._loads.one(name))
+                self._remember(name, load())
         except CommitRefused as e:  # only ``table_missing`` arrives
+            self._ages.loaded(name)
             if is_named and name in self._tables and not self.config.auto_create_enabled:
                 log.warning("table missing, its files wait", connector=self.config.name, table=name)
                 return
@@ -229,6 +232,7 @@ class TaskTables:
             if isinstance(error, CommitRefused) and error.code == "table_missing":
                 raise
             if isinstance(error, CommitRefused) and name in self._plans:
+                self._ages.loaded(name)
                 self._warn(
                     name, "table not loaded, its last known state is used", refusal_of(error)
                 )
@@ -247,15 +251,17 @@ class TaskTables:
             )
 
     def _remember(self, name: str, table: Table) -> None:
-        table = self._tables[name] = (
-            self._prepared(name, table) if self.config.is_row_level else table
-        )
+        if self.config.is_row_level:
+            load = partial(self._loads.one, name)
+            table = with_delete_spec(self.catalog, self.config, name, table, load)
+        self._tables[name] = table
         self._plans.pop(name, None)  # the old plan is invalid, also if the next line fails
-        plan = self._plan(name, table)
+        plan = plan_of(table, name, self.config, self._plans.values())
         check_usable(plan)
         self._plans[name] = plan
         self._unusable.pop(name, None)
         self._spec = None
+        self._ages.loaded(name)
         unused = ignored(plan.properties)
         if self._warned.pop(name, {}) != unused and unused:
             log.warning(
@@ -263,34 +269,36 @@ class TaskTables:
             )
         self._warned[name] = unused
 
-    def _prepared(self, name: str, table: Table) -> Table:
-        """Return the table with a partition spec that delete files can use."""
-        for _ in range(COMMITS_MAX):
-            keys = key_columns(table.schema(), self.config.table(name).id_columns, table=name)
-            if delete_spec(table, tuple(column.field_id for column in keys)) is not None:
-                return table
-            try:
-                return self.catalog.commit(table, *unpartitioned_spec_added(table))
-            except (CommitConflict, CommitStateUnknown) as e:
-                log.info("partition spec change repeated", table=name, code=e.code)
-                table = self._loads.one(name)
-        raise self._contended("partition specs", name)
-
-    def _add(self, request: TableRequest) -> None:
-        name = request.table
-        if len(self._tables) >= self.config.max_tables:
-            log.warning(
-                "table limit reached", connector=self.config.name, limit=self.config.max_tables
-            )
-            self._absent.add(name)
+    def _add_all(self, requests: Sequence[TableRequest]) -> None:
+        """Load or create the requested tables, as many as the connector may have."""
+        while requests and (room := self.config.max_tables - len(self._tables)) > 0:
+            chosen, requests = requests[:room], requests[room:]
+            made = {
+                request.table: _made_by(self.catalog, self._loads, request) for request in chosen
+            }
+            with self._loads.together(made) as tables:
+                for request in chosen:
+                    with self._isolated(request.table):
+                        self._add(request, tables[request.table])
+        if requests:
+            limit = self.config.max_tables
+            log.warning("table limit reached", connector=self.config.name, limit=limit)
+            self._absent.update(request.table for request in requests)
             self._spec = None
-            return
+
+    def _add(self, request: TableRequest, made: Callable[[], Table]) -> None:
+        name = request.table
         if request.schema_json is None:
-            self._load(name, is_named=False)
-            return
-        table = create_table(self.catalog, request)
-        self._remember(name, table)
-        log.info("table created", connector=self.config.name, table=name)
+            self._load(name, made, is_named=False)
+        else:
+            self._remember(name, made())
+            log.info("table created", connector=self.config.name, table=name)
+
+    def _forget_absent(self) -> None:
+        """Let records request tables again that were missing a minute ago."""
+        if gone := self._ages.old(self._absent):
+            self._absent.difference_update(gone)
+            self._spec = None
 
     def _widen(self, request: SchemaRequest) -> None:
         """Change a table's schema; changes by other writers are loaded first.
@@ -311,37 +319,13 @@ class TaskTables:
             else:
                 log.info("schema changed", connector=self.config.name, table=request.table)
                 return
-        raise self._contended("schema", request.table)
-
-    def _contended(self, part: str, table: str) -> RetriableError:
-        return RetriableError(
-            f"the table's {part} could not be changed in {COMMITS_MAX} attempts",
-            code="schema_contended",
-            connector=self.config.name,
-            table=table,
-        )
+        raise contended("schema", self.config.name, request.table)
 
 
-def check_usable(plan: TablePlan) -> None:
-    """Do what an executor does with a table before its first record.
-
-    Raises:
-        ConfigError: ``table_property``: the table's name mapping cannot be parsed.
-        Exception: one of ``UNSUITABLE``.
-    """
-    TableWriter(plan, lambda: "")
-    mapping = plan.properties.get(NAME_MAPPING_PROPERTY)
-    try:
-        parse_mapping_from_json(mapping) if mapping else None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"table property {NAME_MAPPING_PROPERTY} is not a name mapping", code="table_property"
-        ) from error
-
-
-def refusal_of(error: Exception) -> UnusableTable:
-    """Return code and message with which records of an unusable table are refused."""
-    if isinstance(error, IcefloeError):
-        return UnusableTable(error.code, error.message)
-    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
-    return UnusableTable(UNUSABLE, f"{type(error).__name__}: {text}")
+def _made_by(
+    catalog: CatalogGateway, loads: TableLoads, request: TableRequest
+) -> Callable[[], Table]:
+    """Return what loads or creates a requested table."""
+    if request.schema_json is None:
+        return partial(loads.one, request.table)
+    return partial(create_table, catalog, request)

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
-    StatisticsCollector,
     compute_statistics_plan,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
 
@@ -35,7 +35,7 @@ from connect.gateways.storage.object_store import (
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
-from worker.write.file_metrics import file_metrics
+from worker.write.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
 
 FileNames = Callable[[], str]
@@ -57,16 +57,17 @@ class _Shape:
         arrow_schema: of the Parquet files, names as Iceberg stores them.
         row_schema: as ``arrow_schema``, with the schema's own names.
         columns_key: tables with equal keys take the same converted columns.
-        ids: field ids by Parquet path.
-        metrics: which metrics to keep, by field id.
+        footers: reads the metrics that the tables keep.
     """
 
     schema: Schema
     arrow_schema: pa.Schema
     row_schema: pa.Schema
     columns_key: tuple[str, ...]
-    ids: dict[str, int]
-    metrics: dict[int, StatisticsCollector]
+    footers: FooterReader
+
+
+_partition_spec = lru_cache(maxsize=1024)(PartitionSpec.model_validate_json)
 
 
 @lru_cache(maxsize=1024)
@@ -79,8 +80,9 @@ def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...], *, is_iceberg
         arrow_schema=schema_to_pyarrow(stored),
         row_schema=schema_to_pyarrow(schema),
         columns_key=tuple(f"{f.name}\0{f.required}\0{f.field_type}" for f in schema.fields),
-        ids=parquet_path_to_id_mapping(stored),
-        metrics=compute_statistics_plan(schema, dict(metrics)),
+        footers=FooterReader(
+            compute_statistics_plan(schema, dict(metrics)), parquet_path_to_id_mapping(stored)
+        ),
     )
 
 
@@ -126,13 +128,17 @@ class _TableStorage:
 
     Args:
         plan: the table.
+        schema: of the plan.
+        spec: of the plan.
         file_names: returns a unique name on each call.
     """
 
-    def __init__(self, plan: TablePlan, file_names: FileNames) -> None:
+    def __init__(
+        self, plan: TablePlan, schema: Schema, spec: PartitionSpec, file_names: FileNames
+    ) -> None:
         self._table = plan.name
         self._is_staged = plan.table_format == PARQUET
-        self._schema, self._spec, self._location = plan.schema, plan.spec, plan.location
+        self._schema, self._spec, self._location = schema, spec, plan.location
         self._file_names = file_names
         self._io: FileIO = open_storage(plan.io_properties, plan.location)
         self._locations: LocationProvider = table_properties.location_provider(
@@ -241,16 +247,21 @@ class TableWriter:
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema
         self.columns_key = self._shape.columns_key
-        self._spec = plan.spec
+        self._spec = _partition_spec(plan.spec_json)
         self._file_schema = self._shape.arrow_schema
         if plan.table_format == PARQUET:  # the names of folders have these columns
-            left_out = columns_in_folders(self.schema, plan.spec)
+            left_out = columns_in_folders(self.schema, self._spec)
             self._file_schema = pa.schema(
                 [column for column in self._file_schema if column.name not in left_out]
             )
         self.partitioner = Partitioner(self._spec, self.schema)
         self.settings = _FileSettings.of(plan.properties)
-        self._storage = _TableStorage(plan, file_names)
+        self._storage = _TableStorage(plan, self.schema, self._spec, file_names)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are on a disk of this machine, and not behind requests."""
+        return self.plan.location.startswith(("file:", "/"))
 
     def open(self, key: PartitionKey, dictionaries: list[str]) -> OpenFile:
         """Begin a file of one partition, with dictionaries for some Parquet columns."""
@@ -264,11 +275,15 @@ class TableWriter:
         return OpenFile(path, key, stream, writer)
 
     def append(self, file: OpenFile, rows: pa.Table) -> None:
-        """Write a row group."""
+        """Write a row group; the rows have the table's Arrow schema."""
         with self._storage.guarded():
             if self._file_schema is not self.arrow_schema:
                 rows = rows.select(self._file_schema.names)
             file.writer.write_table(rows, row_group_size=rows.num_rows)
+
+    def named(self, rows: pa.Table) -> pa.Table:
+        """Return rows, whose columns are in the table's order, in its Arrow schema."""
+        return pa.Table.from_arrays(rows.columns, schema=self.arrow_schema)
 
     def finish(self, file: OpenFile) -> ContentFile:
         """End a file and describe it."""
@@ -279,7 +294,7 @@ class TableWriter:
         self._storage.verify(file.path, size)
         failpoints.hit("W3")
         footer = file.writer.writer.metadata
-        metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
+        metrics = self._shape.footers.read(footer)
         return ContentFile(
             content=FileContent.EQUALITY_DELETES if self._equality_ids else FileContent.DATA,
             file_path=file.path,
@@ -302,6 +317,11 @@ class TableWriter:
     def discard(self, path: str) -> None:
         """Delete a file that is not announced."""
         self._storage.delete(path)
+
+
+def by_position(rows: pa.Table) -> pa.Table:
+    """Return rows with numbers for names, so that tables with equal columns share a schema."""
+    return pa.Table.from_arrays(rows.columns, names=[str(i) for i in range(rows.num_columns)])
 
 
 @dataclass(frozen=True, slots=True)

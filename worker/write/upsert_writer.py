@@ -30,10 +30,10 @@ from connect.config.connector import ConnectorConfig
 from connect.records.row_operations import ChangeRules, Operation, message_key_names
 from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import one_chunk
-from worker.batch.descriptors import file_row, rows_row
+from worker.batch.descriptors import file_rows, rows_row
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.write.parquet_writer import Writers
-from worker.write.table_writer import FileNames, TableWriter
+from worker.write.table_writer import FileNames, TableWriter, by_position
 
 Descriptor = tuple[str, bytes]
 Positions = npt.NDArray[np.int64]
@@ -104,7 +104,6 @@ class TableChanges:
     table: TableWriter
     file_names: FileNames
     upsert: bool
-    bytes: int = 0
     _kept: list[pa.Table] = field(default_factory=list)
     _marks: list[Marks] = field(default_factory=list)
     _key_ids: tuple[int, ...] = ()
@@ -144,14 +143,13 @@ class TableChanges:
             self._use(tuple(f.field_id for f in self.table.schema.fields if f.name in names))
 
     def add(self, rows: pa.Table, marks: Marks) -> None:
-        """Keep rows in the table's Arrow schema; of deletes only the key columns count."""
+        """Keep rows; of deletes only the key columns count."""
         self._kept.append(rows)
         self._marks.append(marks)
-        self.bytes += rows.nbytes
 
     def forget(self) -> None:
         """Drop the rows added since the last step."""
-        self._kept, self._marks, self.bytes = [], [], 0
+        self._kept, self._marks = [], []
 
     def settle(self, writers: Writers) -> RowCounts:
         """Write the changes that the kept rows result in, and count them."""
@@ -167,9 +165,7 @@ class TableChanges:
         if len(replaced):
             assert self._deletes is not None
             keys = rows.select(list(self.key_places)).take(pa.array(np.sort(replaced)))
-            writers.add(
-                self._deletes, pa.Table.from_arrays(keys.columns, schema=self._deletes.arrow_schema)
-            )
+            writers.add(self._deletes, by_position(keys))
         if len(remaining):
             is_all = len(remaining) == rows.num_rows
             writers.add(self.table, rows if is_all else rows.take(pa.array(remaining)))
@@ -230,11 +226,17 @@ class Appends:
         self._writers = Writers(limits)
         self._rows = 0
 
-    def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
-        """Take rows of a table's Arrow schema."""
+    def add(
+        self,
+        table: TableWriter,
+        rows: pa.Table,
+        marks: Marks | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Take rows, whose columns are in the order of the table's; see ``Writers.add``."""
         del marks
         self._rows += rows.num_rows
-        self._writers.add(table, rows)
+        self._writers.add(table, rows, size)
 
     def pin(self, block_bytes: int) -> None:
         """Account for a block that added rows were cut from."""
@@ -245,8 +247,7 @@ class Appends:
 
     def finish(self) -> Iterator[Descriptor]:
         """End all files; yield their descriptors and the count of their rows."""
-        for table, file in self._writers.finish():
-            yield file_row(table.plan.name, file)
+        yield from file_rows((table.plan.name, file, 0) for table, file in self._writers.finish())
         yield rows_row(RowCounts(self._rows))
 
     def abort(self) -> None:
@@ -275,50 +276,65 @@ class Changes:
     ) -> None:
         self._writers = Writers(limits)
         self._bytes_max = limits.changes_bytes_max
-        self._tables = {
-            name: TableChanges(table, file_names, upsert) for name, table in tables.items()
-        }
+        self._tables = tables
+        self._file_names = file_names
+        self._upsert = upsert
+        self._changes: dict[str, TableChanges] = {}  # of tables with rows
+        self._kept_bytes = 0
         self._ended: list[tuple[int, TableWriter, ContentFile]] = []
         self._step = 0
         self._rows = RowCounts()
 
     def of(self, name: str) -> TableChanges:
         """Return the changes of one table."""
-        return self._tables[name]
+        changes = self._changes.get(name)
+        if changes is None:
+            table = self._tables[name]
+            changes = self._changes[name] = TableChanges(table, self._file_names, self._upsert)
+        return changes
 
-    def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
-        """Take rows of a table's Arrow schema with their marks."""
+    def add(
+        self,
+        table: TableWriter,
+        rows: pa.Table,
+        marks: Marks | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Take rows with their marks; see ``Writers.add``."""
         assert marks is not None, "a row-level change has an operation and a place in the order"
-        self._tables[table.plan.name].add(rows, marks)
+        size = rows.nbytes if size is None else size
+        self._kept_bytes += size
+        self.of(table.plan.name).add(rows, marks)
 
     def pin(self, block_bytes: int) -> None:
         """Do nothing: kept rows are counted when they are added."""
 
     def end_block(self) -> None:
         """Note that a block was taken; end the step when it is too large."""
-        if sum(changes.bytes for changes in self._tables.values()) >= self._bytes_max:
+        if self._kept_bytes >= self._bytes_max:
             self._end_step()
 
     def finish(self) -> Iterator[Descriptor]:
         """End all files; yield their descriptors and the counts of rows."""
         self._end_step()
-        for step, table, file in self._ended:
-            yield file_row(table.plan.name, file, step)
+        yield from file_rows((table.plan.name, file, step) for step, table, file in self._ended)
         yield rows_row(self._rows)
 
     def abort(self) -> None:
         """Delete what was written."""
         self._writers.abort()
-        for changes in self._tables.values():
+        for changes in self._changes.values():
             changes.forget()
+        self._kept_bytes = 0
         for _, table, file in self._ended:
             table.discard(file.file_path)
         self._ended = []
         self._rows = RowCounts()
 
     def _end_step(self) -> None:
-        for changes in self._tables.values():
+        for changes in self._changes.values():
             self._rows = self._rows.plus(changes.settle(self._writers))
+        self._kept_bytes = 0
         self._ended.extend((self._step, table, file) for table, file in self._writers.finish())
         self._step += 1
 

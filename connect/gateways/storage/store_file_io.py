@@ -27,12 +27,14 @@ from pyiceberg.io import ARROW_FILE_IO, SCHEMA_TO_FILE_IO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connect.errors import ConfigError
+from connect.gateways.storage.shared_clients import SHARED_CLIENTS
 
 S3_CA_BUNDLE: Final = "s3.ssl.cabundle"
 GCS_NO_AUTH: Final = "gcs.no-auth"
 GCS_RETRY_S: Final = 60
 """Seconds for which a request to Google's store is repeated; its client's default is 15 minutes."""
 
+_LOCAL: Final = "file"
 _AZURE_SCHEMES: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 _AZURE_DEFAULT: Final = "core.windows.net"
 _NEVER: Final = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
@@ -61,20 +63,28 @@ class StoreFileIO(PyArrowFileIO):
         return scheme, host, path
 
     def _initialize_fs(self, scheme: str, netloc: str | None = None) -> FileSystem:
+        if scheme == _LOCAL:
+            return super()._initialize_fs(scheme, netloc)
+        return SHARED_CLIENTS.client(
+            scheme, netloc, self.properties, lambda: self._made_fs(scheme, netloc)
+        )
+
+    def _made_fs(self, scheme: str, netloc: str | None) -> FileSystem:
         if scheme in _AZURE_SCHEMES:
             return azure_client(self.properties, netloc or "")
         return super()._initialize_fs(scheme, netloc)
 
     def _initialize_s3_fs(self, netloc: str | None) -> FileSystem:
         filesystem = super()._initialize_s3_fs(netloc)
-        bundle = self.properties.get(S3_CA_BUNDLE)
-        if not bundle:
-            return filesystem
-        if not Path(bundle).is_file():
-            raise _wrong(S3_CA_BUNDLE, f"names no file on this machine: {bundle}")
-        # PyIceberg hands this option on to no client: the same client again, with it
+        # a small file is then one request, at its end; otherwise it is an upload of three requests
+        more: dict[str, Any] = {"allow_delayed_open": True}
+        if bundle := self.properties.get(S3_CA_BUNDLE):
+            if not Path(bundle).is_file():
+                raise _wrong(S3_CA_BUNDLE, f"names no file on this machine: {bundle}")
+            more["tls_ca_file_path"] = bundle
+        # PyIceberg hands these options on to no client: the same client again, with them
         _, (options,) = filesystem.__reduce__()
-        return S3FileSystem(**{**options, "tls_ca_file_path": bundle})
+        return S3FileSystem(**{**options, **more})
 
     def _initialize_gcs_fs(self) -> FileSystem:
         return gcs_client(self.properties)

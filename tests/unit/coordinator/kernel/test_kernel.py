@@ -13,6 +13,7 @@ from control_schemas.events import (
     DataWritten,
     FileContent,
     SourceRange,
+    TableReference,
 )
 from coordinator.kernel.effects import (
     CommitTables,
@@ -429,3 +430,22 @@ def test_without_partitions_only_kept_announcements_make_a_round_due() -> None:
     assert d.kernel.has_work()
     d.layout(P0, number=2)
     assert d.kernel.has_work()
+
+
+def test_a_round_follows_the_tables_with_announcements() -> None:
+    """Of a thousand tables that were committed before, it commits three and keeps none."""
+    driver = Driver()
+    driver.layout(P0)
+    tables = [TableReference("iceberg", ("db",), f"m{n}", UUID(int=n)) for n in range(1_000)]
+    for touched in (tables, tables[5:8]):
+        driver.now_ms += 10_000
+        commit = driver.start()
+        for table in touched:
+            driver.written(commit, table, task=0)
+        [effect] = driver.complete(commit, (P0, 1), task=0)
+        assert isinstance(effect, CommitTables)
+        assert [each.table for each in effect.commits] == list(touched)
+        for table in touched:
+            driver.committed(commit, table)
+        driver.sent(commit)
+        assert driver.kernel.announcements.is_empty

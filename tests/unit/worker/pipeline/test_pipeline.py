@@ -29,7 +29,7 @@ from worker.batch.descriptors import (
     PartitionProgress,
     collect,
     dead_letter_row,
-    file_row,
+    file_rows,
     progress_row,
     to_batch,
 )
@@ -328,7 +328,7 @@ def test_descriptors_survive_the_way_to_the_driver() -> None:
     error = RecordError("no", stage="ROUTE", code="unmatched", topic="t", partition=1, offset=5)
     result = collect(
         table_of(
-            file_row("db.t", FILE),
+            *file_rows([("db.t", FILE, 0)]),
             progress_row(TP, PartitionProgress(3, 1, 1, 1, 9)),
             progress_row(TP, PartitionProgress(1, 0, 0, 1, None)),
             dead_letter_row(DeadLetter(record, error)),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, RecordError, RetriableError
@@ -29,7 +32,8 @@ from tests.support.unusable_tables import (
     rows_of,
 )
 from worker.task.read_ledger import OffsetRanges
-from worker.task.task_tables import REFRESH_MS
+from worker.task.table_ages import REFRESH_MS
+from worker.task.table_updates import commit_schema
 
 
 @pytest.fixture
@@ -149,6 +153,24 @@ def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: OneTableRefused)
     batch = source([None], keys=[(7).to_bytes(8, "big")]).select(list(task.runner.columns))
     written = task.runner.run(Rows(batch), OffsetRanges({AT: 0}, {AT: 1}))  # type: ignore[arg-type]
     assert [d.error.code for d in written.dead_letters] == ["forbidden"]
+
+
+def test_a_table_that_changed_while_it_had_no_rows(catalog: OneTableRefused) -> None:
+    """Its first batch after a long time runs again with the new columns; one file is left."""
+    task = Task(catalog, named())
+    task.run("good1")
+    table = catalog.load(("db", "good2"))
+    wider = Schema(*table.schema().fields, NestedField(9, "more", LongType(), required=False))
+    commit_schema(catalog, table, wider)
+    task.clock.skipped_ms = REFRESH_MS
+    batch = task.run("good2", values=[b'{"id":1,"kind":"good2","more":7}'])
+    assert rows_of(batch) == {"good2": 1}
+    [[(_, [file])]] = batch.steps
+    assert set(file.value_counts or {}) == {
+        f.field_id for f in catalog.load(("db", "good2")).schema().fields
+    }
+    folder = Path(urlsplit(file.file_path).path).parent
+    assert [found.name for found in folder.iterdir()] == [Path(file.file_path).name]
 
 
 @pytest.mark.parametrize("value", NASTY)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import gc
+import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -49,8 +51,9 @@ from connect.gateways.catalog.table_properties import ignored
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.support.property_values import NASTY, TUNING
+from worker.batch.descriptors import BatchResult
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
-from worker.write.file_metrics import file_metrics
+from worker.write.file_metrics import FooterReader
 from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
@@ -132,15 +135,15 @@ def test_files_roll_at_their_target_size(tmp_path: Path) -> None:
         assert len(file.split_offsets or ()) == read.num_row_groups
 
 
-def test_buffered_rows_are_bounded(tmp_path: Path) -> None:
-    """Over all tables; the largest buffer is written first."""
+def _many_small(folder: Path, limits: PipelineLimits) -> tuple[BatchResult, dict[str, int]]:
+    """Write 8,000 rows into 20 tables, half of them into the last; also count the row groups."""
     names = [f"db.t{i}" for i in range(20)]
     values = [
         f'{{"id":{i},"kind":"db.t{min(i % 40, 19)}","pad":"{i:0100d}"}}'.encode()
         for i in range(8000)
     ]
     wide = Schema(*SCHEMA.fields, NestedField(3, "pad", StringType()))
-    plans = [plan(tmp_path, wide, name=name) for name in names]
+    plans = [plan(folder, wide, name=name) for name in names]
     connector = config(
         **{
             "iceberg.tables": None,
@@ -148,12 +151,50 @@ def test_buffered_rows_are_bounded(tmp_path: Path) -> None:
             "iceberg.tables.route-field": "kind",
         }
     )
-    limits = PipelineLimits(block_rows=500, buffered_bytes_max=200_000)
     result = run_batches(connector, plans, [source(values)], limits=limits)
-    groups = {n: sum(footer(f).num_row_groups for f in result.files[n]) for n in names}
+    assert sum(f.record_count for n in names for f in result.files[n]) == 8000
+    return result, {n: sum(footer(f).num_row_groups for f in result.files[n]) for n in names}
+
+
+def test_buffered_rows_are_bounded(tmp_path: Path) -> None:
+    """Over all tables; without room on the disk the largest buffer is written first."""
+    limits = PipelineLimits(block_rows=500, buffered_bytes_max=200_000, spilled_bytes_max=0)
+    _, groups = _many_small(tmp_path, limits)
     assert groups["db.t19"] > 3
     assert groups["db.t1"] <= 2
-    assert sum(f.record_count for n in names for f in result.files[n]) == 8000
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def test_rows_of_many_tables_wait_on_the_disk(tmp_path: Path) -> None:
+    """Each table gets one file with one row group, in the records' order; no other file is left."""
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    limits = PipelineLimits(block_rows=500, buffered_bytes_max=200_000, open_files_max=2)
+    with _temporary_files_in(spill):
+        result, groups = _many_small(tmp_path, limits)
+    assert set(groups.values()) == {1}
+    assert {len(files) for files in result.files.values()} == {1}
+    for name in groups:
+        ids = [row["id"] for row in rows_of(result, name)]
+        assert ids == sorted(ids)
+    assert list(spill.iterdir()) == []
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+    """Rows that do not fit on the disk go to their files."""
+    with _temporary_files_in(tmp_path / "missing"):
+        _, groups = _many_small(
+            tmp_path, PipelineLimits(block_rows=500, buffered_bytes_max=200_000)
+        )
+    assert groups["db.t19"] > 3
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:
@@ -254,7 +295,7 @@ def test_metrics_equal_those_of_pyiceberg(tmp_path: Path) -> None:
         theirs = data_file_statistics_from_parquet_metadata(
             footer(file), collectors, ids
         ).to_serialized_dict()
-        ours = file_metrics(footer(file), collectors, ids)
+        ours = FooterReader(collectors, ids).read(footer(file))
         for name in ("column_sizes", "value_counts", "null_value_counts", "split_offsets"):
             assert getattr(ours, name) == theirs[name], name
         assert ours.lower_bounds.items() >= theirs["lower_bounds"].items()
