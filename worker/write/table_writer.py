@@ -54,7 +54,8 @@ class _Shape:
 
     Attributes:
         schema: the table's.
-        arrow_schema: of the Parquet files, names as Iceberg stores them.
+        arrow_schema: of the rows, names as Iceberg stores them.
+        file_schema: of the Parquet files.
         row_schema: as ``arrow_schema``, with the schema's own names.
         columns_key: tables with equal keys take the same converted columns.
         footers: reads the metrics that the tables keep.
@@ -62,6 +63,7 @@ class _Shape:
 
     schema: Schema
     arrow_schema: pa.Schema
+    file_schema: pa.Schema
     row_schema: pa.Schema
     columns_key: tuple[str, ...]
     footers: FooterReader
@@ -71,13 +73,24 @@ _partition_spec = lru_cache(maxsize=1024)(PartitionSpec.model_validate_json)
 
 
 @lru_cache(maxsize=1024)
-def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...], *, is_iceberg: bool) -> _Shape:
+def _shape(
+    schema_json: str,
+    metrics: tuple[tuple[str, str], ...],
+    in_folders: frozenset[str] = frozenset(),
+    *,
+    is_iceberg: bool,
+) -> _Shape:
+    """Derive a shape; columns ``in_folders`` are in the names of folders and not in files."""
     schema = Schema.model_validate_json(schema_json)
     # Iceberg finds a column by its id and stores names that Avro allows; others find it by its name
     stored = sanitize_column_names(schema) if is_iceberg else schema
+    arrow_schema = schema_to_pyarrow(stored)
     return _Shape(
         schema=schema,
-        arrow_schema=schema_to_pyarrow(stored),
+        arrow_schema=arrow_schema,
+        file_schema=pa.schema([f for f in arrow_schema if f.name not in in_folders])
+        if in_folders
+        else arrow_schema,
         row_schema=schema_to_pyarrow(schema),
         columns_key=tuple(f"{f.name}\0{f.required}\0{f.field_type}" for f in schema.fields),
         footers=FooterReader(
@@ -237,23 +250,16 @@ class TableWriter:
     ) -> None:
         self.plan = plan
         self._equality_ids = equality_ids
-        metrics = table_properties.metrics(plan.properties)
-        self._shape = _shape(
-            plan.schema_json,
-            tuple(sorted(metrics.items())),
-            is_iceberg=plan.table_format == ICEBERG,
-        )
+        metrics = tuple(sorted(table_properties.metrics(plan.properties).items()))
+        self._spec = _partition_spec(plan.spec_json)
+        self._shape = _shape(plan.schema_json, metrics, is_iceberg=plan.table_format == ICEBERG)
+        if plan.table_format == PARQUET:
+            in_folders = frozenset(columns_in_folders(self._shape.schema, self._spec))
+            self._shape = _shape(plan.schema_json, metrics, in_folders, is_iceberg=False)
         self.schema = self._shape.schema
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema
         self.columns_key = self._shape.columns_key
-        self._spec = _partition_spec(plan.spec_json)
-        self._file_schema = self._shape.arrow_schema
-        if plan.table_format == PARQUET:  # the names of folders have these columns
-            left_out = columns_in_folders(self.schema, self._spec)
-            self._file_schema = pa.schema(
-                [column for column in self._file_schema if column.name not in left_out]
-            )
         self.partitioner = Partitioner(self._spec, self.schema)
         self.settings = _FileSettings.of(plan.properties)
         self._storage = _TableStorage(plan, self.schema, self._spec, file_names)
@@ -268,7 +274,7 @@ class TableWriter:
         path, stream = self._storage.create(key)
         writer = pq.ParquetWriter(
             stream,
-            self._file_schema,
+            self._shape.file_schema,
             use_dictionary=dictionaries or False,
             **self.settings.options,
         )
@@ -277,8 +283,8 @@ class TableWriter:
     def append(self, file: OpenFile, rows: pa.Table) -> None:
         """Write a row group; the rows have the table's Arrow schema."""
         with self._storage.guarded():
-            if self._file_schema is not self.arrow_schema:
-                rows = rows.select(self._file_schema.names)
+            if self._shape.file_schema is not self.arrow_schema:
+                rows = rows.select(self._shape.file_schema.names)
             file.writer.write_table(rows, row_group_size=rows.num_rows)
 
     def named(self, rows: pa.Table) -> pa.Table:
