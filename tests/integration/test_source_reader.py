@@ -193,6 +193,15 @@ def test_a_backlog_is_read_in_bounded_batches(
     assert seen.tasks[0] == 2
 
 
+class TwoCores(Session):
+    """A session that has two cores on any machine."""
+
+    @property
+    def cores(self) -> int:
+        """Two."""
+        return 2
+
+
 @pytest.mark.parametrize("last_records", [500, 5_000])
 def test_equal_partitions_of_a_backlog_share_spark_tasks(
     last_records: int,
@@ -205,7 +214,9 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
     topic = topics.create("shared", partitions=4)
     for partition, records in enumerate((500, 500, 500, last_records)):
         produce(kafka_properties, topic, records, partition=partition)
-    two_cores = replace(reader, session=replace(reader.session, cores=2), sizes=ReadSizes(100))
+    own = reader.session
+    session = TwoCores(own.spark, own.of_rows, own.folder, own.folders)
+    two_cores = replace(reader, session=session, sizes=ReadSizes(100))
     for how in ("batch", "backlog"):
         seen = BatchCollector()
         read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
