@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -122,8 +123,9 @@ def test_a_message_that_is_too_large_is_a_configuration_error(
     topic = topics.create("small", max_message_bytes="1000")
     producer = TransactionalProducer(kafka_properties, f"sends-{topic}")
     producer.init()
+    incompressible = random.Random(0).randbytes(5_000)
     with pytest.raises(ConfigError, match=r"raise max\.message\.bytes") as e:
-        producer.transact([ProducerMessage(topic, None, b"x" * 5_000)])
+        producer.transact([ProducerMessage(topic, None, incompressible)])
     assert e.value.code == "message_too_large"
     producer.close()
 

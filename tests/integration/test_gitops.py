@@ -167,14 +167,15 @@ def test_control_commands_use_their_endpoints(cli: Cli) -> None:
         ]
         == SECRET
     )
-    code, text = cli("status")
-    assert (code, "one\t\tRUNNING" in text) == (0, True)
-    assert cli("lag") == (0, "one\t0\t0\t-\n")
+    cli.node.wait_until(lambda: "one\t\tRUNNING" in cli("status")[1])
+    cli.node.wait_until(lambda: cli("lag") == (0, "one\t0\t0\t-\n"))
     assert cli("lag", "one", "--partitions") == (0, f"one\t{cli.topic}\t0\t-\t0\t0\n")
     (reported,) = json.loads(cli("lag", "-o", "json")[1])
     assert (reported["connector"], len(reported["partitions"])) == ("one", 1)
     assert cli("pause", "one")[0] == 0
-    assert json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
+    cli.node.wait_until(
+        lambda: json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
+    )
     assert cli.files("apply", "--wait", "150")[0] == 0, "a paused connector stays paused"
     assert cli("resume", "one")[0] == cli("restart", "one", "--include-tasks")[0] == 0
     cli.node.running("one", 1)
