@@ -18,7 +18,7 @@ from connect.embedded.broker import Broker
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from tests.support.running_node import RunningNode
-from tests.support.stack import Topics
+from tests.support.stack import Topics, unique_name
 
 pytestmark = [pytest.mark.kafka]
 NAMES = ("a", "b", "c")
@@ -402,16 +402,17 @@ def test_a_recreated_topic_is_accepted_by_the_leader_for_tasks_of_all_nodes(
 ) -> None:
     """Its layout has the new id, source offsets are 0, and each node starts its task with it."""
     start(nodes, "a", "b")
-    source = topics.create("recreated", partitions=2)
+    name = unique_name("recreated")  # its group keeps offsets
+    group, source = f"connect-{name}", topics.create(name, partitions=2)
     more = {"icefloe.fail-on-data-loss": "false", "iceberg.control.topic": topics.create("control")}
-    put(nodes, "a", "one", source, tasks=2, **more)
-    nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
-    nodes.wait_until_started("one", "a", "b", tasks=2)
+    put(nodes, "a", name, source, tasks=2, **more)
+    nodes.wait_until_placed("a", name, "a", "b", tasks=2)
+    nodes.wait_until_started(name, "a", "b", tasks=2)
     node = nodes["a"]
     admin = KafkaAdmin(node.kafka)
     places = [TopicPartition(source, number) for number in range(2)]
-    admin.alter_offsets("connect-one", dict.fromkeys(places, 7))
-    former, before = admin.topic_id(source), node.layouts("one")[0].number
+    admin.alter_offsets(group, dict.fromkeys(places, 7))
+    former, before = admin.topic_id(source), node.layouts(name)[0].number
     admin.delete_topic(source)
     node.wait_until(lambda: source not in admin.topics())
     admin.ensure_topic(source, 2, replication_factor=1)
@@ -419,19 +420,19 @@ def test_a_recreated_topic_is_accepted_by_the_leader_for_tasks_of_all_nodes(
     assert present != former
 
     def is_accepted() -> bool:
-        layout, ready = node.layouts("one")
+        layout, ready = node.layouts(name)
         return ready == layout.number and dict(layout.topic_ids).get(source) == present
 
     node.wait_until(is_accepted)
-    assert admin.committed("connect-one", places) == dict.fromkeys(places, 0)
-    nodes.wait_until_placed("a", "one", "a", "b", tasks=2)
+    assert admin.committed(group, places) == dict.fromkeys(places, 0)
+    nodes.wait_until_placed("a", name, "a", "b", tasks=2)
 
-    def starts(name: str) -> list[dict[str, Any]]:
-        commands = nodes[name].commands("worker", "one")
+    def starts(node_name: str) -> list[dict[str, Any]]:
+        commands = nodes[node_name].commands("worker", name)
         return [c for c in commands if c["op"] == "start" and c["layout"]["layout"] > before]
 
-    for name in ("a", "b"):
-        for command in node.wait_until(lambda name=name: starts(name)):
+    for node_name in ("a", "b"):
+        for command in node.wait_until(lambda node_name=node_name: starts(node_name)):
             assert dict(Layout.from_json(command["layout"]).topic_ids)[source] == present
 
 
