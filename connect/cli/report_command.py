@@ -48,61 +48,72 @@ ReportOutput = Annotated[
 ]
 
 
+QueryFile = Annotated[Path, typer.Option("--file", "-f", help="File with the SQL query.")]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        "-t",
+        metavar="[NAME=]TOPIC",
+        help="A topic, and the name of its table in the query. May be repeated.",
+    ),
+]
+ConverterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--connector",
+        "-c",
+        help="A connector's JSON or YAML: its topics, unless --table names some, and its "
+        "converters.",
+    ),
+]
+KeyConverter = Annotated[
+    str | None, typer.Option("--key-converter", help="Class that decodes keys.")
+]
+ValueConverter = Annotated[
+    str | None, typer.Option("--value-converter", help="Class that decodes values.")
+]
+ConverterOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="Option of a converter, such as value.converter.schema.registry.url=URL. May be "
+        "repeated.",
+    ),
+]
+FromTimestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--from-timestamp",
+        help="Start at the first record of this time: ISO 8601, or milliseconds since 1970.",
+    ),
+]
+AllRecords = Annotated[
+    bool, typer.Option("--all", help="Keep all records, not only the latest of each key.")
+]
+RecordsMax = Annotated[
+    int, typer.Option("--max-records", min=1, help="Records kept, and rows of the result.")
+]
+BytesMax = Annotated[
+    int, typer.Option("--max-bytes", min=1, help="Memory of the records, and of the query.")
+]
+
+
 def report(
-    file: Annotated[Path, typer.Option("--file", "-f", help="File with the SQL query.")],
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--table",
-            "-t",
-            metavar="[NAME=]TOPIC",
-            help="A topic, and the name of its table in the query. May be repeated.",
-        ),
-    ] = None,
-    connector: Annotated[
-        Path | None,
-        typer.Option(
-            "--connector",
-            "-c",
-            help="A connector's JSON or YAML: its topics, unless --table names some, and its "
-            "converters.",
-        ),
-    ] = None,
+    file: QueryFile,
+    tables: Tables = None,
+    connector: ConverterFile = None,
     *,
-    key_converter: Annotated[
-        str | None, typer.Option("--key-converter", help="Class that decodes keys.")
-    ] = None,
-    value_converter: Annotated[
-        str | None, typer.Option("--value-converter", help="Class that decodes values.")
-    ] = None,
-    converter_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            metavar="KEY=VALUE",
-            help="Option of a converter, such as value.converter.schema.registry.url=URL. May be "
-            "repeated.",
-        ),
-    ] = None,
+    key_converter: KeyConverter = None,
+    value_converter: ValueConverter = None,
+    converter_options: ConverterOptions = None,
     bootstrap_server: Broker = None,
     properties: Properties = None,
-    from_timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--from-timestamp",
-            help="Start at the first record of this time: ISO 8601, or milliseconds since 1970.",
-        ),
-    ] = None,
-    is_all: Annotated[
-        bool, typer.Option("--all", help="Keep all records, not only the latest of each key.")
-    ] = False,
-    records_max: Annotated[
-        int, typer.Option("--max-records", min=1, help="Records kept, and rows of the result.")
-    ] = 1_000_000,
-    bytes_max: Annotated[
-        int,
-        typer.Option("--max-bytes", min=1, help="Memory of the records, and of the query."),
-    ] = 2**30,
+    from_timestamp: FromTimestamp = None,
+    is_all: AllRecords = False,
+    records_max: RecordsMax = 1_000_000,
+    bytes_max: BytesMax = 2**30,
     output: ReportOutput = "table",
 ) -> None:
     """Run a SQL query over topics: the latest value of each key as a table.
@@ -170,8 +181,8 @@ def _options(key: str | None, value: str | None, pairs: Iterable[str]) -> dict[s
     Raises:
         ConfigError: a pair is not KEY=VALUE, a key is given twice, or a value may be a secret.
     """
-    given = {"key.converter": key, "value.converter": value}
-    options = {name: text for name, text in given.items() if text is not None}
+    classes = {"key.converter": key, "value.converter": value}
+    options = {name: text for name, text in classes.items() if text is not None}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not name or not equals or name in options:

@@ -116,8 +116,8 @@ class RecordTable:
         unique = _unique([*names, *fields])[len(names) :]
         types: list[tuple[str, pa.DataType]] = [(KEY, _arrow(self._key.kind))]
         types += [
-            (name, _arrow(self._fields.kind.fields[given]))
-            for name, given in zip(unique, fields, strict=True)
+            (name, _arrow(self._fields.kind.fields[field_name]))
+            for name, field_name in zip(unique, fields, strict=True)
         ]
         if self._has_values:
             types.append((VALUE, _arrow(self._value.kind)))

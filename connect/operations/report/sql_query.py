@@ -1,7 +1,7 @@
 """SQL over Arrow tables, by DuckDB.
 
 Rules of this file:
-- A query may come from someone else: it reads the tables of the report and nothing else. Files,
+- A query may come from another person: it reads the tables of the report and nothing else. Files,
   networks, extensions, variables of this process and changes of these settings are refused.
 - The query is one statement that returns rows. Memory is bounded, and nothing spills to a disk.
 - Only this module needs the library duckdb: it is an extra (``icefloe[report]``).
@@ -94,8 +94,8 @@ def run_query(
         statements = connection.extract_statements(sql)
         kinds = [str(each.type).rpartition(".")[2] for each in statements]
         if kinds != ["SELECT"]:
-            found = ", ".join(kinds) or "none"
-            raise QueryError(f"a report is one statement that returns rows, not: {found}")
+            listed = ", ".join(kinds) or "none"
+            raise QueryError(f"a report is one statement that returns rows, not: {listed}")
         connection.execute(statements[0])
         columns = tuple(column[0] for column in connection.description)
         return QueryResult(columns, _fetched(connection, rows_max, bytes_max))

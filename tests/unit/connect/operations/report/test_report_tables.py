@@ -200,7 +200,7 @@ def test_decimals_of_different_scales_have_a_common_scale() -> None:
 
 
 def test_values_without_fields_have_a_column() -> None:
-    """Beside records that have fields."""
+    """In a table with records that have fields."""
     made, _ = table(record(0, "k", 7), record(1, "l", {"a": 1}), record(2, "m", b"null"))
     assert made.select(["_key", "a", "_value"]).to_pylist() == [
         {"_key": "k", "a": None, "_value": 7},
