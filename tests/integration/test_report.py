@@ -41,7 +41,11 @@ class TransactionWriter:
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._topic = topic
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "transactional.id": unique_name("report")}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "transactional.id": unique_name("report"),
+                "log_level": 0,
+            }
         )
         self._producer.init_transactions(30)
 
@@ -95,7 +99,7 @@ def test_a_report_has_the_latest_committed_value_of_each_key(
 ) -> None:
     """A compacted topic with aborted and open transactions, tombstones and a changed schema."""
     topic = topics.create("cameras", partitions=2, cleanup_policy="compact")
-    places = topics.create("places", partitions=2)
+    places = topics.create("places", partitions=2, retention_ms="-1")
     bootstrap = kafka_properties["bootstrap.servers"]
     written = TransactionWriter(bootstrap, topic)
     written.commit(TIME_MS, {"1": {"n": 1}, "2": {"n": 2}, "3": {"n": 3}, "4": {"n": 4}})
@@ -144,7 +148,7 @@ def test_a_report_says_what_it_lacks(
     report: Callable[[str, tuple[str, ...]], CommandResult],
 ) -> None:
     """Records that cannot be decoded are status 1, as a missing topic; limits and SQL status 2."""
-    topic = topics.create("broken", partitions=2)
+    topic = topics.create("broken", partitions=2, retention_ms="-1")
     written = TransactionWriter(kafka_properties["bootstrap.servers"], topic)
     written.commit(TIME_MS, {"1": {"n": 1}, "2": b"{content-7c2e", "4": b"{superseded"})
     written.commit(TIME_MS, {"4": {"n": 4}})
