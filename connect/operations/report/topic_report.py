@@ -126,11 +126,11 @@ def run_report(
             topics = {topic: topic for topic in cluster.config.topics}
         if not topics:
             raise ConfigError("the connector lists no topic: name one with --table", code="usage")
+        converters = ConvertersByTopic(cluster.config)
+        options = ConversionOptions(timestamp_unit=cluster.config.timestamp_unit)
         kept = {
             topic: _read(cluster, topic, request, limits) for topic in sorted({*topics.values()})
         }
-        converters = ConvertersByTopic(cluster.config)
-        options = ConversionOptions(timestamp_unit=cluster.config.timestamp_unit)
     made: dict[str, tuple[pa.Table, UnusableRecords]] = {}
     for topic, records in kept.items():
         unusable = UnusableRecords()
