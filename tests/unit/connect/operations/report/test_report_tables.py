@@ -12,6 +12,7 @@ import pytest
 from connect.model.records import KafkaRecord
 from connect.operations.report.kept_records import KeptRecords, ReportLimits, ReportTooLarge
 from connect.operations.report.record_table import RecordTable, UnusableRecords
+from connect.operations.report.sql_query import run_query
 from connect.operations.report.topic_report import converter_config
 from connect.records.conversion.row_converter import ConversionOptions
 from connect.records.converters.record_converters import ConvertersByTopic
@@ -233,4 +234,47 @@ def test_an_empty_topic_is_a_table_with_the_own_columns() -> None:
     assert (made.num_rows, made.column_names) == (
         0,
         ["_key", "_partition", "_offset", "_timestamp"],
+    )
+
+
+def test_types_of_schemas_are_columns_of_sql() -> None:
+    """Logical types, lists, maps, structs and bytes, as the engine returns them."""
+    connect = "org.apache.kafka.connect.data."
+    fields: dict[str, tuple[dict[str, Any], Any]] = {
+        "at": ({"type": "int64", "name": f"{connect}Timestamp"}, 1_700_000_000_123),
+        "day": ({"type": "int32", "name": f"{connect}Date"}, 1),
+        "time": ({"type": "int32", "name": f"{connect}Time"}, 1_500),
+        "flag": ({"type": "boolean"}, True),
+        "small": ({"type": "float"}, 0.5),
+        "raw": ({"type": "bytes"}, "AP8="),
+        "list": ({"type": "array", "items": {"type": "string"}}, ["x"]),
+        "map": (
+            {"type": "map", "keys": {"type": "string"}, "values": {"type": "int32"}},
+            {"k": 1},
+        ),
+        "inner": ({"type": "struct", "fields": [{"field": "x", "type": "int32"}]}, {"x": 3}),
+    }
+    kinds = [{**kind, "field": name} for name, (kind, _) in fields.items()]
+    payload = {name: value for name, (_, value) in fields.items()}
+    value = {"schema": {"type": "struct", "fields": kinds}, "payload": payload}
+    made, unusable = table(record(0, {"id": 5}, value), options=WITH_SCHEMA)
+    assert unusable.examples == []
+    sql = (
+        "SELECT t.at::VARCHAR, t.day::VARCHAR, t.time::VARCHAR, t.flag, t.small, t.raw, t.list, "
+        "t.map['k'], t.inner.x, t._key.id FROM t"
+    )
+    result = run_query(sql, {"t": made}, rows_max=10, bytes_max=2**26)
+    assert result.rows == (
+        (
+            "2023-11-14 22:13:20.123+00",
+            "1970-01-02",
+            "00:00:01.5",
+            True,
+            0.5,
+            b"\x00\xff",
+            ["x"],
+            1,
+            3,
+            5,
+        ),
     )
