@@ -68,6 +68,7 @@ _COMMANDS = {
         "Ingest a topic into a table, with the options of kafka-delta-ingest.",
     ),
     "preview": ("connect.cli.preview_command", "Show what a connector makes of a few records."),
+    "report": ("connect.cli.report_command", "Run a SQL query over topics."),
     "rewind": ("connect.cli.rewind_command", "Take tables and offsets back to a commit."),
     "validate": ("connect.cli.gitops.commands", "Check connectors in files."),
     "diff": ("connect.cli.gitops.commands", "Show what apply would change."),

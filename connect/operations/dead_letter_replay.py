@@ -22,7 +22,8 @@ from connect.errors import DataLost
 from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from connect.operations.dead_letter_topic import DeadLetterError, DeadLetterTopic, Offsets, shares
+from connect.operations.dead_letter_topic import DeadLetterError, DeadLetterTopic, shares
+from connect.operations.record_batches import Offsets
 from connect.protocol.source_partitions import source_partitions
 from connect.records.dead_letter import Origin, origin
 

@@ -12,23 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from connect.config.connector import ConnectorConfig
-from connect.errors import ConfigError, ExitStatus, RetriableError
+from connect.errors import ConfigError, ExitStatus
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.java_compat.iso_time import instant_text
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
+from connect.operations.record_batches import Offsets, record_batches
 from connect.records.dead_letter import Origin, origin
 
 KINDS_MAX: Final = 10_000
-BATCH_RECORDS: Final = 500
-BATCH_BYTES: Final = 8 * 2**20
-POLL_MS: Final = 250
-QUIET_POLLS_MAX: Final = 120
-"""30 s without progress: the broker is unavailable."""
 _TOO_MANY: Final = "(others)"
-
-Offsets = Mapping[TopicPartition, int]
 
 
 class DeadLetterError(ConfigError):
@@ -239,34 +233,7 @@ class DeadLetterTopic:
         Raises:
             RetriableError: the broker is unavailable.
         """
-        left = {tp: at for tp, at in starts.items() if at < ends[tp]}
-        self.reader.assign(left)
-        records: list[KafkaRecord] = []
-        size = 0
-        quiet = 0
-        before = dict(left)
-        while left:
-            polled = self.reader.poll(POLL_MS, BATCH_RECORDS)
-            positions = self.reader.positions()
-            quiet = 0 if polled or positions != before else quiet + 1
-            before = positions
-            reached = {tp: min(at, ends[tp]) for tp, at in positions.items()}
-            for record in polled:
-                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
-                    records.append(record)
-                    size += len(record.key or b"") + len(record.value or b"")
-            is_done = all(reached[tp] >= ends[tp] for tp in left)
-            if is_done or len(records) >= BATCH_RECORDS or size >= BATCH_BYTES:
-                yield records, reached
-                records, size = [], 0
-            if is_done:
-                return
-            if quiet >= QUIET_POLLS_MAX:
-                raise RetriableError(
-                    f"no record of topic {self.topic} arrived for "
-                    f"{QUIET_POLLS_MAX * POLL_MS // 1000} s; try again later",
-                    code="broker_unavailable",
-                )
+        yield from record_batches(self.reader, starts, ends)
 
 
 def shares(starts: Offsets, ends: Offsets, offsets_max: int | None) -> dict[TopicPartition, int]:

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - Every command that prints data has the option ``-o`` with the same four formats. A test holds
-  this.
+  this. The exception is ``report``, which prints rows of any query.
 - Data goes to standard output; questions, warnings and progress go to standard error.
 - A change that needs confirmation requires ``--yes``, or a yes on a terminal. Otherwise the
   command changes nothing and ends with status 2.

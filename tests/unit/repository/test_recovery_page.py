@@ -37,6 +37,7 @@ ASIDE = (  # errors of the command line end a command, not a connector
     "connect/operations/dead_letter_replay.py",
     "connect/operations/dead_letter_topic.py",
     "connect/operations/migration",
+    "connect/operations/report",
     "connect/processes/child_process.py",
     "connect/protocol/offset_plan.py",
 )

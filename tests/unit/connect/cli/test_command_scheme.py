@@ -44,7 +44,9 @@ CHANGES_OFFSETS = {
     "rewind",
     "tables skip",
 }
-ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode"}
+OWN_FORMS = {"report": ("table", "csv", "json")}
+"""Forms of commands that print rows of no known form."""
+ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode", "report"}
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "get": (),
     "list": (),
@@ -255,7 +257,8 @@ def test_every_command_that_prints_data_has_the_same_output_option() -> None:
             continue
         assert found is not None, name
         assert (found.opts, found.default) == (["--output", "-o"], "table"), name
-        assert found.metavar == f"[{'|'.join(FORMS)}]", name
+        forms = OWN_FORMS.get(name, FORMS)
+        assert found.metavar == f"[{'|'.join(forms)}]", name
 
 
 def test_old_names_of_forms_are_accepted_with_a_warning(answers: FixedAnswerServer) -> None:

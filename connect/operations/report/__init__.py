@@ -1,0 +1,1 @@
+"""A report: SQL over the present records of topics."""
