@@ -283,6 +283,7 @@ class TableWriter:
             stream,
             self._shape.file_schema,
             use_dictionary=dictionaries or False,
+            write_page_index=self._order is not None,  # readers skip pages of sorted rows by it
             **self.settings.options,
         )
         groups = None if self._order is None else SortedGroups(self._order)

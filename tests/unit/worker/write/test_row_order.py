@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import struct
@@ -197,6 +198,22 @@ def test_a_field_of_a_struct_sorts() -> None:
     assert arrow_sorted(order, rows) == [1, 3, 0, 2]
 
 
+def test_a_file_keeps_one_row_of_its_row_groups() -> None:
+    """Not the rows or the keys of a row group, for as long as the file is open."""
+    schema = Schema(NestedField(1, "c", StringType()), NestedField(2, "n", LongType()))
+    groups = SortedGroups(RowOrder(SortOrder(SortField(1, IdentityTransform())), schema))
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    for start in (0, 50_000):
+        texts = [f"text {(start + i) * 7919 % 100_003}" for i in range(50_000)]
+        added = groups.add(pa.table({"c": texts, "n": pa.array(range(50_000), pa.int64())}))
+        assert added["c"].to_pylist() == sorted(texts)
+        assert pa.total_allocated_bytes() - before > 1_000_000
+        del added
+    assert pa.total_allocated_bytes() - before < 10_000
+    assert groups.sort_order_id == 0
+
+
 @pytest.mark.parametrize(
     ("field", "why"),
     [
@@ -264,7 +281,7 @@ def by_kind(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_files_are_sorted_and_have_the_id_of_the_order(
     reference_only: bool, tmp_path: Path
 ) -> None:
-    """On both paths. Rows, counts and bounds are those of the unsorted file."""
+    """On both paths. Rows, counts and bounds are those of the unsorted file; pages have bounds."""
     planned = plan(tmp_path, SCHEMA)
     results = [
         run_batches(config(), [each], [source(payments(500))], reference_only=reference_only)
@@ -285,6 +302,14 @@ def test_files_are_sorted_and_have_the_id_of_the_order(
         "content",
     ):
         assert getattr(ordered, metric) == getattr(plain, metric), metric
+    has_index = [
+        pq.read_metadata(file.file_path.removeprefix("file://"))
+        .row_group(0)
+        .column(1)
+        .has_column_index
+        for file in (plain, ordered)
+    ]
+    assert has_index == [False, True]
     assert ordered.column_sizes is not None
     assert plain.column_sizes is not None
     assert ordered.column_sizes.keys() == plain.column_sizes.keys()
