@@ -18,6 +18,7 @@ from uuid import UUID
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.config.table_formats import ICEBERG
@@ -108,7 +109,7 @@ class TablePlan:
             sorts: whether rows are sorted by the table's sort order, if it has one.
         """
         *namespace, last = name.split(".")
-        order = table.sort_order()
+        order = table.sort_order() if sorts else UNSORTED_SORT_ORDER
         return cls(
             name=name,
             reference=TableReference(
@@ -123,9 +124,7 @@ class TablePlan:
             changes=changes,
             # never a property of the table: its owner could choose how files are written
             table_format=table_format_of(table),
-            sort_json=sys.intern(order.model_dump_json())
-            if sorts and not order.is_unsorted
-            else None,
+            sort_json=None if order.is_unsorted else sys.intern(order.model_dump_json()),
         )
 
 

@@ -51,7 +51,7 @@ from coordinator.commit.content_files import FileConverter
 from tests.differential.support import config, plan, run_batches, source
 from tests.support.transform_values import TRANSFORMS, VALUES, column, transformed
 from worker.batch.pipeline_spec import ChangePlan, PipelineLimits, TablePlan
-from worker.task.table_plans import check_usable, plan_of
+from worker.task.table_plans import check_usable, described, plan_of
 from worker.write.row_order import RowOrder, SortedGroups
 
 DIRECTIONS = [
@@ -436,4 +436,18 @@ def test_the_key_decides_for_each_table_and_manifests_have_the_id(tmp_path: Path
         assert plan_of(table, name, config(**{"iceberg.tables": name})).sort_json is None
     assert found == {"db.on": [tables[0].sort_order().order_id], "db.off": [0], "db.none": [0]}
     assert tables[0].sort_order().order_id > 0
+    catalog.close()
+
+
+def test_a_changed_order_is_another_description_of_a_table(tmp_path: Path) -> None:
+    """So a batch that was sorted by the former order runs again."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.t1", SCHEMA, sort_order=BY_KIND)
+    connector = config(**{"iceberg.table.db.t1.sort-enabled": "true"})
+    before = described(plan_of(table, "db.t1", connector))
+    assert described(plan_of(table.refresh(), "db.t1", connector)) == before
+    with table.update_sort_order() as update:
+        update.asc("id", IdentityTransform(), NullOrder.NULLS_LAST)
+    assert described(plan_of(table.refresh(), "db.t1", connector)) != before
     catalog.close()
