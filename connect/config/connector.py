@@ -96,6 +96,7 @@ class TableConfig:
 
     ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
+    ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
     """
 
     name: str
@@ -106,6 +107,7 @@ class TableConfig:
     sort_by: tuple[str, ...] = ()
     location: str | None = None
     is_maintained: bool = True
+    sort_enabled: bool = False
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _REFUSED: Final = {
     "Iceberg tables",
     "iceberg.tables.default-commit-branch": "{tables} have no branches; unset it",
     "iceberg.tables.default-sort-by": "{tables} have no sort order; unset it",
+    "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
 }
@@ -30,6 +31,7 @@ _NO_CATALOG: Final = "{tables} have no catalog; remove it, and set {location}"
 _REFUSED_OF_TABLE: Final = {
     "commit-branch": "{tables} have no branches; unset it",
     "sort-by": "{tables} have no sort order; unset it",
+    "sort-enabled": "{tables} have no sort order; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",

@@ -262,6 +262,9 @@ def _table_configs(
             sort_by=split_terms(own["sort-by"]) if "sort-by" in own else default.sort_by,
             location=own.get("location", "").strip() or default.location,
             is_maintained=own.get("maintenance-enabled", "true").strip().lower() != "false",
+            sort_enabled=own["sort-enabled"].strip().lower() == "true"
+            if "sort-enabled" in own
+            else default.sort_enabled,
         )
         for table, own in settings.items()
     }
@@ -302,6 +305,7 @@ def _default_table(checked: Checked) -> TableConfig:
         commit_branch=v["iceberg.tables.default-commit-branch"] or None,
         sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
         location=v["iceberg.tables.default-location"] or None,
+        sort_enabled=v["iceberg.tables.sort-enabled"],
     )
 
 

@@ -1,7 +1,8 @@
 """CPU seconds per million payments of the column path, no Spark: decode, route, convert, Parquet.
 
 Usage: python -m tests.bench.pipeline [records] [tables ...]
-With FORMATS=iceberg,delta,parquet in the environment each is measured, one after the other.
+With FORMATS=iceberg,delta,parquet in the environment each is measured, one after the other. With
+SORT_BY, such as ts or customer,ts, data files are sorted.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from connect.records.tables.sort_order import sort_order_for
+from connect.validation.key_checks import split_terms
 from tests.differential.support import config, plan, source
 from worker.batch.descriptors import collect
 from worker.pipeline.pipeline import PipelineSpec, run
@@ -79,7 +82,9 @@ def measure(records: int, tables: int, table_format: str = "iceberg") -> dict[st
         }
     connector = config(**keys)
     plans = (plan(folder, SCHEMA, name=name) for name in names)
-    planned = tuple(replace(each, table_format=table_format) for each in plans)
+    order = sort_order_for(split_terms(os.environ.get("SORT_BY")), SCHEMA)
+    sort_json = None if order.is_unsorted else order.model_dump_json()
+    planned = tuple(replace(each, table_format=table_format, sort_json=sort_json) for each in plans)
     spec = PipelineSpec(connector, planned)
     given: Iterator[pa.RecordBatch] = iter([b.select(list(spec.columns())) for b in batches])
     try:

@@ -18,6 +18,7 @@ from uuid import UUID
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.config.table_formats import ICEBERG
@@ -59,6 +60,8 @@ class TablePlan:
         io_properties: properties of the client of the object store.
         changes: only for connectors with row-level changes.
         table_format: ``iceberg``, ``delta`` or ``parquet``.
+        sort_json: sort order of each data file's rows, as Iceberg JSON; None leaves them as they
+            come.
     """
 
     name: str
@@ -70,6 +73,7 @@ class TablePlan:
     io_properties: Mapping[str, str]
     changes: ChangePlan | None = None
     table_format: str = ICEBERG
+    sort_json: str | None = None
 
     @property
     def schema(self) -> Schema:
@@ -91,6 +95,7 @@ class TablePlan:
         io_properties: Mapping[str, str],
         write_properties: Mapping[str, str] | None = None,
         changes: ChangePlan | None = None,
+        sorts: bool = False,
     ) -> TablePlan:
         """Return the plan of a loaded table.
 
@@ -101,8 +106,10 @@ class TablePlan:
             io_properties: of the object store, ``storage_properties(table.io.properties)``.
             write_properties: the connector's ``iceberg.tables.write-props.*``.
             changes: for row-level changes.
+            sorts: whether rows are sorted by the table's sort order, if it has one.
         """
         *namespace, last = name.split(".")
+        order = table.sort_order() if sorts else UNSORTED_SORT_ORDER
         return cls(
             name=name,
             reference=TableReference(
@@ -117,6 +124,7 @@ class TablePlan:
             changes=changes,
             # never a property of the table: its owner could choose how files are written
             table_format=table_format_of(table),
+            sort_json=None if order.is_unsorted else sys.intern(order.model_dump_json()),
         )
 
 

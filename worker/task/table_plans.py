@@ -48,6 +48,7 @@ def plan_of(
         io_properties=storage,
         write_properties=config.write_properties,
         changes=_change_plan(table, name, config) if config.is_row_level else None,
+        sorts=config.table(name).sort_enabled,
     )
 
 

@@ -24,6 +24,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     VoidTransform,
 )
+from pyiceberg.transforms import Transform as FieldTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -166,17 +167,17 @@ class _PartitionField:
         source = schema.find_type(spec.source_id)
         assert isinstance(source, PrimitiveType)
         self.result = spec.transform.result_type(source)
-        self._path = _path(schema, spec.source_id)
-        self._transform = arrow_transform(spec, source)
+        self._path = field_path(schema, spec.source_id)
+        self._transform = arrow_transform(spec.transform, source)
 
     def encode(self, rows: pa.Table) -> tuple[np.ndarray[Any, Any], list[Any]]:
-        column = _nested(rows, self._path)
+        column = nested_column(rows, self._path)
         encoded = self._transform(column).dictionary_encode(null_encoding="encode")
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         return codes, _python_values(encoded.dictionary)
 
 
-def _path(schema: Schema, field_id: int) -> list[int]:
+def field_path(schema: Schema, field_id: int) -> list[int]:
     """Return positions from the top-level column down to the field."""
     accessor: Accessor | None = schema.accessor_for_field(field_id)
     positions = []
@@ -186,7 +187,8 @@ def _path(schema: Schema, field_id: int) -> list[int]:
     return positions
 
 
-def _nested(rows: pa.Table, path: list[int]) -> pa.Array:
+def nested_column(rows: pa.Table, path: list[int]) -> pa.Array:
+    """Return the values of a field as one chunk; values of a null struct are null."""
     column = rows.column(path[0]).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
@@ -204,13 +206,12 @@ def _python_values(dictionary: pa.Array) -> list[Any]:
     return values
 
 
-def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
-    """Return the transform of a partition field over Arrow arrays of the column's type.
+def arrow_transform(transform: FieldTransform[Any, Any], source: IcebergType) -> Transform:
+    """Return the transform of a partition or sort field over Arrow arrays of the column's type.
 
     Raises:
         ConfigError: the transform is unknown.
     """
-    transform = spec.transform
     if isinstance(transform, VoidTransform):
         return lambda column: pa.nulls(len(column), _storage(column).type)
     if isinstance(transform, IdentityTransform):
@@ -227,9 +228,7 @@ def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
         "hour": vectorised.hour,
     }.get(str(transform))
     if function is None:
-        raise ConfigError(
-            f"partition transform {transform!r} is not known", code="unknown_transform"
-        )
+        raise ConfigError(f"transform {transform!r} is not known", code="unknown_transform")
     return lambda column: function(column).cast(pa.int32())
 
 

@@ -19,6 +19,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
 
 from connect import failpoints
 from connect.config.table_formats import ICEBERG, PARQUET
@@ -37,6 +38,7 @@ from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
 from worker.write.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
+from worker.write.row_order import RowOrder, SortedGroups
 
 FileNames = Callable[[], str]
 
@@ -262,6 +264,11 @@ class TableWriter:
         self.columns_key = self._shape.columns_key
         self.partitioner = Partitioner(self._spec, self.schema)
         self.settings = _FileSettings.of(plan.properties)
+        self._order = (
+            None
+            if plan.sort_json is None
+            else RowOrder(SortOrder.model_validate_json(plan.sort_json), self.schema)
+        )
         self._storage = _TableStorage(plan, self.schema, self._spec, file_names)
 
     @property
@@ -276,12 +283,21 @@ class TableWriter:
             stream,
             self._shape.file_schema,
             use_dictionary=dictionaries or False,
+            write_page_index=self._order is not None,  # readers skip pages of sorted rows by it
             **self.settings.options,
         )
-        return OpenFile(path, key, stream, writer)
+        groups = None if self._order is None else SortedGroups(self._order)
+        return OpenFile(path, key, stream, writer, groups)
 
     def append(self, file: OpenFile, rows: pa.Table) -> None:
-        """Write a row group; the rows have the table's Arrow schema."""
+        """Write a row group, sorted if the plan has a sort order.
+
+        Args:
+            file: open.
+            rows: in the table's Arrow schema.
+        """
+        if file.groups is not None:
+            rows = file.groups.add(rows)
         with self._storage.guarded():
             if self._shape.file_schema is not self.arrow_schema:
                 rows = rows.select(self._shape.file_schema.names)
@@ -317,7 +333,7 @@ class TableWriter:
             upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
             equality_ids=self._equality_ids or None,
-            sort_order_id=0,
+            sort_order_id=file.groups.sort_order_id if file.groups else UNSORTED_SORT_ORDER_ID,
         )
 
     def discard(self, path: str) -> None:
@@ -343,12 +359,13 @@ class _Folder:
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file being written."""
+    """A file being written; ``groups`` sorts its rows."""
 
     path: str
     key: PartitionKey
     stream: Any
     writer: pq.ParquetWriter
+    groups: SortedGroups | None = None
 
 
 def repeating_columns(sample: pa.Table) -> list[str]:

@@ -203,6 +203,7 @@ class TableChanges:
             plan,
             schema_json=_key_schema(plan.schema_json, key_ids),
             spec_json=plan.changes.delete_spec_json,
+            sort_json=None,  # the order may have columns that are no keys
         )
         self._deletes = TableWriter(own, self.file_names, equality_ids=key_ids)
 

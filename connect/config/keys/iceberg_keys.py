@@ -308,7 +308,14 @@ OWN_KEYS: tuple[Key, ...] = (
         "iceberg.tables.default-sort-by",
         "STRING",
         "Default sort order of new tables, such as `ts desc nulls last,bucket(id, 8)`. It is a "
-        "property of the table; the sink does not sort data files.",
+        "property of the table; data files are sorted by it with iceberg.tables.sort-enabled.",
+    ),
+    Key(
+        "iceberg.tables.sort-enabled",
+        "BOOLEAN",
+        "Sort the rows of each data file by the sort order of its table, if it has one. In a file "
+        "with several row groups, each row group is sorted.",
+        "false",
     ),
     Key(
         "iceberg.tables.default-location",
@@ -440,6 +447,12 @@ TABLE_KEYS: tuple[Key, ...] = (
     Key("sort-by", "STRING", "Sort order of the table if the connector creates it."),
     Key("location", "STRING", "Location of the table if the connector creates it."),
     Key(
+        "sort-enabled",
+        "BOOLEAN",
+        "Sort the rows of the table's data files by its sort order; iceberg.tables.sort-enabled if "
+        "not set.",
+    ),
+    Key(
         "maintenance-enabled",
         "BOOLEAN",
         "Let the maintenance process rewrite the table and remove its orphan files, as the "
@@ -464,7 +477,7 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location, maintenance-enabled.",
+        "location, maintenance-enabled, sort-enabled.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

@@ -41,7 +41,7 @@ class NewTable:
         identifier: namespace levels and name.
         schema: the schema with fresh ids and identifier fields.
         spec: the partition spec.
-        sort_order: the sort order for writers that sort; the sink does not sort.
+        sort_order: the sort order for writers that sort.
         location: the table's location; None lets the catalog choose it.
         properties: table properties, including ``format-version`` if configured.
     """

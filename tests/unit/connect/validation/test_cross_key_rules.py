@@ -247,6 +247,8 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             ("iceberg.tables.default-commit-branch", "b", "no branches"),
             (f"{ORDERS}commit-branch", "b", "no branches"),
             (f"{ORDERS}sort-by", "id", "no sort order"),
+            ("iceberg.tables.sort-enabled", "true", "no sort order"),
+            (f"{ORDERS}sort-enabled", "true", "no sort order"),
             ("iceberg.tables.default-location", "/a/${table}", "set icefloe.delta.location"),
             ("iceberg.catalog.uri", "http://c", "have no catalog"),
             ("iceberg.catalog.gcs.project-id", "p", "have no catalog"),

@@ -78,6 +78,8 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
             "iceberg.table.a.b.sort-by": "",
             "iceberg.table.a.b.location": "s3://other/b",
             "iceberg.table.a.b.route-regex": "x.*",
+            "iceberg.tables.sort-enabled": "true",
+            "iceberg.table.a.b.sort-enabled": "FALSE",
         }
     )
     assert config.table("a.b").partition_by == ("kind",)
@@ -86,7 +88,9 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
     assert config.table("c.d").partition_by == ("day(ts)", "bucket(id, 8)")
     assert config.table("e.f").partition_by == ("day(ts)", "bucket(id, 8)")
     assert (config.table("a.b").sort_by, config.table("a.b").location) == ((), "s3://other/b")
+    assert not config.table("a.b").sort_enabled
     for table in (config.table("c.d"), config.table("e.f")):
+        assert table.sort_enabled
         assert table.sort_by == ("bucket(8, id)", "ts desc nulls first")
         assert table.location == "s3://lake/${namespace}/${table}"
 
@@ -181,6 +185,7 @@ def test_an_unknown_key_has_the_nearest_known_one(wrong: str, nearest: str) -> N
         ),
         ({"iceberg.tables.default-sort-by": "id up"}, "iceberg.tables.default-sort-by"),
         ({"iceberg.table.shop.orders.sort-by": "id,id"}, "iceberg.table.shop.orders.sort-by"),
+        ({"iceberg.table.shop.orders.sort-enabled": "x"}, "iceberg.table.shop.orders.sort-enabled"),
         ({"iceberg.tables.default-location": "lake/x"}, "iceberg.tables.default-location"),
         ({"iceberg.table.shop.orders.location": "${x}"}, "iceberg.table.shop.orders.location"),
         ({"iceberg.tables.timestamp-unit": "ns"}, "iceberg.tables.timestamp-unit"),
