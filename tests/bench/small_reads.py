@@ -1,0 +1,118 @@
+"""Time, CPU and calls into the JVM of a small batch read, as a short commit interval makes them.
+
+Usage: python -m tests.bench.small_reads [reads]
+"""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import pstats
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from connect.embedded.broker import Broker
+from connect.embedded.payments import produce, ranges
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.validation.parse import parse
+from tests.bench.task import cpu
+from worker.spark.session import Session, open_session
+from worker.spark.source_options import source_options
+from worker.task.batch_runner import PipelineRunner, make_runner
+from worker.task.read_ledger import OffsetRanges
+from worker.task.source_reader import SourceReader
+from worker.task.task_context import TaskAssignment
+
+PARTITIONS = tuple(TopicPartition("pay", number) for number in range(4))
+RECORDS = 25  # of each partition
+WARM_UP = 100
+PROFILED = 20
+
+
+class SmallReads:
+    """Reads one topic on, a few records at a time, and writes their files.
+
+    Args:
+        session: of Spark.
+        kafka: properties of the broker.
+        folder: for the tables.
+    """
+
+    def __init__(self, session: Session, kafka: dict[str, str], folder: Path) -> None:
+        config = parse(
+            {
+                "name": "small-reads",
+                "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+                "topics": "pay",
+                "iceberg.tables": "db.pay",
+                "iceberg.tables.auto-create-enabled": "true",
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "value.converter.schemas.enable": "false",
+                "iceberg.control.commit.interval-ms": "1000",
+                "iceberg.catalog.type": "sql",
+                "iceberg.catalog.uri": f"sqlite:///{folder / 'catalog.db'}",
+                "iceberg.catalog.warehouse": f"file://{folder / 'warehouse'}",
+            }
+        )
+        assignment = TaskAssignment(0, 1, PARTITIONS)
+        self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
+        options = source_options(kafka, {}, task="small", has_headers=False)
+        self.reader = SourceReader(
+            session, options, self.runner.columns, "small", commit_interval_ms=1_000
+        )
+        self._next = 0
+
+    def read(self) -> float:
+        """Read and write the next records; return the seconds that it takes."""
+        starts = dict.fromkeys(PARTITIONS, self._next)
+        self._next += RECORDS
+        ends = dict.fromkeys(PARTITIONS, self._next)
+        begun = time.perf_counter()
+        self.reader.read_batch(OffsetRanges(starts, ends), self._write)
+        return time.perf_counter() - begun
+
+    def _write(self, rows: DataFrame, read: OffsetRanges) -> None:
+        written = self.runner.run(rows, read)
+        self.reader.sizes.add(written.progress, 100)
+
+
+def main(reads: int) -> None:
+    """Print the figures of ``reads`` reads after a warm-up."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-reads-"))
+    with Broker(folder / "broker") as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap_servers}
+        admin = KafkaAdmin(kafka)
+        admin.ensure_topic("pay", len(PARTITIONS), replication_factor=1)
+        records = (WARM_UP + reads + PROFILED) * RECORDS * len(PARTITIONS)
+        produce(kafka, "pay", ranges(records, [0] * len(PARTITIONS)))
+        session = open_session({}, folder=folder)
+        small = SmallReads(session, kafka, folder)
+        for _ in range(WARM_UP):
+            small.read()
+        before = cpu()
+        seconds = [small.read() for _ in range(reads)]
+        used = {name: (value - before[name]) / reads for name, value in cpu().items()}
+        with cProfile.Profile() as profile:
+            for _ in range(PROFILED):
+                small.read()
+        profiled = pstats.Stats(profile).stats  # type: ignore[attr-defined] # not in typeshed
+        calls = sum(n[1] for (_, _, name), n in profiled.items() if name == "send_command") / 2
+        print(
+            f"{len(PARTITIONS) * RECORDS} records: p50 {statistics.median(seconds) * 1e3:.0f} ms, "
+            f"CPU ms {', '.join(f'{k} {v * 1e3:.0f}' for k, v in used.items())}, "
+            f"calls into the JVM {calls / PROFILED:.0f}, load {os.getloadavg()[0]:.1f}"
+        )
+        session.close()
+        admin.close()
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
