@@ -253,7 +253,7 @@ class _CoordinatorRun:
         config, wiring, closing = self._config, self._wiring, self._closing
         log.info("coordinator starting", connector=config.name, layout=self.layout.number)
         wiring.waits_for("the broker to fence earlier coordinators of this connector")
-        self._producer.init()
+        self._producer.init(topic=config.control_topic)
         failpoints.hit("C2")
         admin = closing.enter_context(wiring.admins.lend(wiring.kafka))
         groups = [config.control_group_id]

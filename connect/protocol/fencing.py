@@ -27,12 +27,15 @@ def operator_transactional_id(group_id: str, connector: str) -> str:
     return f"{group_id}-{connector}-operator"
 
 
-def take_over(properties: Mapping[str, str], transactional_ids: Iterable[str]) -> None:
+def take_over(
+    properties: Mapping[str, str], transactional_ids: Iterable[str], *, topic: str | None = None
+) -> None:
     """Initialise every id and close its producer; on return all earlier owners are fenced.
 
     Args:
         properties: Java-named producer properties.
         transactional_ids: of the old and of the new layout.
+        topic: one that exists; see ``TransactionalProducer.init``.
 
     Raises:
         Fenced: another process initialises an id again and again.
@@ -42,15 +45,15 @@ def take_over(properties: Mapping[str, str], transactional_ids: Iterable[str]) -
     if not ids:
         return
     with ThreadPoolExecutor(min(THREADS_MAX, len(ids)), thread_name_prefix="fence") as pool:
-        for _ in pool.map(lambda transactional_id: _take_over(properties, transactional_id), ids):
+        for _ in pool.map(lambda each: _take_over(properties, each, topic), ids):
             pass
 
 
-def _take_over(properties: Mapping[str, str], transactional_id: str) -> None:
+def _take_over(properties: Mapping[str, str], transactional_id: str, topic: str | None) -> None:
     for left in range(TRIES - 1, -1, -1):
         producer = TransactionalProducer(properties, transactional_id)
         try:
-            producer.init()
+            producer.init(topic=topic)
         except Fenced:
             # a task of the old layout has just started: it will find that it is outdated, but
             # it must be fenced before that

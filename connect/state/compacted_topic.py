@@ -305,7 +305,7 @@ class TopicWriter:
             raise Fenced(self._fenced.message, topic=self._topic)
         if self._producer is None:
             producer = TransactionalProducer(self._properties, self._transactional_id)
-            producer.init()
+            producer.init(topic=self._topic)
             self._producer = producer
         return self._producer
 

@@ -146,7 +146,7 @@ def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> Transac
     )
     clients.callback(producer.close)
     failpoints.hit("W13")
-    producer.init()
+    producer.init(topic=config.control_topic)
     return producer
 
 

@@ -56,6 +56,7 @@ __all__ = [
 
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
 REQUEST_TIMEOUT_S = 30.0
+CONNECT_S = 0.5  # of an init for its first connection
 REFUSAL_TIMEOUT_S = 5.0  # a broker that restarts may refuse a login for a moment
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -145,6 +146,8 @@ class TransactionalProducer:
         settings.setdefault("message.max.bytes", 1_048_576)
         # each event brings its schema of 8 kB: of a round's events a few per cent are left
         settings.setdefault("compression.type", "zstd")
+        # a control topic that was deleted must be missed, not made again with other settings
+        settings.setdefault("allow.auto.create.topics", "false")
         settings.pop("delivery.timeout.ms", None)  # bounded by the transaction's timeout
         with mapped(f"producer {transactional_id}"):
             self._client: Any = Producer(settings)
@@ -154,20 +157,36 @@ class TransactionalProducer:
         """``max.request.size``: no message may be larger."""
         return int(self._properties.get("max.request.size", 1_048_576))
 
-    def init(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def init(self, timeout_s: float = REQUEST_TIMEOUT_S, *, topic: str | None = None) -> None:
         """Fence every earlier producer of this id and abort what it left open.
+
+        Args:
+            timeout_s: for the answer.
+            topic: one that exists and that the producer may describe; it makes this faster.
 
         Raises:
             Fenced: a later one is there already.
             RetriableError: the broker did not answer in time.
         """
         with self._mapped(f"taking over transactional id {self.transactional_id}"):
+            if topic is not None:
+                self._connect(topic, min(timeout_s, CONNECT_S))
             unless_refused(
                 self._continue_init,
                 timeout_s,
                 failures=self._failures,
                 serve=self._serve,
             )
+
+    def _connect(self, topic: str, timeout_s: float) -> None:
+        """Wait for a connection to a broker.
+
+        The client looks for its transaction coordinator every 500 ms, and fails the first time if
+        it has no connection yet: then an init takes 510 ms instead of 65. A request for metadata
+        waits for the connection. It is of one topic, because a cluster may have many.
+        """
+        with contextlib.suppress(KafkaException):  # the init reports it
+            self._producer.list_topics(topic, timeout=timeout_s)
 
     def _continue_init(self, timeout_s: float) -> None:
         """Wait for the init that the first call began.

@@ -245,7 +245,8 @@ class Deployer:
         ids = [task_transactional_id(group_id, state.name, task) for task in range(tasks)]
         if has_operator:
             ids.append(operator_transactional_id(group_id, state.name))
-        take_over(self._configs.producer_properties(config), ids)
+        topic = None if config is None else config.control_topic
+        take_over(self._configs.producer_properties(config), ids, topic=topic)
 
     def _ensure_topics(self, config: ConnectorConfig, topics: Mapping[str, int]) -> None:
         if config.control_topic not in topics:

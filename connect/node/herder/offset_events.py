@@ -234,7 +234,7 @@ class OffsetEvents:
 
         try:
             with _contended(name):
-                producer.init()
+                producer.init(topic=None if config is None else config.control_topic)
             yield transact
         finally:
             producer.close()

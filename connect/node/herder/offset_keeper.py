@@ -162,7 +162,7 @@ class OffsetKeeper:
         )
         try:
             try:
-                producer.init()
+                producer.init(topic=config.control_topic)
             except Fenced:
                 return  # the unit was started meanwhile
             self._store.put_source_floor(state.name, self._store.get(state.name).source_floor)

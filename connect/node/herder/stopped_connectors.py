@@ -169,7 +169,11 @@ class StoppedConnectors:
         transactional_id = coordinator_transactional_id(
             self._configs.group_id, config.name, config.coordinator_transactional_prefix
         )
-        take_over(self._configs.producer_properties(config), [transactional_id])
+        take_over(
+            self._configs.producer_properties(config),
+            [transactional_id],
+            topic=config.control_topic,
+        )
 
     def rewind(
         self, name: str, request: Mapping[str, Any], *, is_applied: bool
