@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ _PROGRAMS = {
     "broker": "kafka.Kafka",
     "catalog": "RestCatalog.java",
     "java": "org.apache.kafka.connect.cli.ConnectDistributed",
+    "executor": "org.apache.spark.executor.CoarseGrainedExecutorBackend",
 }
 
 
@@ -51,12 +52,31 @@ def connector(name: str, topic: str, tables: str, **more: str) -> dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """CPU time and memory of processes over a time span."""
+    """CPU time and memory of processes over a time span.
+
+    Attributes:
+        seconds: how long the span was.
+        cpu_s: CPU seconds by kind of process.
+        rss_peak_mb: most memory by kind of process.
+        rss_series_mb: memory of the worker over time.
+        cpu_series_s: CPU seconds since the start by kind of process, with the seconds since the
+            start.
+    """
 
     seconds: float
     cpu_s: Mapping[str, float]
     rss_peak_mb: Mapping[str, float]
     rss_series_mb: tuple[float, ...]
+    cpu_series_s: tuple[tuple[float, Mapping[str, float]], ...]
+
+    def busy_s(self, kinds: Collection[str]) -> float:
+        """Return the seconds after which these kinds had used 98 % of their CPU time.
+
+        So the wait for the last commit interval does not count.
+        """
+        used = [(at, sum(cpu.get(kind, 0) for kind in kinds)) for at, cpu in self.cpu_series_s]
+        total = sum(self.cpu_s.get(kind, 0) for kind in kinds)
+        return next((at for at, cpu_s in used if cpu_s >= 0.98 * total), self.seconds)
 
 
 class MeasuredStack:
@@ -131,16 +151,20 @@ class MeasuredStack:
         halt = threading.Event()
         peaks: dict[str, float] = {}
         series: list[float] = []
+        cpu_series: list[tuple[float, dict[str, float]]] = []
+        before, start = _cpu(), time.monotonic()
 
         def sample() -> None:
             while not halt.wait(every_s):
+                cpu_s = {}
                 for kind, found in _trees().items():
                     mb = sum(_rss(p) for p in found) / 2**20
                     peaks[kind] = max(peaks.get(kind, 0), mb)
+                    cpu_s[kind] = sum(_cpu_s(p) for p in found) - before.get(kind, 0)
                     if kind == "worker":
                         series.append(round(mb))
+                cpu_series.append((time.monotonic() - start, cpu_s))
 
-        before, start = _cpu(), time.monotonic()
         thread = threading.Thread(target=sample, daemon=True)
         thread.start()
         try:
@@ -151,7 +175,8 @@ class MeasuredStack:
             after = _cpu()
             used = {k: round(after[k] - before.get(k, 0), 2) for k in after}
             rounded = {k: round(v) for k, v in peaks.items()}
-            out.append(ResourceUse(time.monotonic() - start, used, rounded, tuple(series)))
+            seconds = time.monotonic() - start
+            out.append(ResourceUse(seconds, used, rounded, tuple(series), tuple(cpu_series)))
 
 
 def wait(condition: Any, every_s: float = 0.2, limit_s: float = WAIT_S) -> float:
@@ -184,7 +209,8 @@ def _trees() -> dict[str, list[psutil.Process]]:
                     out.setdefault(kind, []).extend([process, *below])
             for kind, program in _PROGRAMS.items():
                 if any(argument.endswith(program) for argument in line):
-                    out.setdefault(kind, []).append(process)
+                    below = process.children(recursive=True) if kind == "executor" else []
+                    out.setdefault(kind, []).extend([process, *below])
         except psutil.Error:
             continue
     return out

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 OURS, JAVA = "icefloe", "java"
+
+
+def median_run(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the run of median speed, with the median of CPU per record over all runs."""
+    ordered = sorted(runs, key=lambda run: float(run["rows_s"]))
+    cpu = statistics.median(float(run["cpu_s_per_mrow"]) for run in runs)
+    return {**ordered[(len(ordered) - 1) // 2], "cpu_s_per_mrow": round(cpu, 2)}
 
 
 def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -17,6 +25,7 @@ def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ours = cell[OURS]
             cell["cpu_ratio"] = round(java["cpu_s_per_mrow"] / ours["cpu_s_per_mrow"], 2)
             cell["speed_ratio"] = round(ours["rows_s"] / java["rows_s"], 2)
+            cell["busy_ratio"] = round(ours["busy_rows_s"] / java["busy_rows_s"], 2)
     return cells
 
 
@@ -24,14 +33,16 @@ def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
     """Return the cells as lines of a Markdown table."""
     yield (
         "| format | shape | mode | tables | records/s | CPU s per million | "
-        "Java: records/s | CPU s per million | CPU ratio | speed ratio |"
+        "Java: records/s | CPU s per million | CPU ratio | speed ratio | "
+        "busy ratio |"
     )
-    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for cell in cells:
         ours, java = cell[OURS], cell.get(JAVA)
         reported = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
         mark = "" if java or "cpu_ratio" not in cell else " (its append)"
-        ratios = [f"{cell[k]}{mark}" if k in cell else "-" for k in ("cpu_ratio", "speed_ratio")]
+        names = ("cpu_ratio", "speed_ratio", "busy_ratio")
+        ratios = [f"{cell[name]}{mark}" if name in cell else "-" for name in names]
         yield (
             f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
             f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | "

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import httpx
 import psutil
-import pyspark
 import pytest
 
 from connect.embedded.stack import Stack
-from connect.jvm.java import find_java
-from connect.processes.child_process import ChildProcess, free_port
 from tests.support.running_stack import RunningStack, pick
+from tests.support.spark_cluster import SECRET, StandaloneCluster
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-SPARK_HOME = Path(pyspark.__file__).parent
 PARTITIONS = 4
 RECORDS = 20_000  # per partition: enough that a read is cut into tasks for all executors
-START_TIMEOUT_MS = 120_000
-SECRET = "secret-of-the-cluster"
 NODE = {
     "spark.authenticate.secret": SECRET,
     "spark.driver.host": "127.0.0.1",
@@ -36,75 +29,6 @@ NODE = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
 }
-
-
-class StandaloneCluster:
-    """A master and two workers with one core each.
-
-    Args:
-        folder: for logs and work.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.url = f"spark://127.0.0.1:{free_port()}"
-        self._page = f"http://127.0.0.1:{free_port()}/json/"
-        self._folder = folder
-        self._properties = folder / "spark.properties"
-        self._properties.write_text(
-            f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n"
-            "spark.network.crypto.enabled true\n"
-        )
-        self.work = [folder / f"work-{number}" for number in range(2)]
-
-    def start_master(self, parts: ExitStack) -> None:
-        """Start the master, and wait until it answers."""
-        _, _, port = self.url.removeprefix("spark://").partition(":")
-        page = self._page.split(":")[2].partition("/")[0]
-        master = self._jvm("master", "master.Master", "--port", port, "--webui-port", page)
-        parts.callback(master.stop, timeout_ms=10_000)
-        master.wait_until(lambda: self._workers() is not None, timeout_ms=START_TIMEOUT_MS)
-
-    def start_workers(self, parts: ExitStack) -> None:
-        """Start both workers, and wait until the master has them."""
-        for number, work in enumerate(self.work):
-            more = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
-            worker = self._jvm(f"worker-{number}", "worker.Worker", *more, self.url)
-            parts.callback(worker.stop, timeout_ms=10_000)
-        worker.wait_until(lambda: self._workers() == 2, timeout_ms=START_TIMEOUT_MS)
-
-    def executors(self) -> list[int]:
-        """Executors that each worker has started."""
-        return [len(list(work.glob("app-*/*/"))) for work in self.work]
-
-    def _workers(self) -> int | None:
-        try:
-            alive: int = httpx.get(self._page, timeout=5).json()["aliveworkers"]
-        except httpx.TransportError:
-            return None
-        return alive
-
-    def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
-        command: list[str | Path] = [
-            find_java(),
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-cp",
-            f"{SPARK_HOME}/jars/*",
-            f"org.apache.spark.deploy.{kind}",
-            "--host",
-            "127.0.0.1",
-            "--properties-file",
-            str(self._properties),
-            *arguments,
-        ]
-        environ = {
-            **os.environ,
-            "SPARK_HOME": str(SPARK_HOME),
-            "SPARK_SCALA_VERSION": "2.13",  # what Spark's own start scripts find out
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        log = self._folder / f"{name}.log"
-        return ChildProcess(f"Spark's {name}", command, log_file=log, environ=environ)
 
 
 @pytest.fixture
