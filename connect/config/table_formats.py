@@ -20,6 +20,10 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
 }
 """What tables of a format are called in messages."""
 
+MERGE_ON_READ: Final = "merge-on-read"
+COPY_ON_WRITE: Final = "copy-on-write"
+"""How rows are changed: with delete files, or by writing data files again."""
+
 UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",
     PARQUET: "parquet_unsupported",

@@ -36,7 +36,7 @@ from connect.gateways.storage.object_store import (
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
-from worker.write.file_metrics import FooterReader
+from connect.gateways.storage.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
 

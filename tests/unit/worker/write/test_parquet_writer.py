@@ -53,7 +53,7 @@ from tests.differential.support import config, plan, rows_of, run_batches, sourc
 from tests.support.property_values import NASTY, TUNING
 from worker.batch.descriptors import BatchResult
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
-from worker.write.file_metrics import FooterReader
+from connect.gateways.storage.file_metrics import FooterReader
 from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
