@@ -335,7 +335,8 @@ class CommitAttempts:
         manifests = None if was_uncertain or done.manifests is None else done.manifests[1]
         self.snapshot.new_manifests.landed(manifests)
         if self.snapshot.rewriter is not None:
-            self.snapshot.rewriter.landed(done.table, is_certain=not was_uncertain)
+            snapshot_id = self.snapshot.content.snapshot_id
+            self.snapshot.rewriter.landed(done.table, snapshot_id, is_last=not was_uncertain)
         return done
 
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:

@@ -28,8 +28,9 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from connect.config.table_formats import COPY_ON_WRITE
 from connect.gateways.storage.object_store import storage_errors
-from coordinator.commit.row_rewriter import COPY_ON_WRITE, WRITE_MODE
+from connect.protocol.snapshot_ancestry import WRITE_MODE
 
 CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
 COMMITTED_MAX: Final = 5_000

@@ -13,14 +13,15 @@ Rules of this file:
 - What cannot be rewritten is committed with delete files (merge-on-read), and reported.
 
 Source:
-    Iceberg specification, "Scan Planning", "Sequence Numbers"; Apache Iceberg ``BaseOverwriteFiles``.
+    Iceberg specification, "Scan Planning", "Sequence Numbers"; Iceberg 1.12.0
+    ``BaseOverwriteFiles``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 import structlog
@@ -40,7 +41,6 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import UpdateMetrics
 from pyiceberg.transforms import IdentityTransform, VoidTransform
@@ -61,11 +61,13 @@ from pyiceberg.types import (
 
 from connect import failpoints
 from connect.clock import Clock
+from connect.config.table_formats import COPY_ON_WRITE
 from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from connect.metrics import process_metrics
+from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.manifests import ManifestSet, NewFile, manifest_set
@@ -81,9 +83,6 @@ from coordinator.copy_on_write.round_deletes import (
     SourceFile,
 )
 
-WRITE_MODE: Final = "icefloe.write-mode"
-COPY_ON_WRITE: Final = "copy-on-write"
-ANNOUNCED_RECORDS: Final = "icefloe.announced-records"
 NOT_REWRITTEN: Final = "icefloe.copy-on-write.not-used"
 _FORMAT_VERSION: Final = 2
 _WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
@@ -107,6 +106,13 @@ class RewrittenRows:
     existing: tuple[ManifestFile, ...]
     changed: tuple[ManifestFile, ...]
     summary: Mapping[str, str]
+
+
+class _Partition(NamedTuple):
+    """A partition of a spec, as the reach of deletes."""
+
+    spec_id: int
+    values: tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -202,12 +208,15 @@ class RowRewriter:
         self.created.clear()
         self._work = None
 
-    def landed(self, table: Table, *, is_certain: bool) -> None:
+    def landed(self, table: Table, snapshot_id: int, *, is_last: bool) -> None:
         """Delete what the snapshot in the table does not list.
+
+        The snapshots of all attempts have one id, so no other attempt can land any more.
 
         Args:
             table: with the snapshot.
-            is_certain: whether it is that of the last attempt.
+            snapshot_id: of the commit.
+            is_last: whether the snapshot is certainly that of the last attempt.
         """
         if self._refused is not None:
             process_metrics.counter(
@@ -215,9 +224,10 @@ class RowRewriter:
             ).inc()
         if self._work is None:
             return
-        if is_certain:
-            delete_files(table.io, [path for path in self.created if path not in self._used])
-            delete_files(table.io, sorted(self.consumed))
+        listed = self._used if is_last else _listed(table, snapshot_id)
+        if listed is not None:
+            unused = {*self.created, *self.consumed} - listed
+            delete_files(table.io, sorted(unused))
         process_metrics.counter("copy_on_write_files", **self.labels).inc(len(self.created))
         process_metrics.counter("copy_on_write_bytes", **self.labels).inc(
             self._work.deletes.bytes_read
@@ -416,7 +426,9 @@ class _Files:
 
     def names_of(self, schema: pa.Schema) -> Mapping[int, str]:
         """Return the name of each top-level column of a file by its field id."""
-        ids = {int(f.metadata[_FIELD_ID]): f.name for f in schema if _FIELD_ID in (f.metadata or {})}
+        ids = {
+            int(f.metadata[_FIELD_ID]): f.name for f in schema if _FIELD_ID in (f.metadata or {})
+        }
         if ids:
             return ids
         mapping = self._table.name_mapping()
@@ -454,10 +466,11 @@ class _Files:
     def create(self, source: SourceFile) -> tuple[str, Any]:
         """Create a copy of a source; return its path and a stream."""
         assert self._clock is not None
-        spec_id, values = source.partition  # type: ignore[misc] # as _partition makes it
-        spec = self._specs[spec_id]
+        partition = cast("_Partition", source.partition)
+        spec = self._specs[partition.spec_id]
         name = f"{self._clock.new_timed_uuid()}-00000.parquet"
-        folder = _Folder(_path_of(spec, values, self._schema)) if spec.fields else None
+        path = spec.partition_to_path(Record(*partition.values), self._schema)
+        folder = _Folder(path) if spec.fields else None
         path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
         return path, self._table.io.new_output(path).create(overwrite=True)
 
@@ -507,21 +520,20 @@ class _Files:
         self, file: DataFile, spec: PartitionSpec, columns: KeyColumns, keys: DeletedKeys
     ) -> bool:
         """Whether a file may have rows with a key, by its bounds and its partition."""
-        if file.file_format != FileFormat.PARQUET or file.key_metadata:
-            raise NotRewritten(FORM, f"{file.file_path} is no plain Parquet file")
         for at, field_id in enumerate(columns.field_ids):
             kind = self._key_field(field_id).field_type
             if not _may_have_value(file, field_id, kind, at, keys):
                 return False
             for place, part in enumerate(spec.fields):
-                if part.source_id == field_id and not _may_be_in(file, place, part, kind, at, keys):
+                value = file.partition[place]
+                if part.source_id == field_id and not _may_be_in(value, part, kind, at, keys):
                     return False
+        if file.file_format != FileFormat.PARQUET or file.key_metadata:
+            raise NotRewritten(FORM, f"{file.file_path} is no plain Parquet file")
         return True
 
 
-def _may_have_value(
-    file: DataFile, field_id: int, kind: Any, at: int, keys: DeletedKeys
-) -> bool:
+def _may_have_value(file: DataFile, field_id: int, kind: Any, at: int, keys: DeletedKeys) -> bool:
     nulls = (file.null_value_counts or {}).get(field_id)
     if keys.has_null(at) and nulls != 0:
         return True
@@ -537,18 +549,32 @@ def _may_have_value(
 
 def _bound(kind: PrimitiveType, value: bytes) -> Any:
     """Return a bound in internal form; that of an older file may have a narrower type."""
-    return int.from_bytes(value, "little", signed=True) if isinstance(kind, _WHOLE) else (
-        from_bytes(kind, value)
-    )
+    is_whole = isinstance(kind, _WHOLE)
+    return int.from_bytes(value, "little", signed=True) if is_whole else from_bytes(kind, value)
 
 
-def _may_be_in(
-    file: DataFile, place: int, part: PartitionField, kind: Any, at: int, keys: DeletedKeys
-) -> bool:
+def _may_be_in(value: Any, part: PartitionField, kind: Any, at: int, keys: DeletedKeys) -> bool:
     if isinstance(part.transform, VoidTransform) or isinstance(kind, UUIDType):
         return True
     results = keys.transformed(at, str(part.transform), part.transform.transform(kind))
-    return results is None or file.partition[place] in results
+    return results is None or value in results
+
+
+def _listed(table: Table, snapshot_id: int) -> frozenset[str] | None:
+    """Return the files that a snapshot added; None where that cannot be read."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return None
+    try:
+        return frozenset(
+            entry.data_file.file_path
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot_id
+            for entry in manifest.fetch_manifest_entry(table.io)
+        )
+    except OSError as error:
+        log.warning("files of a round are left as orphans", error=str(error))
+        return None
 
 
 def _shape(table: Table) -> Hashable:
@@ -557,13 +583,9 @@ def _shape(table: Table) -> Hashable:
     return metadata.current_schema_id, metadata.default_spec_id, frozenset(metadata.specs())
 
 
-def _partition(file: DataFile) -> Hashable:
+def _partition(file: DataFile) -> _Partition:
     values = file.partition
-    return file.spec_id, tuple(values[i] for i in range(len(values)))
-
-
-def _path_of(spec: PartitionSpec, values: Sequence[Any], schema: Schema) -> str:
-    return spec.partition_to_path(Record(*values), schema)
+    return _Partition(file.spec_id, tuple(values[i] for i in range(len(values))))
 
 
 def _constants(spec: PartitionSpec, file: DataFile) -> dict[int, Any]:

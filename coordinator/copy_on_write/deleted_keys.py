@@ -64,9 +64,7 @@ class DeletedKeys:
             columns: the rows' key columns, in the types of the keys.
         """
         codes = _codes(columns[0], self._values[0])
-        for column, values, known in zip(
-            columns[1:], self._values[1:], self._levels, strict=True
-        ):
+        for column, values, known in zip(columns[1:], self._values[1:], self._levels, strict=True):
             more = _codes(column, values)
             wanted = codes * len(values) + more
             at = np.searchsorted(known, wanted)
@@ -81,7 +79,7 @@ class DeletedKeys:
 
     def has_null(self, at: int) -> bool:
         """Return whether a key has null in a column."""
-        return self._values[at].null_count > 0
+        return int(self._values[at].null_count) > 0
 
     def has_between(self, at: int, low: Any, high: Any) -> bool:
         """Return whether a key has a value within bounds in a column.
@@ -94,8 +92,9 @@ class DeletedKeys:
         if at not in self._ordered:
             self._ordered[at] = _Ordered(self._values[at])
         ordered = self._ordered[at]
-        first = bisect_left(ordered, low)
-        return first < len(ordered) and bool(ordered[first] <= high)
+        first: int = bisect_left(ordered, low)
+        is_within: bool = first < len(ordered) and ordered[first] <= high
+        return is_within
 
     def transformed(
         self, at: int, name: str, transform: Callable[[Any], Any]
@@ -117,7 +116,7 @@ class DeletedKeys:
         return self._transformed[at, name]
 
 
-class _Ordered:
+class _Ordered(Sequence[Any]):
     """The values of a column, sorted, without null; a value is made when it is asked for."""
 
     def __init__(self, values: pa.Array) -> None:
@@ -127,7 +126,7 @@ class _Ordered:
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, at: int) -> Any:
+    def __getitem__(self, at: Any) -> Any:
         return self._values[at].as_py()
 
 
