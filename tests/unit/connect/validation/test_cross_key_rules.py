@@ -194,6 +194,18 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.write-props.write.format.default",
         "only parquet is supported",
     ),
+    (
+        "write_mode",
+        {"iceberg.tables.write-mode": "copy-on-write"},
+        "iceberg.tables.write-mode",
+        "no record replaces or deletes rows",
+    ),
+    (
+        "write_mode",
+        {f"{ORDERS}write-mode": "merge"},
+        f"{ORDERS}write-mode",
+        "Must be merge-on-read or copy-on-write",
+    ),
     ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
     (
         "catalog_properties",
