@@ -40,10 +40,12 @@ class KeyColumns:
     Attributes:
         field_ids: in the order of the key's columns.
         kinds: Arrow types.
+        empty_as_null: field ids of texts of which the empty one is null.
     """
 
     field_ids: tuple[int, ...]
     kinds: tuple[pa.DataType, ...]
+    empty_as_null: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ class RowFilter:
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that are read."""
         names = self.names_of(schema)
-        wanted = {field_id for columns, _ in self.keys for field_id in columns.field_ids}
-        return sorted(names[field_id] for field_id in wanted & names.keys())
+        field_ids = {field_id for columns, _ in self.keys for field_id in columns.field_ids}
+        return sorted(names[field_id] for field_id in field_ids & names.keys())
 
     def deleted(self, rows: pa.RecordBatch, names: Mapping[int, str]) -> Mask:
         """Return which rows are deleted.
@@ -182,7 +184,13 @@ def copy_rows(
             if writer is None:
                 plain = schema.remove_metadata()
                 stream = create()
-                writer = pq.ParquetWriter(stream, plain, **options)
+                has_int96 = any(
+                    file.metadata.schema.column(i).physical_type == "INT96"
+                    for i in range(len(file.metadata.schema))
+                )
+                writer = pq.ParquetWriter(
+                    stream, plain, use_deprecated_int96_timestamps=has_int96, **options
+                )
             writer.write_table(pa.Table.from_batches(group, writer.schema))
         if writer is None:
             return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connect.gateways.storage.object_store import storage_errors
 from coordinator.copy_on_write.deleted_keys import DeletedKeys
@@ -213,14 +214,19 @@ class RoundDeletes:
     def _read(self, delete: DeleteFile) -> list[pa.Array]:
         with self._opened(delete.path) as file:
             names = self.delete_names_of(file.schema_arrow)
-            wanted = [names.get(field_id) for field_id in delete.columns.field_ids]
-            if None in wanted:
+            key_names = [names.get(field_id) for field_id in delete.columns.field_ids]
+            if None in key_names:
                 raise NotRewritten("key_columns", f"{delete.path} lacks a key column")
-            rows = file.read(columns=wanted, use_threads=False)
-        return [
-            as_kind(_whole(rows.column(name)), kind)
-            for name, kind in zip(wanted, delete.columns.kinds, strict=True)
-        ]
+            rows = file.read(columns=key_names, use_threads=False)
+        columns = []
+        for field_id, name, kind in zip(
+            delete.columns.field_ids, key_names, delete.columns.kinds, strict=True
+        ):
+            column = as_kind(_whole(rows.column(name)), kind)
+            if field_id in delete.columns.empty_as_null:
+                column = pc.if_else(pc.equal(column, ""), pa.scalar(None, kind), column)
+            columns.append(column)
+        return columns
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
