@@ -63,6 +63,8 @@ class DeletedKeys:
         Args:
             columns: the rows' key columns, in the types of the keys.
         """
+        if not len(self._last):
+            return np.full(len(columns[0]), NEVER, np.int64)
         codes = _codes(columns[0], self._values[0])
         for column, values, known in zip(columns[1:], self._values[1:], self._levels, strict=True):
             more = _codes(column, values)

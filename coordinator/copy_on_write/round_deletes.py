@@ -23,7 +23,6 @@ from coordinator.copy_on_write.deleted_keys import DeletedKeys
 from coordinator.copy_on_write.limits import (
     KEY_BYTES_MAX,
     KEYS_MAX,
-    REWRITING,
     NotRewritten,
     RewriteBudget,
 )
@@ -150,7 +149,7 @@ class RoundDeletes:
             NotRewritten, RetriableError: as ``affected``.
         """
         if source.path not in self.copies:
-            with REWRITING:
+            with self.budget.one_file():
                 self.copies[source.path] = self._copied(source)
             self.bytes_read += source.size_bytes
         return self.copies[source.path]

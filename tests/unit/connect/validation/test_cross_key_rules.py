@@ -254,8 +254,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     *(
         ("folder_keys", {**DELTA, key: value}, key, message)
         for key, value, message in (
-            ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
-            ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
+            ("iceberg.tables.write-mode", "merge-on-read", "Delta tables have no delete files"),
             ("iceberg.tables.default-commit-branch", "b", "no branches"),
             (f"{ORDERS}commit-branch", "b", "no branches"),
             (f"{ORDERS}sort-by", "id", "no sort order"),
