@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -21,10 +23,12 @@ from pyiceberg.types import DateType, LongType
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from control_schemas.events import FileContent
 from coordinator.copy_on_write import limits
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.support.running_stack import duckdb_rows
-from tests.support.table_harness import Racing
+from tests.support.table_harness import EXPIRING, Racing
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -332,6 +336,77 @@ def test_a_repeated_announcement_changes_nothing(upserts: Upserts) -> None:
         if isinstance(outcome, TableFailed):
             assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
         t.check()
+
+
+def test_a_data_file_that_was_superseded_is_not_added_later(upserts: Upserts) -> None:
+    """Also if its announcement is repeated without the delete file: it is gone."""
+    t = upserts
+    first = t.round(([row(1, 10)], []), ([row(1, 11)], []))
+    committed(t.committer().commit(first))
+    envelope = first.announcements[0]
+    data_only = dataclasses.replace(envelope.event.payload, delete_files=())
+    event = dataclasses.replace(envelope.event, payload=data_only)
+    commit = table_commit([dataclasses.replace(envelope, event=event, offset=t.offset)])
+    outcome = t.committer().commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
+    t.check()
+
+
+def test_expired_snapshots_take_replaced_files_with_them(upserts: Upserts) -> None:
+    """The store has the files of kept snapshots, and no others."""
+    t = upserts
+    committer = t.committer(**EXPIRING)
+    for n in range(BATCH + 4):
+        committed(committer.commit(t.round(([row(1, n)], []), ([row(1, n + 10)], []))))
+    t.check()
+    table = t.reloaded()
+    assert len(table.metadata.snapshots) < BATCH
+    kept = {
+        entry.data_file.file_path
+        for snapshot in table.metadata.snapshots
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+    while t.stored_files() - kept:  # another thread deletes them; the test has a timeout
+        time.sleep(0.05)
+    committer.close()
+    assert t.stored_files() == kept
+
+
+def test_files_without_field_ids_are_found_by_the_name_mapping(upserts: Upserts) -> None:
+    """As readers do; without a mapping the commit uses delete files."""
+    t = upserts
+    committed(t.committer().commit(t.round(([row(5, 50)], []))))
+    table = t.catalog._client().load_table(t.name)
+    path = f"{table.location()}/data/imported.parquet"
+    plain = pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.int64())])
+    rows = [row(1, 10), row(2, 20)]
+    with table.io.new_output(path).create() as out:
+        pq.write_table(pa.Table.from_pylist(rows, plain), out, store_schema=False)
+    table.add_files([path])
+    t.rows += rows
+    committed(t.committer().commit(t.round(([row(1, 11)], []))))
+    t.check()
+    assert t.reloaded().name_mapping() is not None
+
+
+def test_position_deletes_of_the_table_use_delete_files(upserts: Upserts) -> None:
+    """They name the files that would be replaced."""
+    t = upserts
+    committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
+    table = t.reloaded()
+    deletes = dataclasses.replace(
+        delete_file(table, [row(9, 0)], ["id"]),
+        content=FileContent.POSITION_DELETES,
+        equality_ids=None,
+    )
+    commit = table_commit([announced(reference(table), [], [deletes], offset=t.offset, batch=9)])
+    t.offset += 1
+    for each in (commit, t.round(([row(1, 11)], []))):
+        committed(t.committer().commit(each))
+        summary = t.reloaded().current_snapshot().summary.additional_properties
+        assert summary["icefloe.copy-on-write.not-used"] == "position_deletes"
 
 
 def test_too_many_bytes_use_delete_files(upserts: Upserts) -> None:

@@ -23,7 +23,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.log_stores import open_delta_tables
+from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_model import DeltaStore
+from connect.gateways.delta.delta_storage import storage_options
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.committer import Committer
@@ -254,7 +256,9 @@ class DeltaUpserts(Upserts):
 
     def now(self) -> DeltaTable:
         """The table as delta-rs reads it."""
-        return DeltaTable(self.table.location())
+        client = client_config(self.config.catalog_properties).properties
+        options = storage_options(client, self.table.location())
+        return DeltaTable(self.table.location(), storage_options=options)
 
     def check(self) -> None:
         """The table has the rows of the model, as delta-rs reads it."""
