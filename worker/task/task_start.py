@@ -19,7 +19,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.source_floor import SourceFloor
-from worker.spark.batch_sizing import BATCH_MS_MAX, INTERVAL_SHARE, ReadSizes, ReadSpeed
+from worker.spark.batch_sizing import BATCH_MS_MAX, BATCH_READ_MS_MAX, ReadSizes, ReadSpeed
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
@@ -183,8 +183,9 @@ def _rounds(setup: TaskSetup) -> TaskRounds:
 
 def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     config, context = setup.config, setup.context
-    interval_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
-    speed = ReadSpeed(min(int(interval_ms * INTERVAL_SHARE), BATCH_MS_MAX))
+    is_bounded = setup.assignment.ends is not None
+    longest_ms = BATCH_READ_MS_MAX if is_bounded else BATCH_MS_MAX
+    speed = ReadSpeed(min(config.commit_interval_ms, longest_ms))
     return SourceReader(
         setup.session(),
         source_options(
@@ -198,7 +199,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         sizes=ReadSizes(context.small_records, context.batch_records, speed=speed),
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
-        is_bounded=setup.assignment.ends is not None,
+        is_bounded=is_bounded,
     )
 
 

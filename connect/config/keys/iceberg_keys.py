@@ -427,11 +427,12 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.records",
         "INT",
-        "Number of unread records at which a task reads before the next commit round.",
-        "250000",
+        "Number of unread records at which a task reads before the next commit round. 0: as many "
+        "as it reads in a quarter of the commit interval, at least 250,000. More make fewer files.",
+        "0",
         "LOW",
         unit="records",
-        check=where_read(at_least(1)),
+        check=where_read(at_least(0)),
     ),
 )
 
