@@ -163,11 +163,14 @@ class _TableStorage:
     def create(self, key: PartitionKey) -> tuple[str, Any]:
         """Create a file of one partition; return its path and an output stream."""
         name = self._file_names()
-        folder = _Folder(key.path) if key.path else None
+        has_folder = bool(key.path) and not self._is_staged
         if self._is_staged:
             self._check_published_path(key, name)
-            name, folder = name + STAGED_SUFFIX, None
-        path = self._locations.new_data_location(name, cast("Any", folder))
+            name += STAGED_SUFFIX
+        elif is_too_long(self._locations.data_path, key.path, name):
+            has_folder = False  # the metadata has the partition: readers do not parse paths
+        folder = cast("Any", _Folder(key.path)) if has_folder else None
+        path = self._locations.new_data_location(name, folder)
         try:
             with self.guarded():
                 # the name is unique; a check whether the file exists would cost two requests
