@@ -230,7 +230,7 @@ class CommitAttempts:
         clock: time and waiting.
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
-        with_history: whether the table of the first attempt was loaded with its history.
+        reads_answer: whether the answer to the commit is parsed.
         is_uncertain: an attempt was made that may still be applied.
         is_reloaded: the table was read again; others may have committed to it.
     """
@@ -240,7 +240,7 @@ class CommitAttempts:
     clock: WaitingClock
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
-    with_history: bool = True
+    reads_answer: bool = True
     is_uncertain: bool = False
     is_reloaded: bool = False
     _prepared: StagedUpdate | None = None
@@ -335,7 +335,7 @@ class CommitAttempts:
                     table,
                     staged.requirements,
                     staged.updates,
-                    with_history=self.with_history or self.is_reloaded,
+                    reads_answer=self.reads_answer,
                 )
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:

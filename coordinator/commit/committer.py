@@ -11,8 +11,8 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
-- While the head is our last commit, the table is loaded without its history, and the answer to the
-  commit is not parsed: both grow with the number of snapshots (docs/decisions/0053).
+- While the head is our last commit, the table is loaded without its history. The answer to a commit
+  is not parsed. Both grow with the number of snapshots (docs/decisions/0053, 0066).
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -347,6 +347,7 @@ class Committer:
                 state.head,
                 selection.paths,
                 self.clock.now_ms(),
+                known=memory.manifests,
                 load=None if with_history else partial(self._catalog.load, table.name()),
             )
         )
@@ -384,7 +385,8 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            with_history=with_history or _deletes_metadata(table),
+            # the answer is needed for what it says of others' changes only here
+            reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
