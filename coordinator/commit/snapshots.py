@@ -48,6 +48,7 @@ from coordinator.commit.manifests import (
     with_sequence_number,
 )
 from coordinator.commit.prepared_manifests import AddedManifests
+from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
 
 CLOCK_SKEW_MS_MAX = 60_000
 _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
@@ -141,13 +142,20 @@ def stage(
     )
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
-    with PreparedListWriter(
+    lineage: dict[str, int] = {}
+    list_writer = PreparedListWriter(
         table.io.new_output(path),
         content.snapshot_id,
         parent_id,
         sequence_number,
         avro_codec(metadata.properties),
-    ) as writer:
+    )
+    if has_row_lineage(metadata):
+        first_row_id = next_row_id(metadata)
+        numbered, after = with_row_ids(numbered, first_row_id)
+        lineage = {"first-row-id": first_row_id, "added-rows": after - first_row_id}
+        list_writer.assigning_row_ids(first_row_id)
+    with list_writer as writer:
         writer.add_manifests(list(numbered))
     failpoints.hit("C9")
     snapshot = Snapshot.model_validate(
@@ -159,6 +167,7 @@ def stage(
             "timestamp-ms": timestamp_ms,
             "summary": _summary(content, added, state.head),
             "schema-id": metadata.current_schema_id,
+            **lineage,
         }
     )
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)

@@ -53,6 +53,7 @@ from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.folder_tables import open_folder_tables
+from connect.gateways.catalog.metadata_v3 import with_next_row_id, write_metadata
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.folder_catalog import FolderCatalog
@@ -323,7 +324,7 @@ class _Guard(MetastoreCatalog):
 
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        MetastoreCatalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001 - the base's
+        write_metadata(metadata, io, metadata_path)
         verify_written(io, {metadata_path: None})
 
     def _update_and_stage_table(
@@ -359,7 +360,7 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     PyIceberg reads the length of the metadata log while it applies a change, and fails there where
     that is no number.
     """
-    metadata = table.metadata
+    metadata = with_next_row_id(table.metadata)
     text = metadata.properties.get(VERSIONS_MAX)
     if text is None or size(metadata.properties, VERSIONS_MAX, 0):
         return update_table_metadata(metadata, updates, metadata_location=table.metadata_location)
