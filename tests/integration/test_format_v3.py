@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
+from pyiceberg.partitioning import (
+    UNPARTITIONED_PARTITION_SPEC,
+    PartitionField,
+    PartitionSpec,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import (
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
+from coordinator.maintenance.expired_files import expired_files
+from tests.differential.support import config, run_batches, source
+from tests.support.java_reader import JavaReader
 from tests.support.readers import Sql, duckdb_sql, spark_sql
-from tests.support.row_lineage import lineage_of
+from tests.support.row_lineage import entry_paths, lineage_of
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.table_harness import TableHarness
@@ -28,6 +45,7 @@ from tests.support.tables import (
     table_commit,
     written_file,
 )
+from worker.batch.pipeline_spec import TablePlan
 
 pytestmark = [*SPARK_MARKS, pytest.mark.java]
 
@@ -37,6 +55,7 @@ SCHEMA = Schema(
 )
 V3 = {"format-version": "3"}
 MERGE_SOON = {**V3, "commit.manifest.min-count-to-merge": "2"}
+MERGE_ON_READ = {f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")}
 LINEAGE = "_row_id, _last_updated_sequence_number"
 
 
@@ -61,9 +80,14 @@ def duck() -> Iterator[Sql]:
         yield sql
 
 
-def _create(catalog: CatalogGateway, schema: Schema = SCHEMA, **properties: str) -> Table:
+def _create(
+    catalog: CatalogGateway,
+    schema: Schema = SCHEMA,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    **properties: str,
+) -> Table:
     name = unique_name(f"v3_{uuid4().hex[:8]}").replace("-", "_")
-    return catalog.create(("db", name), schema, properties={**V3, **properties})
+    return catalog.create(("db", name), schema, spec, properties={**V3, **properties})
 
 
 def _committer(catalog: CatalogGateway, table: Table) -> Committer:
@@ -115,8 +139,7 @@ def test_commits_between_changes_by_spark_keep_row_ids_and_deletion_vectors(
     catalog: CatalogGateway, spark: Sql, duck: Sql
 ) -> None:
     """Manifests of Spark's deletion vectors and rewritten files are merged without a loss."""
-    modes = {f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")}
-    table = _create(catalog, **{**MERGE_SOON, **modes})
+    table = _create(catalog, **MERGE_SOON, **MERGE_ON_READ)
     name = f"rest.db.{table.name()[-1]}"
     short = ".".join(table.name())
     committer = _committer(catalog, table)
@@ -146,6 +169,30 @@ def test_commits_between_changes_by_spark_keep_row_ids_and_deletion_vectors(
     assert duck(f"select id, name from iceberg_scan('{location}') order by id") == content
 
 
+def test_expired_snapshots_leave_deletion_vectors_that_are_read(
+    catalog: CatalogGateway, spark: Sql
+) -> None:
+    """One Puffin file holds vectors of two data files; only one of the vectors is replaced."""
+    one_task = {"write.delete.distribution-mode": "none"}
+    table = _create(catalog, **MERGE_ON_READ, **one_task)
+    name = f"rest.db.{table.name()[-1]}"
+    committer = _committer(catalog, table)
+    _append(committer, table, _rows(1, 2, 3), _rows(4, 5, 6), offset=0)
+    spark(f"delete from {name} where id in (1, 4)")
+    spark(f"delete from {name} where id = 2")
+    before = catalog.load(table.name())
+    head = before.current_snapshot()
+    assert head is not None
+    listed = {s.snapshot_id: set(entry_paths(before, s)) for s in before.metadata.snapshots}
+    replaced = set(entry_paths(before, head, status=2))
+    assert replaced & listed[head.snapshot_id]  # else nothing is tested
+    after = before.metadata.model_copy(update={"snapshots": [head]})
+    removed = {s.snapshot_id for s in before.metadata.snapshots} - {head.snapshot_id}
+    expired = expired_files(before.metadata, removed, after, before.io)
+    assert not set(expired.content) & listed[head.snapshot_id]
+    assert not expired.is_complete
+
+
 def test_row_level_commits_have_new_row_ids(catalog: CatalogGateway, spark: Sql, duck: Sql) -> None:
     """A key written in each of three batches is one row, with the id of its last version."""
     table = _create(catalog)
@@ -173,6 +220,71 @@ def test_row_level_commits_have_new_row_ids(catalog: CatalogGateway, spark: Sql,
     assert _lineage(spark, name)[0] == [0, 10, 6]
     starts = sorted(lineage_of(table).values())
     assert starts == [(n * 2, 2) for n in range(6)]
+
+
+@pytest.fixture(scope="module")
+def java(spark_session: Any, rest_catalog: RestCatalog) -> Iterator[JavaReader]:
+    """Iceberg's own reader, for types that Spark does not have."""
+    reader = JavaReader(spark_session.spark, rest_catalog.uri)
+    yield reader
+    reader.close()
+
+
+NANOS = [
+    "2024-01-02T03:04:05.123456789",
+    "2024-01-02T03:04:05.123456788",
+    "1969-12-31T23:59:59.999999999",
+    "2262-04-11T23:47:16.854775807",
+]
+
+
+@pytest.mark.parametrize(
+    "term", [None, "identity", "hour", "day", "month", "year", "bucket[5]", "void"]
+)
+def test_nanosecond_timestamps_are_read_by_java_and_duckdb(
+    catalog: CatalogGateway, java: JavaReader, duck: Sql, term: str | None
+) -> None:
+    """All digits, in partitions of every transform; a filter finds one of two neighbours."""
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "ts", TimestampNanoType(), required=False),
+        NestedField(3, "tz", TimestamptzNanoType(), required=False),
+    )
+    spec = PartitionSpec(
+        *(
+            PartitionField(source, 998 + source, parse_transform(term), f"p{source}")
+            for source in ((2, 3) if term else ())
+        )
+    )
+    table = _create(catalog, schema, spec)
+    values: list[dict[str, Any]] = [
+        {"id": n, "ts": text, "tz": f"{text}Z"} for n, text in enumerate(NANOS)
+    ]
+    _write(catalog, table, [*values, {"id": 9}])
+    wanted = [(n, text, f"{text}Z") for n, text in enumerate(NANOS)]
+    found = java.rows(table.name())
+    assert sorted((r["id"], r["ts"], r["tz"]) for r in found if r["ts"]) == wanted
+    assert [r["id"] for r in found if r["ts"] is None] == [9]
+    for column, text in (("ts", NANOS[0]), ("tz", f"{NANOS[2]}Z")):
+        [row] = java.rows(table.name(), where=(column, text))
+        assert row[column] == text
+    location = catalog.load(table.name()).metadata_location
+    nanos = [int(np.datetime64(text, "ns").astype(np.int64)) for text in NANOS]
+    select = "select id, epoch_ns(ts) from iceberg_scan"
+    assert duck(f"{select}('{location}') where id < 9 order by id") == [
+        [n, nano] for n, nano in enumerate(nanos)
+    ]
+
+
+def _write(catalog: CatalogGateway, table: Table, values: list[dict[str, Any]]) -> None:
+    """Rows as a worker writes them from JSON, and a coordinator commits them."""
+    plan = TablePlan.of(table, name=".".join(table.name()), catalog="iceberg", io_properties={})
+    records = [json.dumps(value).encode() for value in values]
+    result = run_batches(config(**{"iceberg.tables": plan.name}), [plan], [source(records)])
+    assert not result.errors, result.errors
+    event = announced(reference(table), result.files[plan.name], offset=0)
+    outcome = _committer(catalog, table).commit(table_commit([event]))
+    assert isinstance(outcome, TableCommitted), outcome
 
 
 def test_java_reads_metadata_of_catalogs_without_a_server(

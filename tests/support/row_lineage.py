@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 _DATA = 0
 _DELETED = 2
@@ -23,6 +24,16 @@ def next_row_id(table: Table) -> int | None:
     """The next row id, as the metadata file has it."""
     with table.io.new_input(table.metadata_location).open() as file:
         return json.loads(file.read())["next-row-id"]
+
+
+def entry_paths(table: Table, snapshot: Snapshot, status: int | None = None) -> list[str]:
+    """Paths of a snapshot's live entries, or of those with a status."""
+    return [
+        entry["data_file"]["file_path"]
+        for manifest in records_of(table, snapshot.manifest_list)
+        for entry in records_of(table, manifest["manifest_path"])
+        if (entry["status"] != _DELETED if status is None else entry["status"] == status)
+    ]
 
 
 def lineage_of(table: Table, branch: str = "main") -> dict[str, tuple[int, int]]:

@@ -35,7 +35,9 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -55,6 +57,7 @@ from connect.records.conversion.numbers import (
 from connect.records.conversion.temporal import (
     TimestampUnit,
     TruncationCounts,
+    nano_timestamp_converter,
     time_converter,
     timestamp_converter,
     to_date,
@@ -163,6 +166,11 @@ def column_converter(
             zoned=isinstance(column, TimestamptzType),
             unit=options.number_unit or options.timestamp_unit,
             losses=options.losses,
+        )
+    if isinstance(column, TimestampNanoType | TimestamptzNanoType):
+        return nano_timestamp_converter(
+            zoned=isinstance(column, TimestamptzNanoType),
+            unit=options.number_unit or options.timestamp_unit,
         )
     if isinstance(column, TimeType):
         return time_converter(options.losses, options.number_unit or "ms")
