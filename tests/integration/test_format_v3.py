@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import (
     UNPARTITIONED_PARTITION_SPEC,
@@ -26,6 +27,7 @@ from pyiceberg.types import (
 )
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.records.tables.schema_changes import SchemaChanges, applied
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.expired_files import expired_files
@@ -230,6 +232,14 @@ def java(spark_session: Any, rest_catalog: RestCatalog) -> Iterator[JavaReader]:
     reader.close()
 
 
+DEFAULTS = {
+    "s": "text",
+    "n": 7,
+    "d": "1.50",
+    "day": "2024-02-29",
+    "ts": "2024-01-02T03:04:05Z",
+    "u": "3d7e7a06-7ee5-4b7e-9b1f-1f0a6a2f3b11",
+}
 NANOS = [
     "2024-01-02T03:04:05.123456789",
     "2024-01-02T03:04:05.123456788",
@@ -241,8 +251,8 @@ NANOS = [
 @pytest.mark.parametrize(
     "term", [None, "identity", "hour", "day", "month", "year", "bucket[5]", "void"]
 )
-def test_nanosecond_timestamps_are_read_by_java_and_duckdb(
-    catalog: CatalogGateway, java: JavaReader, duck: Sql, term: str | None
+def test_nanosecond_timestamps_are_read_by_java(
+    catalog: CatalogGateway, java: JavaReader, term: str | None
 ) -> None:
     """All digits, in partitions of every transform; a filter finds one of two neighbours."""
     schema = Schema(
@@ -268,23 +278,74 @@ def test_nanosecond_timestamps_are_read_by_java_and_duckdb(
     for column, text in (("ts", NANOS[0]), ("tz", f"{NANOS[2]}Z")):
         [row] = java.rows(table.name(), where=(column, text))
         assert row[column] == text
-    location = catalog.load(table.name()).metadata_location
-    nanos = [int(np.datetime64(text, "ns").astype(np.int64)) for text in NANOS]
-    select = "select id, epoch_ns(ts) from iceberg_scan"
-    assert duck(f"{select}('{location}') where id < 9 order by id") == [
-        [n, nano] for n, nano in enumerate(nanos)
-    ]
 
 
-def _write(catalog: CatalogGateway, table: Table, values: list[dict[str, Any]]) -> None:
+def test_duckdb_and_pyiceberg_read_nanosecond_timestamps(
+    catalog: CatalogGateway, duck: Sql
+) -> None:
+    """DuckDB 1.5 knows timestamp_ns only, not timestamptz_ns."""
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "ts", TimestampNanoType(), required=False),
+    )
+    table = _create(catalog, schema)
+    _write(catalog, table, [{"id": n, "ts": text} for n, text in enumerate(NANOS)])
+    table = catalog.load(table.name())
+    wanted = [[n, int(np.datetime64(text, "ns").astype(np.int64))] for n, text in enumerate(NANOS)]
+    place = f"iceberg_scan('{table.metadata_location}')"
+    assert duck(f"select id, epoch_ns(ts) from {place} order by id") == wanted
+    read = table.scan().to_arrow().sort_by("id")
+    assert read["ts"].type == pa.timestamp("ns")
+    assert read["ts"].cast(pa.int64()).to_pylist() == [nanos for _, nanos in wanted]
+
+
+def _write(
+    catalog: CatalogGateway, table: Table, values: list[dict[str, Any]], offset: int = 0
+) -> None:
     """Rows as a worker writes them from JSON, and a coordinator commits them."""
     plan = TablePlan.of(table, name=".".join(table.name()), catalog="iceberg", io_properties={})
     records = [json.dumps(value).encode() for value in values]
     result = run_batches(config(**{"iceberg.tables": plan.name}), [plan], [source(records)])
-    assert not result.errors, result.errors
-    event = announced(reference(table), result.files[plan.name], offset=0)
+    assert result.error is None
+    event = announced(reference(table), result.files[plan.name], offset=offset)
     outcome = _committer(catalog, table).commit(table_commit([event]))
     assert isinstance(outcome, TableCommitted), outcome
+
+
+def test_missing_fields_have_the_write_default_and_old_files_the_initial_one(
+    catalog: CatalogGateway, java: JavaReader, spark: Sql
+) -> None:
+    """Java adds the columns; a null in a record stays null; evolution adds columns as before."""
+    table = _create(catalog)
+    _write(catalog, table, [{"id": 1, "name": "old"}])
+    java.add_columns(table.name(), DEFAULTS)
+    table = catalog.load(table.name())
+    _write(
+        catalog, table, [{"id": 2, "name": "all"}, {"id": 3, "s": None}, {"id": 4, "s": "own"}], 1
+    )
+    java.set_write_default(table.name(), "s", "newer")
+    table = catalog.load(table.name())
+    changes = SchemaChanges({("more",): StringType()}, {})
+    schema, _ = applied(changes, table.schema(), table.metadata.last_column_id)
+    assert [f.write_default for f in schema.fields[:-1]] == [
+        f.write_default for f in table.schema().fields
+    ]
+    _write(catalog, table, [{"id": 5}], 2)
+    found = {row["id"]: row for row in java.rows(table.name())}
+    assert {n: row["s"] for n, row in found.items()} == {
+        1: "text",
+        2: "text",
+        3: None,
+        4: "own",
+        5: "newer",
+    }
+    plain = {1: 7, 2: 7, 3: 7, 4: 7, 5: 7}
+    assert {n: row["n"] for n, row in found.items()} == plain
+    for name in ("d", "day", "ts", "u"):
+        assert len({row[name] for row in found.values()}) == 1, name
+    assert found[5]["day"] == "2024-02-29"
+    name = f"rest.db.{table.name()[-1]}"
+    assert spark(f"select id, n from {name} order by id") == [[n, 7] for n in sorted(plain)]
 
 
 def test_java_reads_metadata_of_catalogs_without_a_server(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -34,8 +34,7 @@ class JavaReader:
             where: a column and the value that it must equal.
         """
         iceberg = self._jvm.org.apache.iceberg
-        name = iceberg.catalog.TableIdentifier.parse(".".join(identifier))
-        table = self._catalog.loadTable(name)
+        table = self._table(identifier)
         scan = iceberg.data.IcebergGenerics.read(table)
         if where is not None:
             scan = scan.where(iceberg.expressions.Expressions.equal(*where))
@@ -49,6 +48,35 @@ class JavaReader:
             found.append({n: v if _is_plain(v) else v.toString() for n, v in values.items()})
         rows.close()
         return found
+
+    def add_columns(self, identifier: Sequence[str], defaults: Mapping[str, Any]) -> None:
+        """Add columns ``s n d day ts u`` with defaults, and with types of these names."""
+        types = self._jvm.org.apache.iceberg.types.Types
+        kinds = {
+            "s": types.StringType.get(),
+            "n": types.IntegerType.get(),
+            "d": types.DecimalType.of(9, 2),
+            "day": types.DateType.get(),
+            "ts": types.TimestampType.withZone(),
+            "u": types.UUIDType.get(),
+        }
+        update = self._table(identifier).updateSchema()
+        for name, value in defaults.items():
+            literal = self._literal(value).to(kinds[name])
+            update = update.addColumn(name, kinds[name], literal)
+        update.commit()
+
+    def set_write_default(self, identifier: Sequence[str], column: str, value: Any) -> None:
+        """Change what writers write for records without the column."""
+        update = self._table(identifier).updateSchema()
+        update.updateColumnDefault(column, self._literal(value)).commit()
+
+    def _literal(self, value: Any) -> Any:
+        return self._jvm.org.apache.iceberg.expressions.Expressions.lit(value)
+
+    def _table(self, identifier: Sequence[str]) -> Any:
+        parse = self._jvm.org.apache.iceberg.catalog.TableIdentifier.parse
+        return self._catalog.loadTable(parse(".".join(identifier)))
 
     def close(self) -> None:
         """Close the catalog."""

@@ -20,6 +20,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
+from pyiceberg.types import NestedField
 
 from connect import failpoints
 from connect.config.table_formats import ICEBERG, PARQUET
@@ -94,11 +95,18 @@ def _shape(
         if in_folders
         else arrow_schema,
         row_schema=schema_to_pyarrow(schema),
-        columns_key=tuple(f"{f.name}\0{f.required}\0{f.field_type}" for f in schema.fields),
+        columns_key=tuple(map(_column_key, schema.fields)),
         footers=FooterReader(
             compute_statistics_plan(schema, dict(metrics)), parquet_path_to_id_mapping(stored)
         ),
     )
+
+
+def _column_key(field: NestedField) -> str:
+    """Return what the values of a column depend on."""
+    text = f"{field.name}\0{field.required}\0{field.field_type}"
+    whole = repr(field)
+    return f"{text}\0{whole}" if "write_default=" in whole else text
 
 
 @dataclass(frozen=True, slots=True)

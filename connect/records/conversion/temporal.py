@@ -158,8 +158,7 @@ def time_converter(losses: TruncationCounts, unit: TimestampUnit = "ms") -> Call
             millis = value.days * _DAY_MS
         elif kind is dt.time and value.tzinfo is None:
             seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
-            micros = seconds * 1_000_000 + int(value.microsecond)
-            return micros
+            return seconds * 1_000_000 + int(value.microsecond)
         elif kind in _NUMBERS:
             return _time_of(whole(value, LONG_MIN, LONG_MAX, "time"), unit, losses)
         else:
