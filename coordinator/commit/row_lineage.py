@@ -6,7 +6,7 @@ Rules of this file:
 - New manifests and new entries have no first row id: they inherit it from the list. So a manifest
   is used again by any attempt, and each attempt assigns ids of its own.
 - An entry that a merge copies keeps the id that it inherited. A data file never changes its ids.
-- PyIceberg 0.12 reads manifests and lists without the fields of version 3. Here they are kept.
+- PyIceberg 0.12 reads manifests and lists without the fields of version 3. This module keeps them.
 
 Source:
     Iceberg's table specification, "Row Lineage"; Iceberg 1.12.0 ``ManifestListWriter.V3Writer``,

@@ -142,7 +142,6 @@ def stage(
     )
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
-    lineage: dict[str, int] = {}
     list_writer = PreparedListWriter(
         table.io.new_output(path),
         content.snapshot_id,
@@ -150,11 +149,7 @@ def stage(
         sequence_number,
         avro_codec(metadata.properties),
     )
-    if has_row_lineage(metadata):
-        first_row_id = next_row_id(metadata)
-        numbered, after = with_row_ids(numbered, first_row_id)
-        lineage = {"first-row-id": first_row_id, "added-rows": after - first_row_id}
-        list_writer.assigning_row_ids(first_row_id)
+    numbered, lineage = _with_lineage(metadata, list_writer, numbered)
     with list_writer as writer:
         writer.add_manifests(list(numbered))
     failpoints.hit("C9")
@@ -185,6 +180,18 @@ def stage(
         ),
         numbered,
     )
+
+
+def _with_lineage(
+    metadata: TableMetadata, writer: PreparedListWriter, manifests: tuple[ManifestFile, ...]
+) -> tuple[tuple[ManifestFile, ...], Mapping[str, int]]:
+    """Return what the list holds, and the snapshot's fields of row lineage."""
+    if not has_row_lineage(metadata):
+        return manifests, {}
+    first_row_id = next_row_id(metadata)
+    writer.assigning_row_ids(first_row_id)
+    assigned, after = with_row_ids(manifests, first_row_id)
+    return assigned, {"first-row-id": first_row_id, "added-rows": after - first_row_id}
 
 
 def _updates(

@@ -141,7 +141,7 @@ class Lossy(CatalogGateway):
 def test_unknown_outcomes_give_no_row_an_id_twice(
     catalog: CatalogGateway, error: type[IcefloeError], *, is_applied: bool
 ) -> None:
-    """The files are once in the table, with ids, whatever became of the attempt."""
+    """The files are once in the table, with ids, after any outcome of the attempt."""
     lossy = Lossy("iceberg", catalog.config)
     harness = _harness(lossy)
     committer = harness.committer()

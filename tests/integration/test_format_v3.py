@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.records.tables.schema_changes import SchemaChanges, applied
+from connect.records.tables.schema_changes import SchemaChanges, apply_changes
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.expired_files import expired_files
@@ -326,7 +326,7 @@ def test_missing_fields_have_the_write_default_and_old_files_the_initial_one(
     java.set_write_default(table.name(), "s", "newer")
     table = catalog.load(table.name())
     changes = SchemaChanges({("more",): StringType()}, {})
-    schema, _ = applied(changes, table.schema(), table.metadata.last_column_id)
+    schema, _ = apply_changes(table.schema(), changes, table.metadata.last_column_id)
     assert [f.write_default for f in schema.fields[:-1]] == [
         f.write_default for f in table.schema().fields
     ]

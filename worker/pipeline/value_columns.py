@@ -65,7 +65,7 @@ class PlainJsonValues:
     Args:
         decoder: decodes the documents.
         shadowed: names of fields; the record path takes documents that may hold one of them.
-        has_defaults: whether fields that a document lacks are told from those that are null.
+        has_defaults: whether to find documents without any null.
     """
 
     is_typed = False

@@ -83,16 +83,20 @@ def _shape(
     *,
     is_iceberg: bool,
 ) -> _Shape:
-    """Derive a shape; columns ``in_folders`` are in the names of folders and not in files."""
+    """Derive a shape; columns ``in_folders`` are in the names of folders and not in files.
+
+    Columns of type unknown, which are always null, are in no file, as the specification says.
+    """
     schema = Schema.model_validate_json(schema_json)
     # Iceberg finds a column by its id and stores names that Avro allows; others find it by its name
     stored = sanitize_column_names(schema) if is_iceberg else schema
     arrow_schema = schema_to_pyarrow(stored)
+    not_in_files = in_folders.union(f.name for f in arrow_schema if pa.types.is_null(f.type))
     return _Shape(
         schema=schema,
         arrow_schema=arrow_schema,
-        file_schema=pa.schema([f for f in arrow_schema if f.name not in in_folders])
-        if in_folders
+        file_schema=pa.schema([f for f in arrow_schema if f.name not in not_in_files])
+        if not_in_files
         else arrow_schema,
         row_schema=schema_to_pyarrow(schema),
         columns_key=tuple(map(_column_key, schema.fields)),
