@@ -20,6 +20,9 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
 }
 """What tables of a format are called in messages."""
 
+FORMAT_VERSIONS: Final = (2, 3)
+"""Versions of Iceberg's table format that are written."""
+
 UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",
     PARQUET: "parquet_unsupported",

@@ -231,11 +231,11 @@ def parquet_only(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 
 def format_version(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`iceberg.tables.auto-create-props.format-version` is 2."""
+    """`iceberg.tables.auto-create-props.format-version` is 2 or 3."""
     name = "iceberg.tables.auto-create-props.format-version"
     text = view.raw.get(name)
-    if text and not view.has_placeholder(name) and text.strip() != "2":
-        yield name, invalid(name, text, "only format version 2 is supported")
+    if text and not view.has_placeholder(name) and text.strip() not in ("2", "3"):
+        yield name, invalid(name, text, "only format versions 2 and 3 are supported")
 
 
 def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:

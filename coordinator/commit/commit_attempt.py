@@ -39,6 +39,7 @@ from connect.gateways.catalog.catalog_errors import THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
+from coordinator.commit.row_lineage import listed_manifests
 from coordinator.commit.snapshots import SnapshotContent, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
 
@@ -217,7 +218,7 @@ class StagedSnapshot:
         cached = self.known_manifests
         if cached is not None and cached[0] == state.head.snapshot_id:
             return cached[1]
-        return tuple(state.head.manifests(table.io))
+        return listed_manifests(table, state.head)
 
 
 @dataclass(slots=True)

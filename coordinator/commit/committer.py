@@ -35,6 +35,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
+from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
@@ -80,7 +81,6 @@ from coordinator.kernel.effects import (
 )
 from coordinator.maintenance.due_work import DueWork
 
-_FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
@@ -493,10 +493,10 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
             code="table_replaced",
             present_uuid=table.metadata.table_uuid,
         )
-    if table.metadata.format_version != _FORMAT_VERSION:
+    if table.metadata.format_version not in FORMAT_VERSIONS:
         raise CommitRefused(
-            f"the table has format version {table.metadata.format_version}; only version 2 can be "
-            "written",
+            f"the table has format version {table.metadata.format_version}; only versions 2 and 3 "
+            "can be written",
             code="format_version_unsupported",
         )
 

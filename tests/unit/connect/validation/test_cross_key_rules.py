@@ -194,7 +194,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.write-props.write.format.default",
         "only parquet is supported",
     ),
-    ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
+    (
+        "format_version",
+        {**AUTO, f"{NEW}format-version": "1"},
+        f"{NEW}format-version",
+        "versions 2 and 3",
+    ),
     (
         "catalog_properties",
         {f"{CATALOG}catalog-impl": "x"},
@@ -365,6 +370,7 @@ def test_every_rule_is_tested() -> None:
         },
         {"icefloe.topic.x.value.converter": "String", "icefloe.topic.x.regex": "${env:REGEX}"},
         {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
+        {f"{NEW}format-version": "3", **AUTO},
     ],
 )
 def test_valid_configurations_have_no_errors(change: dict[str, str]) -> None:
