@@ -22,6 +22,9 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
 
 FORMAT_VERSIONS: Final = (2, 3)
 """Versions of Iceberg's table format that are written."""
+MERGE_ON_READ: Final = "merge-on-read"
+COPY_ON_WRITE: Final = "copy-on-write"
+"""How rows are changed: with delete files, or by writing data files again."""
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",

@@ -70,10 +70,12 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
+from coordinator.commit.row_rewriter import RowRewriter
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
+from coordinator.copy_on_write.limits import RewriteBudget
 from coordinator.kernel.effects import (
     CommitOutcome,
     TableCommit,
@@ -378,6 +380,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
+            self._rewriter(commit, selection),
         )
         attempts = CommitAttempts(
             self._catalog,
@@ -405,6 +408,8 @@ class Committer:
         memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
+        if attempts.snapshot.rewriter is not None:
+            memory.held_files.consumed(attempts.snapshot.rewriter.consumed)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)
@@ -425,6 +430,14 @@ class Committer:
             self.clock.monotonic_ms() - ready.started_ms,
             ready.selection.size_bytes,
         )
+
+    def _rewriter(self, commit: TableCommit, selection: Selection) -> RowRewriter | None:
+        config, name = self._config, str(commit.table)
+        if not (config.is_row_level and config.table(name).copies_on_write):
+            return None
+        budget = RewriteBudget(self.clock, config.copy_on_write_bytes_max)
+        labels = {"connector": config.name, "table": name}
+        return RowRewriter(selection, budget, self.clock, labels)
 
     def _memory(self, commit: TableCommit) -> _Memory:
         with self._lock:

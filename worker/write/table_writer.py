@@ -28,6 +28,7 @@ from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
 from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path
 from connect.gateways.parquet.parquet_commit import STAGED_SUFFIX
+from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import (
     is_refusal,
     open_storage,
@@ -37,7 +38,6 @@ from connect.gateways.storage.object_store import (
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
 

@@ -201,6 +201,18 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "versions 2 and 3",
     ),
     (
+        "write_mode",
+        {"iceberg.tables.write-mode": "copy-on-write"},
+        "iceberg.tables.write-mode",
+        "no record replaces or deletes rows",
+    ),
+    (
+        "write_mode",
+        {f"{ORDERS}write-mode": "merge"},
+        f"{ORDERS}write-mode",
+        "Must be merge-on-read or copy-on-write",
+    ),
+    (
         "catalog_properties",
         {f"{CATALOG}catalog-impl": "x"},
         f"{CATALOG}type",

@@ -53,12 +53,12 @@ from pyiceberg.types import (
 )
 
 from connect.gateways.catalog.table_properties import ignored
+from connect.gateways.storage.file_metrics import FooterReader
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.support.property_values import NASTY, TUNING
 from worker.batch.descriptors import BatchResult
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
