@@ -24,16 +24,23 @@ def main() -> None:
     admin = AdminClient(kafka)
     if given.topic not in admin.list_topics(timeout=30).topics:
         admin.create_topics([NewTopic(given.topic, num_partitions=1)])[given.topic].result(30)
+    errors: list[str] = []
     producer = Producer(kafka)
     count = 0
     for line in map(str.strip, sys.stdin):
         key, separator, value = (
             line.partition(given.key_separator) if given.key_separator else ("", "", line)
         )
-        producer.produce(given.topic, value or None, key if separator else None)
+        producer.produce(
+            given.topic,
+            value or None,
+            key if separator else None,
+            on_delivery=lambda error, _: error and errors.append(str(error)),
+        )
+        producer.poll(0)
         count += 1
-    if producer.flush(60):
-        sys.exit("the broker has not acknowledged all records")
+    if producer.flush(60) or errors:
+        sys.exit(f"the broker has not acknowledged all records: {errors[:1]}")
     print(f"{count} records in {given.topic}")
 
 

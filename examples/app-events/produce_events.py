@@ -15,6 +15,7 @@ from typing import Any
 import fastavro
 import httpx
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 REGISTRY = "http://127.0.0.1:8081"
@@ -41,14 +42,21 @@ def main(topic: str) -> None:
         )
         ids[name] = answer.raise_for_status().json()["id"]
         schemas[name] = fastavro.parse_schema(schema)
-    producer = Producer({"bootstrap.servers": BOOTSTRAP_SERVERS})
+    kafka = {"bootstrap.servers": BOOTSTRAP_SERVERS}
+    admin = AdminClient(kafka)
+    if topic not in admin.list_topics(timeout=30).topics:
+        admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(30)
+    errors: list[str] = []
+    producer = Producer(kafka)
     for name, event in EVENTS:
         data = io.BytesIO(struct.pack(">bI", 0, ids[name]))
         data.seek(0, io.SEEK_END)
         fastavro.schemaless_writer(data, schemas[name], event)
-        producer.produce(topic, data.getvalue())
-    if producer.flush(60):
-        sys.exit("the broker has not acknowledged all records")
+        producer.produce(
+            topic, data.getvalue(), on_delivery=lambda error, _: error and errors.append(str(error))
+        )
+    if producer.flush(60) or errors:
+        sys.exit(f"the broker has not acknowledged all records: {errors[:1]}")
     print(f"{len(EVENTS)} records in {topic}")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ class Gallery:
         folder: the copy.
         running: the stack.
         environ: of the commands.
-        closing: ends what examples need beside the stack.
+        closing: ends what examples need in addition to the stack.
     """
 
     folder: Path
@@ -117,7 +118,15 @@ def results(
         producer = folder / "produce.py"
         producer.write_text(producer.read_text().replace(BROKER, addresses[BROKER]))
         with ThreadPoolExecutor(AT_ONCE) as pool:
+            selected.sort(key=starts_processes, reverse=True)  # the longest first
             yield {name: pool.submit(gallery.run, name) for name in selected}
+            pool.shutdown(cancel_futures=True)
+
+
+def starts_processes(name: str) -> bool:
+    """Whether an example starts workers of its own, which takes longer than a connector."""
+    page = (EXAMPLES / name / "README.md").read_text("utf-8")
+    return re.search(r"^icefloe (ingest|standalone)", page, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize("name", NAMES)
