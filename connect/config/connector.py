@@ -15,6 +15,7 @@ from typing import Literal
 
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.output_config import OutputConfig
 from connect.config.start_position import StartPosition
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.java_compat.java_regex import compile_java_regex
@@ -214,6 +215,7 @@ class ConnectorConfig:
     transforms: tuple[TransformConfig, ...] = ()
     topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[OutputConfig, ...] = ()
     has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None

@@ -219,6 +219,20 @@ CATALOGUE: tuple[Metric, ...] = (
         "Records in the dead letter topic; none when the connector names no topic.",
     ),
     Metric(
+        "output_rows",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows sent to the topics of outputs (icefloe.outputs), in committed transactions.",
+    ),
+    Metric(
+        "output_bytes",
+        "counter",
+        "bytes",
+        _TASK,
+        "Size of these rows: keys and values, and 64 bytes for each.",
+    ),
+    Metric(
         "last_error_timestamp_ms",
         "gauge",
         "ms since 1970",

@@ -25,7 +25,9 @@ from connect.config.keys.connector_keys import (
     prefix_of,
 )
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
+from connect.config.keys.output_keys import OUTPUT_KEYS, output_key
 from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX, SUGGESTED_NAMES_MAX
 from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
@@ -36,6 +38,7 @@ from connect.records.table_names import NameTemplate, topic_map
 from connect.records.tables.partition_spec import parse_terms
 from connect.records.tables.sort_order import parse_sort_terms
 from connect.records.tables.table_location import check_location
+from connect.validation.output_checks import output_errors
 
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"
@@ -132,6 +135,8 @@ def check_connector(raw: Raw) -> Checked:
     _check_new_tables(raw, checked)
     _check_groups(raw, checked)
     _check_topic_keys(raw, checked)
+    for name, why in output_errors(raw, checked.values[OUTPUTS] or []):
+        checked.add(name, why)
     return checked
 
 
@@ -196,6 +201,10 @@ def unknown(name: str) -> str | None:
     if prefix.name == TOPIC_PREFIX and topic_key(name) is None:
         ends = {key.name for key in TOPIC_KEYS}
         return f"Unknown topic setting {name}; use one of {', '.join(sorted(ends))}"
+    if prefix.name == OUTPUT_PREFIX and output_key(name) is None:
+        output_ends = {key.name for key in OUTPUT_KEYS}
+        end = name.removeprefix(prefix.name).partition(".")[2]
+        return f"Unknown output setting {name}.{nearest(end, output_ends)}"
     if prefix.name == "iceberg.table.":
         table_ends = {key.name for key in TABLE_KEYS}
         table, _, end = name.removeprefix(prefix.name).rpartition(".")

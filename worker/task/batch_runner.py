@@ -152,7 +152,14 @@ class PipelineRunner:
         refused = self.dead_letter_table.write(result.dead_letters)
         if refused:  # added to the last step: there must not be more steps than records
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
-        return WrittenBatch(ranges, result.progress, tuple(steps), result.dead_letters, result.rows)
+        return WrittenBatch(
+            ranges,
+            result.progress,
+            tuple(steps),
+            result.dead_letters,
+            result.rows,
+            result.messages,
+        )
 
     def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:
         """Reload a table after its store refused files: vended credentials may have ended.

@@ -75,6 +75,7 @@ class RoundAnswers:
         )
         metrics = self.metrics.announcement
         metrics.source_offsets_lost += sum(lost_range.offsets for lost_range in answer.lost)
+        metrics.add_output(answer.message_count, answer.message_bytes)
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 

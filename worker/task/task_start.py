@@ -167,6 +167,7 @@ def _announcer(setup: TaskSetup, producer: TransactionalProducer, runner: BatchR
         task=setup.assignment.task,
         clock=setup.clock,
         dead_letter=runner.dead_letter,
+        topics=tuple(output.topic for output in setup.config.outputs),
     )
 
 
