@@ -22,7 +22,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet"]
+TableFormat = Literal["iceberg", "delta", "parquet", "topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +216,7 @@ class ConnectorConfig:
     topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[OutputConfig, ...] = ()
+    rows_columns: str | None = None
     has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None
@@ -250,6 +251,18 @@ class ConnectorConfig:
     def is_iceberg(self) -> bool:
         """Return whether the tables are Iceberg tables; others have no catalog, no snapshots."""
         return self.table_format == "iceberg"
+
+    @property
+    def has_tables(self) -> bool:
+        """Return whether rows are written to tables; otherwise they only go to outputs."""
+        return self.table_format != "topic"
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog is configured; without tables, it has static tables only."""
+        return self.has_tables or any(
+            self.catalog_properties.get(name) for name in ("type", "catalog-impl", "uri")
+        )
 
     @property
     def sends_refused_to_dead_letters(self) -> bool:

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from connect.config.key import list_of
 from connect.config.local_paths import USERS_FILE
-from connect.config.location_policy import grant_of
+from connect.config.location_policy import OUTPUT_TOPICS_PREFIX, grant_of
 from connect.config.name_pattern import matches
-
-OUTPUT_TOPICS_PREFIX: Final = "icefloe.output.topics."
 
 
 @dataclass(frozen=True, slots=True)

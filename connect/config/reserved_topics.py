@@ -102,7 +102,7 @@ def refuse_reserved(
     for key, names in (
         ("topics", topics),
         ("errors.deadletterqueue.topic.name", [dead_letter_topic] if dead_letter_topic else ()),
-        *((f"{OUTPUT_PREFIX}{output.name}.topic", (output.topic,)) for output in outputs),
+        *((f"{OUTPUT_PREFIX}{o.name}.topic", (o.topic,)) for o in outputs if o.topic),
     ):
         for name in names:
             if name in reserved:

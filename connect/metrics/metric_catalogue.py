@@ -223,14 +223,21 @@ CATALOGUE: tuple[Metric, ...] = (
         "counter",
         "rows",
         _TASK,
-        "Rows sent to the topics of outputs (icefloe.outputs), in committed transactions.",
+        "Rows that outputs (icefloe.outputs) sent to topics and webhooks, with stored offsets.",
+    ),
+    Metric(
+        "output_rows_refused",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows that a webhook did not accept, with errors.tolerance=all.",
     ),
     Metric(
         "output_bytes",
         "counter",
         "bytes",
         _TASK,
-        "Size of these rows: keys and values, and 64 bytes for each.",
+        "Size of all rows of outputs: keys and values, and 64 bytes for each.",
     ),
     Metric(
         "last_error_timestamp_ms",

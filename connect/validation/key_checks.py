@@ -30,7 +30,13 @@ from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, Topi
 from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX, SUGGESTED_NAMES_MAX
-from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
+from connect.config.table_formats import (
+    FOLDER_FORMATS,
+    FORMAT,
+    FORMAT_NAMES,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.java_compat.java_regex import compile_java_regex, fault
@@ -38,6 +44,7 @@ from connect.records.table_names import NameTemplate, topic_map
 from connect.records.tables.partition_spec import parse_terms
 from connect.records.tables.sort_order import parse_sort_terms
 from connect.records.tables.table_location import check_location
+from connect.records.transforms.sql.sql_columns import columns_schema
 from connect.validation.output_checks import output_errors
 
 NULL_VALUE = "Null value can not be supplied as the configuration value."
@@ -131,7 +138,11 @@ def check_connector(raw: Raw) -> Checked:
     """Check the keys of the Iceberg sink, including unknown keys with its prefixes."""
     checked = check_keys(raw, CONNECTOR_KEYS)
     _check_names(raw, checked)
-    _check_tables(raw, checked)
+    _check_catalog(raw, checked)
+    if checked.values[FORMAT] == TOPIC:
+        _check_rows(raw, checked)
+    else:
+        _check_tables(raw, checked)
     _check_new_tables(raw, checked)
     _check_groups(raw, checked)
     _check_topic_keys(raw, checked)
@@ -250,7 +261,6 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     values = checked.values
     tables = values["iceberg.tables"] or []
     is_dynamic = values["iceberg.tables.dynamic-enabled"]
-    _check_catalog(raw, checked)
     is_named = _check_names_of_tables(raw, checked)
     if tables and is_dynamic:
         checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
@@ -283,6 +293,21 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
             why = fault(raw[name] or "")
             if why is not None:
                 checked.add(name, invalid(name, raw[name], why))
+
+
+def _check_rows(raw: Raw, checked: Checked) -> None:
+    """Check the columns and the outputs of a connector without tables."""
+    if not checked.values[OUTPUTS]:
+        why = f"with {FORMAT}={TOPIC} all rows go to outputs; name at least one"
+        checked.add(OUTPUTS, invalid(OUTPUTS, raw.get(OUTPUTS), why))
+    text = checked.values[ROWS_COLUMNS]
+    if not text:
+        checked.add(ROWS_COLUMNS, missing(ROWS_COLUMNS))
+    elif not has_placeholder(text):
+        try:
+            columns_schema(text)
+        except ConfigError as error:
+            checked.add(ROWS_COLUMNS, invalid(ROWS_COLUMNS, text, error.message))
 
 
 def _qualified(table: str, namespace: str | None) -> str:
@@ -338,7 +363,7 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
         if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
     }
     location = FOLDER_FORMATS.get(checked.values[FORMAT])
-    if not catalog and location is None:
+    if not catalog and location is None and checked.values[FORMAT] != TOPIC:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
     if location is not None and not raw.get(location):
         checked.add(location, missing(location))

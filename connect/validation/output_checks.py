@@ -8,14 +8,16 @@ from typing import Final
 from connect.config.key import Key, Raw, invalid, list_of, missing, typed
 from connect.config.keys.iceberg_keys import topic_name
 from connect.config.keys.output_keys import OUTPUT_KEYS, OUTPUT_NAME, output_key
-from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS, OutputConfig
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS, OutputConfig, WebhookConfig
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
+from connect.gateways.output_webhook import webhook_host
 from connect.records.transforms.jmespath_transform import compiled
 
 OUTPUTS_MAX: Final = 20
 _TOPIC: Final = "topic"
 _WHERE: Final = "where"
+_URL: Final = "webhook.url"
 _KEYS: Final[Mapping[str, Key]] = {key.name: key for key in OUTPUT_KEYS}
 
 
@@ -36,9 +38,7 @@ def output_errors(raw: Raw, names: list[str]) -> Iterator[tuple[str, str]]:
             why = "a name has 1 to 64 letters, digits, underscores and dashes"
             yield OUTPUTS, invalid(OUTPUTS, name, why)
             continue
-        key = f"{OUTPUT_PREFIX}{name}.{_TOPIC}"
-        if not raw.get(key):
-            yield key, missing(key)
+        yield from _target_errors(raw, f"{OUTPUT_PREFIX}{name}.")
     for key, text in raw.items():
         parsed = output_key(key)
         if parsed is None:
@@ -49,13 +49,26 @@ def output_errors(raw: Raw, names: list[str]) -> Iterator[tuple[str, str]]:
             yield key, error
 
 
+def _target_errors(raw: Raw, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield an error unless an output has either a topic or a webhook."""
+    topic, url = f"{prefix}{_TOPIC}", f"{prefix}{_URL}"
+    if raw.get(topic) and raw.get(url):
+        yield url, f"{topic} and {url} are both set: use an output for each of them"
+    elif not raw.get(topic) and not raw.get(url):
+        yield topic, f"{missing(topic)} Set it, or {url}."
+
+
 def _error(key: str, setting: str, text: str | None) -> str | None:
     """Return the error of one value, or None."""
-    if has_placeholder(text or ""):  # the resolved name of a topic would bypass the grants
+    is_secret = _KEYS[setting].is_secret
+    # the resolved name of a topic would bypass the grants
+    if has_placeholder(text or "") and not is_secret:
         return invalid(key, text, "it cannot contain a placeholder")
     found = typed(_KEYS[setting], text, name=key)
     if found.errors:
         return found.errors[0]
+    if setting == _URL and not has_placeholder(text or "") and webhook_host(found.value) is None:
+        return invalid(key, "[hidden]", "it must be http(s)://host[:port]/path, without a login")
     if setting == _TOPIC and found.value and (why := topic_name(found.value)) is not None:
         return invalid(key, text, why)
     if setting == "topic.replication.factor" and found.value != -1 and found.value < 1:
@@ -88,9 +101,17 @@ def _output(raw: Mapping[str, str], name: str, namespace: str | None) -> OutputC
         return raw.get(f"{OUTPUT_PREFIX}{name}.{setting}", default).strip()
 
     tables = list_of(value("tables"))
+    webhook = None
+    if value(_URL):
+        webhook = WebhookConfig(
+            value(_URL),
+            value("webhook.authorization") or None,
+            int(value("webhook.batch.rows")),
+            int(value("webhook.retry.ms")),
+        )
     return OutputConfig(
         name=name,
-        topic=value(_TOPIC),
+        topic=value(_TOPIC) or None,
         where=value(_WHERE) or None,
         key=tuple(value("key").split(".")) if value("key") else (),
         columns=tuple(list_of(value("columns"))),
@@ -99,4 +120,5 @@ def _output(raw: Mapping[str, str], name: str, namespace: str | None) -> OutputC
         ),
         partitions=int(value("topic.partitions")),
         replication_factor=int(value("topic.replication.factor")),
+        webhook=webhook,
     )

@@ -32,7 +32,7 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import FORMAT
+from connect.config.table_formats import FORMAT, ROWS, ROWS_COLUMNS, TOPIC
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -376,7 +376,7 @@ def _unmatched(errors: ErrorsConfig) -> Unmatched:
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
-    tables = _tables(v["iceberg.tables"] or (), namespace)
+    tables = _tables(v["iceberg.tables"] or (), namespace) if v[FORMAT] != TOPIC else (ROWS,)
     consumer = allowed_overrides(raw, "consumer.override.")
     return ConnectorConfig(
         name=v["name"],
@@ -440,6 +440,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
         outputs=outputs_of(raw, namespace),
+        rows_columns=v[ROWS_COLUMNS] or None,
         name_template=v["iceberg.tables.name-template"] or None,
         default_namespace=namespace,
         granted_tables=granted_tables(raw, node or {}),

@@ -51,7 +51,8 @@ def test_rows_go_to_granted_topics_only(attacked: AttackedStack) -> None:
     own = attacked.topic("alice-source")
     theirs = attacked.bob.call("GET", f"/connectors/{BOB}/config").json()["topics"]
     config = {
-        **attacked.connector(topics=own, iceberg__tables="alice.t"),
+        **attacked.connector(topics=own, iceberg__tables="alice.rows"),
+        "iceberg.tables.auto-create-enabled": "true",
         "icefloe.outputs": "alerts",
     }
     for topic, why in (
@@ -67,6 +68,8 @@ def test_rows_go_to_granted_topics_only(attacked: AttackedStack) -> None:
         change = {OUTPUT: theirs}
         answer = attacked.alice.call("PATCH", f"/connectors/{topic}/config", json=change)
         assert answer.status_code == 400
+        attacked.produce(own, *numbered(0, 1))
+        attacked.wait_until(lambda topic=topic: attacked.records(topic), lambda: "a row")
         assert attacked.alice.call("DELETE", f"/connectors/{topic}").status_code == 204
 
 

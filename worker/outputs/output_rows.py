@@ -138,12 +138,16 @@ class AppendsWithOutputs(Appends):
     Args:
         limits: of the writers, and of the messages.
         outputs: of the connector.
+        has_tables: whether rows are written to tables, too.
     """
 
     has_outputs = True
 
-    def __init__(self, limits: PipelineLimits, outputs: Sequence[OutputConfig]) -> None:
+    def __init__(
+        self, limits: PipelineLimits, outputs: Sequence[OutputConfig], *, has_tables: bool = True
+    ) -> None:
         super().__init__(limits)
+        self._has_tables = has_tables
         self._outputs = [Output(number, config) for number, config in enumerate(outputs)]
         self._bytes_max = limits.output_bytes_max
         self._encoded: list[_Encoded] = []
@@ -158,7 +162,10 @@ class AppendsWithOutputs(Appends):
     ) -> None:
         """Take rows with their places; see ``Writers.add``."""
         assert marks is not None, "a message has a place in the order of the records"
-        super().add(table, rows, marks, size)
+        if self._has_tables:
+            super().add(table, rows, marks, size)
+        else:
+            self._rows += rows.num_rows
         for output in self._outputs:
             encoded = output.encode(table, rows, marks.orders)
             if encoded is not None and len(encoded.orders):

@@ -103,7 +103,7 @@ class PipelineTask:
             upsert = spec.config.upsert_enabled
             changes = Changes(self._tables, names, upsert=upsert, limits=spec.limits)
         appends = (
-            AppendsWithOutputs(spec.limits, spec.config.outputs)
+            AppendsWithOutputs(spec.limits, spec.config.outputs, has_tables=spec.config.has_tables)
             if spec.config.outputs
             else Appends(spec.limits)
         )

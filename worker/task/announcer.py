@@ -12,7 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -65,7 +65,7 @@ class Announcer:
         clock: for event times and ids.
         dead_letter: turns a dead letter of the pipeline into a message; returns None where dead
             letters are only counted.
-        topics: of the connector's outputs, in their order.
+        topics: of the connector's outputs, in their order; None for those without a topic.
     """
 
     producer: TransactionalProducer
@@ -75,10 +75,17 @@ class Announcer:
     task: int
     clock: Clock
     dead_letter: Callable[[Any], ProducerMessage | None]
-    topics: tuple[str, ...] = ()
+    topics: tuple[str | None, ...] = ()
 
-    def announce(self, commit_id: UUID, answer: TaskAnnouncement) -> int:
+    def announce(
+        self, commit_id: UUID, answer: TaskAnnouncement, more: Sequence[ProducerMessage] = ()
+    ) -> int:
         """Send ``answer`` in one transaction; return the number of dead letters in it.
+
+        Args:
+            commit_id: of the round.
+            answer: what the task has read.
+            more: further dead letters.
 
         Raises:
             ConfigError: the metrics of a single file, or the partitions of the task, do not fit
@@ -93,7 +100,7 @@ class Announcer:
         rows = chain.from_iterable(chunk.messages(self.topics) for chunk in chunks)
         try:
             self.producer.transact(
-                chain((message for _, message in dead_letters), rows, events),
+                chain((message for _, message in dead_letters), more, rows, events),
                 group_id=self.connect_group_id,
                 offsets=answer.offsets,
                 on_stage=_hit,
@@ -109,7 +116,7 @@ class Announcer:
                 e.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
         failpoints.hit("W11")
-        return len(dead_letters)
+        return len(dead_letters) + len(more)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store source offsets without events; errors as ``announce``."""
@@ -155,8 +162,10 @@ class Announcer:
         """Refuse a row that exceeds a request: no row may be left out."""
         bytes_max = self.producer.request_bytes_max - MESSAGE_OVERHEAD_BYTES
         for chunk in chunks:
-            if chunk.largest > bytes_max:
-                topic, size, record = self._largest_row(chunk)
+            if chunk.largest <= bytes_max:
+                continue
+            topic, size, record = self._largest_row(chunk)
+            if size > bytes_max:
                 needed = size + MESSAGE_OVERHEAD_BYTES
                 raise ConfigError(
                     f"a row for topic {topic} has {size} bytes, and max.request.size is "
@@ -169,10 +178,11 @@ class Announcer:
                 )
 
     def _largest_row(self, chunk: MessageChunk) -> tuple[str, int, dict[str, Any]]:
-        """Return the topic, the size and the source record of a chunk's largest row."""
-        row, size = chunk.largest_row()
-        record = {name: row[name] for name in ("topic", "partition", "offset")}
-        return self.topics[row["output"]], size, record
+        """Return the topic, the size and the source record of the largest row for a topic."""
+        numbers = [number for number, topic in enumerate(self.topics) if topic is not None]
+        row, size = chunk.largest_row(numbers)
+        record = {name: row.get(name) for name in ("topic", "partition", "offset")}
+        return self.topics[row["output"]] or "" if row else "", size, record
 
     def _refuse_too_large(self, dead_letter: Any, message: ProducerMessage) -> None:
         """Refuse a dead letter that exceeds a request: no byte of its record may be dropped."""

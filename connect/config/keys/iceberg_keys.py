@@ -468,7 +468,8 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         OUTPUT_PREFIX,
         "Setting of one output: topic, where, key, columns, tables, topic.partitions, "
-        "topic.replication.factor.",
+        "topic.replication.factor, webhook.url, webhook.authorization, webhook.batch.rows, "
+        "webhook.retry.ms.",
         "icefloe.output.alerts.topic",
     ),
     Prefix(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from connect.config.key import Prefix
-from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFIX
+from connect.config.location_policy import (
+    LOCATIONS_PREFIX,
+    OUTPUT_TOPICS_PREFIX,
+    STATIC_TABLES_PREFIX,
+)
 from connect.config.node.lineage_keys import LINEAGE_KAFKA_PREFIX
-from connect.config.output_topics_policy import OUTPUT_TOPICS_PREFIX
 
 NODE_PREFIXES: tuple[Prefix, ...] = (
     Prefix("security.", "Kafka client security.", "security.protocol"),

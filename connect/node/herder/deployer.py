@@ -257,7 +257,7 @@ class Deployer:
                 dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
             )
         for output in config.outputs:
-            if output.topic not in topics:
+            if output.topic and output.topic not in topics:
                 self._admin.ensure_topic(
                     output.topic, output.partitions, replication_factor=output.replication_factor
                 )

@@ -37,9 +37,29 @@ PARQUET = {
 AUTO = {"iceberg.tables.auto-create-enabled": "true"}
 ALERTS = {"icefloe.outputs": "alerts", "icefloe.output.alerts.topic": "alerts"}
 ALERTS_TOPIC = "icefloe.output.alerts.topic"
+ROWS = {
+    **ALERTS,
+    "icefloe.format": "topic",
+    "icefloe.rows.columns": "id BIGINT",
+    "iceberg.tables": "",
+    f"{CATALOG}type": "",
+    f"{CATALOG}uri": "",
+}
 
 
 WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    *(
+        ("topic_keys", {**ROWS, key: value}, key, "the connector has no tables")
+        for key, value in (
+            ("iceberg.tables", "shop.orders"),
+            ("iceberg.tables.auto-create-enabled", "true"),
+            ("iceberg.table.shop.orders.id-columns", "id"),
+            ("iceberg.maintenance.expire-snapshots.enabled", "true"),
+            ("errors.deadletterqueue.table", "shop.dead"),
+            ("icefloe.output.alerts.tables", "shop.orders"),
+        )
+    ),
+    ("topic_keys", {"icefloe.rows.columns": "id INT"}, "icefloe.rows.columns", "needs icefloe.f"),
     ("output_topics", {**ALERTS, ALERTS_TOPIC: "orders"}, ALERTS_TOPIC, "the connector reads it"),
     (
         "output_topics",
@@ -348,6 +368,8 @@ def test_every_rule_is_tested() -> None:
     "change",
     [
         {},
+        ROWS,
+        {**ROWS, "iceberg.tables.timestamp-unit": "s", f"{CATALOG}s3.region": "eu-central-1"},
         {"topics": "", "topics.regex": ".*", "iceberg.control.topic": "orders"},
         {"errors.deadletterqueue.topic.replication.factor": "-1"},
         {"iceberg.tables.unmatched": "dead-letter", LETTERS: "letters"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
+from connect.config.location_policy import OUTPUT_TOPICS_PREFIX
 from connect.config.output_config import OutputConfig
-from connect.config.output_topics_policy import OUTPUT_TOPICS_PREFIX, OutputTopicsPolicy
+from connect.config.output_topics_policy import OutputTopicsPolicy
 from connect.validation.output_checks import OUTPUTS_MAX
 from connect.validation.parse import parse
+from connect.validation.providers import Providers, resolve
 from tests.support.connector_json import changed, errors
 
 OUT = "icefloe.output.alerts."
@@ -97,7 +99,9 @@ def test_the_operator_grants_topics(properties: dict[str, str], allowed: bool) -
     assert (policy.refusal("alerts") is None) is allowed
     node = {"icefloe.hosts.allowed": "127.0.0.1", **properties}
     if allowed:
-        assert parse(changed(ALERTS), node=node).outputs
+        config = parse(changed(ALERTS), node=node)
+        assert config.outputs
+        assert resolve(config, Providers(node, {}), node=node).outputs == config.outputs
         return
     with pytest.raises(InvalidConfigError) as e:
         parse(changed(ALERTS), node=node)

@@ -24,6 +24,7 @@ from tests.support.pipeline_lines import ids
 from worker.batch.descriptors import BatchResult
 from worker.batch.error_rows import OUTPUT_COLUMN, OUTPUT_FULL
 from worker.batch.pipeline_spec import PipelineLimits
+from worker.task.topic_rows import TopicRows
 
 OUTPUT = "icefloe.output.alerts."
 ALERTS = {"icefloe.outputs": "alerts", f"{OUTPUT}topic": "alerts"}
@@ -138,6 +139,29 @@ def test_rows_of_one_record_are_adjacent(tmp_path: Path) -> None:
     assert [row["name"] for _, _, row in sent(result)] == ["0a", "0b", "1a", "1b", "2a", "2b"]
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_rows_without_a_table_are_only_sent(slow: bool) -> None:
+    """They have the columns of the configuration; no file is written."""
+    settings = {
+        "icefloe.format": "topic",
+        "icefloe.rows.columns": "id BIGINT, amount DECIMAL(9, 2), tags ARRAY<STRING>",
+        "iceberg.tables": None,
+        "iceberg.catalog.type": None,
+        "iceberg.catalog.uri": None,
+        "errors.tolerance": "all",
+    }
+    connector = config(**ALERTS, **settings)
+    rows = TopicRows(connector)
+    values: list[bytes | None] = [record(1), record(2, id="x"), None, record(3)]
+    result = run_batches(connector, rows.spec().tables, [source(values)], reference_only=slow)
+    assert [row for _, _, row in sent(result)] == [
+        {"id": 1, "amount": 0.5, "tags": [None]},
+        {"id": 3, "amount": 1.5, "tags": []},
+    ]
+    assert not result.files
+    assert (result.rows.made, len(result.dead_letters)) == (2, 1)
+
+
 def test_a_dead_letter_is_not_sent(tmp_path: Path) -> None:
     """Its record is in no table either."""
     values: list[bytes | None] = [record(1), record(2, amount="x"), b"no json", record(3)]
@@ -177,5 +201,5 @@ def test_rows_beyond_the_bound_end_the_batch(tmp_path: Path) -> None:
     one = run_batches(config(**ALERTS), tables, [source(values[:1])], limits=small)
     assert len(sent(one)) == 1
     (chunk,) = one.messages
-    assert (chunk.count, chunk.largest_row()[1]) == (1, chunk.largest)
+    assert (chunk.count, chunk.largest_row([0])[1]) == (1, chunk.largest)
     assert chunk.largest < chunk.size < chunk.largest + 100
