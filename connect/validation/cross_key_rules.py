@@ -25,9 +25,10 @@ from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
 from connect.records.tables.table_location import NAMESPACE, TABLE
 from connect.validation.config_view import ConfigView, Rule
-from connect.validation.format_rules import folder_keys, folder_partition_terms
+from connect.validation.format_rules import folder_keys, folder_partition_terms, topic_keys
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
+from connect.validation.output_rules import output_tables, output_topics, outputs_only_add
 from connect.validation.topic_rules import matched_topics, named_topics
 
 _DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -321,4 +322,8 @@ RULES: tuple[Rule, ...] = (
     catalog_properties,
     folder_keys,
     folder_partition_terms,
+    topic_keys,
+    output_topics,
+    outputs_only_add,
+    output_tables,
 )

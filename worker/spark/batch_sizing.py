@@ -22,7 +22,7 @@ from typing import Final
 
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
-from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
+from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD, OUTPUT_FULL
 
 FIRST_RECORDS: Final = 10_000
 SMALL_RECORDS: Final = 200_000
@@ -35,7 +35,7 @@ BATCH_READ_MS_MAX: Final = 10_000  # of a batch read: nothing is answered until 
 STEADY: Final = 1.25  # the speed is known once a batch is at most this much faster than the last
 SIZE_CHANGE_MAX: Final = 2  # a query ends when its batches should be this much larger or smaller
 IMBALANCE_MAX: Final = 1.25  # of the largest Spark task, compared with the mean
-DEAD_LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for an announcement
+MESSAGE_BYTES_MAX: Final = 64 * 2**20  # of dead letters and rows that wait for an announcement
 SMALL_ROWS: Final = 5_000  # of an Arrow batch to Python
 SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected size of such a batch
 LARGE_BYTES: Final = 32 * 2**10  # of a key, a value or headers; a batch has at most 150 MiB of them
@@ -206,7 +206,7 @@ class ReadSizes:
             is_first = not self._has_large
             self._has_large = True
             return is_first
-        return code == DEAD_LETTERS_FULL and self.shrink(record_count)
+        return code in (DEAD_LETTERS_FULL, OUTPUT_FULL) and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:
         """Read fewer records from now on; return whether batches can become smaller."""

@@ -19,7 +19,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
-from worker.spark.batch_sizing import DEAD_LETTER_BYTES_MAX
+from worker.spark.batch_sizing import MESSAGE_BYTES_MAX
 from worker.task.batch_processor import BatchProcessor
 from worker.task.batch_turns import BatchTurns, RunningBatch
 from worker.task.control_listener import ControlListener
@@ -272,10 +272,10 @@ class TaskRun:
         """Return whether to announce now, in the middle of a read.
 
         In a backlog the answer must not wait for the end of the read. Near the end it does wait:
-        otherwise the last records would miss a commit interval. Dead letters are held in memory,
-        so too many bytes of them are announced without a request.
+        otherwise the last records would miss a commit interval. Dead letters and rows for
+        topics are held in memory, so too many bytes of them are announced without a request.
         """
-        if self.ledger.dead_letter_bytes > DEAD_LETTER_BYTES_MAX:
+        if self.ledger.dead_letter_bytes + self.ledger.output_bytes > MESSAGE_BYTES_MAX:
             return True
         count = ranges.record_count_max
         if self.rounds.requested is None or self.reader.sizes.is_small(count):
