@@ -15,13 +15,14 @@ from typing import Literal
 
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.output_config import OutputConfig
 from connect.config.start_position import StartPosition
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet"]
+TableFormat = Literal["iceberg", "delta", "parquet", "topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,8 @@ class ConnectorConfig:
     transforms: tuple[TransformConfig, ...] = ()
     topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[OutputConfig, ...] = ()
+    rows_columns: str | None = None
     has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None
@@ -252,6 +255,18 @@ class ConnectorConfig:
     def is_iceberg(self) -> bool:
         """Return whether the tables are Iceberg tables; others have no catalog, no snapshots."""
         return self.table_format == "iceberg"
+
+    @property
+    def has_tables(self) -> bool:
+        """Return whether rows are written to tables; otherwise they only go to outputs."""
+        return self.table_format != "topic"
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog is configured; without tables, it has static tables only."""
+        return self.has_tables or any(
+            self.catalog_properties.get(name) for name in ("type", "catalog-impl", "uri")
+        )
 
     @property
     def sends_refused_to_dead_letters(self) -> bool:

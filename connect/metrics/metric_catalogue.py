@@ -219,6 +219,27 @@ CATALOGUE: tuple[Metric, ...] = (
         "Records in the dead letter topic; none when the connector names no topic.",
     ),
     Metric(
+        "output_rows",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows that outputs (icefloe.outputs) sent to topics and webhooks, with stored offsets.",
+    ),
+    Metric(
+        "output_rows_refused",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows that a webhook did not accept, with errors.tolerance=all.",
+    ),
+    Metric(
+        "output_bytes",
+        "counter",
+        "bytes",
+        _TASK,
+        "Size of all rows of outputs: keys and values, and 64 bytes for each.",
+    ),
+    Metric(
         "last_error_timestamp_ms",
         "gauge",
         "ms since 1970",

@@ -39,6 +39,7 @@ from connect.gateways.catalog.catalog_errors import THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
+from coordinator.commit.row_lineage import listed_manifests
 from coordinator.commit.row_rewriter import RowRewriter
 from coordinator.commit.snapshots import SnapshotContent, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
@@ -236,7 +237,7 @@ class StagedSnapshot:
         cached = self.known_manifests
         if cached is not None and cached[0] == state.head.snapshot_id:
             return cached[1]
-        return tuple(state.head.manifests(table.io))
+        return listed_manifests(table, state.head)
 
 
 @dataclass(slots=True)
@@ -249,7 +250,7 @@ class CommitAttempts:
         clock: time and waiting.
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
-        with_history: whether the table of the first attempt was loaded with its history.
+        reads_answer: whether the answer to the commit is parsed.
         is_uncertain: an attempt was made that may still be applied.
         is_reloaded: the table was read again; others may have committed to it.
     """
@@ -259,7 +260,7 @@ class CommitAttempts:
     clock: WaitingClock
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
-    with_history: bool = True
+    reads_answer: bool = True
     is_uncertain: bool = False
     is_reloaded: bool = False
     _prepared: StagedUpdate | None = None
@@ -357,7 +358,7 @@ class CommitAttempts:
                     table,
                     staged.requirements,
                     staged.updates,
-                    with_history=self.with_history or self.is_reloaded,
+                    reads_answer=self.reads_answer,
                 )
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:

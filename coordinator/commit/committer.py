@@ -11,8 +11,8 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
-- While the head is our last commit, the table is loaded without its history, and the answer to the
-  commit is not parsed: both grow with the number of snapshots (docs/decisions/0053).
+- While the head is our last commit, the table is loaded without its history. The answer to a commit
+  is not parsed. Both grow with the number of snapshots (docs/decisions/0053, 0066).
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -36,6 +36,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
+from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
@@ -82,7 +83,6 @@ from coordinator.kernel.effects import (
 )
 from coordinator.maintenance.due_work import DueWork
 
-_FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
@@ -347,6 +347,7 @@ class Committer:
                 state.head,
                 selection.paths,
                 self.clock.now_ms(),
+                known=memory.manifests,
                 load=None if with_history else partial(self._catalog.load, table.name()),
             )
         )
@@ -385,7 +386,8 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            with_history=with_history or _deletes_metadata(table),
+            # the answer is needed for what it says of others' changes only here
+            reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
@@ -493,10 +495,10 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
             code="table_replaced",
             present_uuid=table.metadata.table_uuid,
         )
-    if table.metadata.format_version != _FORMAT_VERSION:
+    if table.metadata.format_version not in FORMAT_VERSIONS:
         raise CommitRefused(
-            f"the table has format version {table.metadata.format_version}; only version 2 can be "
-            "written",
+            f"the table has format version {table.metadata.format_version}; only versions 2 and 3 "
+            "can be written",
             code="format_version_unsupported",
         )
 

@@ -76,6 +76,7 @@ class HeldFiles:
         paths: Collection[str],
         now_ms: int,
         *,
+        known: tuple[int, Sequence[ManifestFile]] | None = None,
         load: Callable[[], Table] | None = None,
     ) -> frozenset[str]:
         """The files that the table's branch holds.
@@ -85,6 +86,7 @@ class HeldFiles:
             head: snapshot of the branch; None without any.
             paths: of announced files.
             now_ms: wall clock, milliseconds since 1970.
+            known: a snapshot and its manifests, which need not be read.
             load: loads the table with its history, where ``table`` has none because its head is
                 our last commit.
 
@@ -105,9 +107,11 @@ class HeldFiles:
         if load is not None:
             table = load()
         with storage_errors("reading manifests for files that may be announced again"):
+            is_known = known is not None and known[0] == head.snapshot_id
+            listed = known[1] if known and is_known else head.manifests(table.io)
             manifests = [
                 manifest
-                for manifest in _added_since(table, head.manifests(table.io), from_ms)
+                for manifest in _added_since(table, listed, from_ms)
                 if is_repeated or not self._is_remembered(manifest)
             ]
             held = {path for manifest in manifests for path in self._files(table, manifest)}

@@ -48,6 +48,7 @@ from coordinator.commit.manifests import (
     with_sequence_number,
 )
 from coordinator.commit.prepared_manifests import AddedManifests
+from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
 from coordinator.commit.row_rewriter import RewrittenRows
 
 CLOCK_SKEW_MS_MAX = 60_000
@@ -146,13 +147,15 @@ def stage(
     )
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
-    with PreparedListWriter(
+    list_writer = PreparedListWriter(
         table.io.new_output(path),
         content.snapshot_id,
         parent_id,
         sequence_number,
         avro_codec(metadata.properties),
-    ) as writer:
+    )
+    numbered, lineage = _with_lineage(metadata, list_writer, numbered)
+    with list_writer as writer:
         writer.add_manifests(list(numbered))
     failpoints.hit("C9")
     snapshot = Snapshot.model_validate(
@@ -164,6 +167,7 @@ def stage(
             "timestamp-ms": timestamp_ms,
             "summary": _summary(content, added, state.head, rewritten),
             "schema-id": metadata.current_schema_id,
+            **lineage,
         }
     )
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
@@ -181,6 +185,18 @@ def stage(
         ),
         numbered,
     )
+
+
+def _with_lineage(
+    metadata: TableMetadata, writer: PreparedListWriter, manifests: tuple[ManifestFile, ...]
+) -> tuple[tuple[ManifestFile, ...], Mapping[str, int]]:
+    """Return what the list holds, and the snapshot's fields of row lineage."""
+    if not has_row_lineage(metadata):
+        return manifests, {}
+    first_row_id = next_row_id(metadata)
+    writer.assigning_row_ids(first_row_id)
+    assigned, after = with_row_ids(manifests, first_row_id)
+    return assigned, {"first-row-id": first_row_id, "added-rows": after - first_row_id}
 
 
 def _updates(

@@ -8,7 +8,9 @@ from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
 from connect.config.keys.format_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
+from connect.config.keys.output_keys import OUTPUTS_KEY
 from connect.config.keys.topic_keys import TOPIC_PREFIX
+from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
 from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 
@@ -183,6 +185,7 @@ JAVA_KEYS: tuple[Key, ...] = (
 OWN_KEYS: tuple[Key, ...] = (
     *FORMAT_KEYS,
     *MAINTENANCE_KEYS,
+    OUTPUTS_KEY,
     Key(
         "iceberg.control.group-id",
         "STRING",
@@ -446,11 +449,12 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.records",
         "INT",
-        "Number of unread records at which a task reads before the next commit round.",
-        "250000",
+        "Number of unread records at which a task reads before the next commit round. 0: as many "
+        "as it reads in a quarter of the commit interval, at least 250,000. More make fewer files.",
+        "0",
         "LOW",
         unit="records",
-        check=where_read(at_least(1)),
+        check=where_read(at_least(0)),
     ),
 )
 
@@ -486,6 +490,13 @@ TABLE_KEYS: tuple[Key, ...] = (
 )
 
 PREFIXES: tuple[Prefix, ...] = (
+    Prefix(
+        OUTPUT_PREFIX,
+        "Setting of one output: topic, where, key, columns, tables, topic.partitions, "
+        "topic.replication.factor, webhook.url, webhook.authorization, webhook.batch.rows, "
+        "webhook.retry.ms.",
+        "icefloe.output.alerts.topic",
+    ),
     Prefix(
         TOPIC_PREFIX,
         "Converters of one topic, or of the topics of a pattern: key.converter, value.converter "
