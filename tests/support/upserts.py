@@ -115,10 +115,12 @@ class Upserts:
         requirements, updates = unpartitioned_spec_added(self.table)
         return self.catalog.commit(self.table, requirements, updates)
 
-    def committer(self, catalog: Any = None, **settings: str) -> Committer:
+    def committer(
+        self, catalog: Any = None, made: type[Committer] = Committer, **settings: str
+    ) -> Committer:
         """A coordinator's committer."""
         config = connector("c", [".".join(self.name)], **{**self.settings, **settings})
-        return Committer(catalog or self.catalog, config, self.clock)
+        return made(catalog or self.catalog, config, self.clock)
 
     def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """The key of a row."""
