@@ -139,8 +139,8 @@ class RoundDeletes:
         if not candidates:
             return []
         with ThreadPoolExecutor(_READERS, thread_name_prefix="key-read") as readers:
-            found = list(readers.map(self._has_deleted, candidates))
-        out = [source for source, is_found in zip(candidates, found, strict=True) if is_found]
+            flags = list(readers.map(self._has_deleted, candidates))
+        out = [source for source, is_affected in zip(candidates, flags, strict=True) if is_affected]
         self.budget.check_bytes(sum(source.size_bytes for source in out))
         return out
 
