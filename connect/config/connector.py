@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.aggregation import Aggregation
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.start_position import StartPosition
@@ -21,7 +22,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet"]
+TableFormat = Literal["iceberg", "delta", "parquet", "aggregate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,7 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
+    aggregation: Aggregation | None = None
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None

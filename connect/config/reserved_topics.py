@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, DEFAULT_CONTROL_TOPIC
 from connect.errors import ConfigError
 
@@ -72,7 +73,11 @@ def source_topics(
 
 
 def refuse_reserved(
-    topics: Iterable[str], dead_letter_topic: str | None, reserved: frozenset[str]
+    topics: Iterable[str],
+    dead_letter_topic: str | None,
+    reserved: frozenset[str],
+    *,
+    aggregate_topic: str | None = None,
 ) -> None:
     """Raise an error if a connector uses a reserved topic.
 
@@ -80,6 +85,7 @@ def refuse_reserved(
         topics: the topics that it reads by name.
         dead_letter_topic: its dead letter topic.
         reserved: the reserved topics.
+        aggregate_topic: the topic of its aggregates.
 
     Raises:
         ConfigError: ``topic_reserved``; the message contains the key and the topic.
@@ -87,6 +93,7 @@ def refuse_reserved(
     for key, names in (
         ("topics", topics),
         ("errors.deadletterqueue.topic.name", [dead_letter_topic] if dead_letter_topic else ()),
+        (AGGREGATE_TOPIC, [aggregate_topic] if aggregate_topic else ()),
     ):
         for name in names:
             if name in reserved:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from connect.config.aggregation import Aggregation
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
     ConnectorConfig,
@@ -30,7 +32,7 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import FORMAT
+from connect.config.table_formats import AGGREGATE, AGGREGATE_LOCATION, FORMAT
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -360,6 +362,12 @@ def _unmatched(errors: ErrorsConfig) -> Unmatched:
     return "dead-letter" if errors.tolerance_all else "fail"
 
 
+def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
+    if values[FORMAT] != AGGREGATE:
+        return None
+    return Aggregation.of(values, values[AGGREGATE_LOCATION] or "")
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
@@ -380,6 +388,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         catalog_name=v["iceberg.catalog"],
         catalog_properties=catalog_properties(raw),
         table_format=v[FORMAT],
+        aggregation=_aggregation(v),
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
         snapshot_expiry=_snapshot_expiry(checked),
         maintenance=_maintenance(checked),

@@ -64,10 +64,10 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
     waits_for = setup.context.waits_for
     waits_for(f"the broker to fence earlier producers of transactional.id {setup.transactional_id}")
-    producer = _fenced_producer(setup, clients)
+    producer = fenced_producer(setup, clients)
     waits_for("its layout in the config topic")
     floor = check_layout(setup)
-    admin = _admin(setup, clients)
+    admin = task_admin(setup, clients)
     wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
     waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
@@ -132,7 +132,7 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
     return stored.source_floor
 
 
-def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
+def fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
     """Return the task's producer, after every older producer with this id is fenced."""
     config = setup.config
     producer = TransactionalProducer(
@@ -150,7 +150,8 @@ def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> Transac
     return producer
 
 
-def _admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+def task_admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+    """Return the admin client of a task; the exit stack gives it back."""
     config = setup.config
     properties = client_properties(
         setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from connect.config.key import Key
+from connect.config.keys.aggregate_keys import AGGREGATE_KEYS
 from connect.config.table_formats import (
+    AGGREGATE,
     DELTA,
     DELTA_LOCATION,
     FORMAT,
@@ -17,10 +19,11 @@ FORMAT_KEYS: tuple[Key, ...] = (
         FORMAT,
         "STRING",
         "Format of the connector's tables. With `delta` and `parquet` there is no catalog: a table "
-        "is a folder below `icefloe.delta.location` or `icefloe.parquet.location`. Some keys are "
-        "not supported with them, and validation reports them.",
+        "is a folder below `icefloe.delta.location` or `icefloe.parquet.location`. With "
+        "`aggregate` there is no table: event-time aggregates are written to a topic. Some keys "
+        "are not supported with these formats, and validation reports them.",
         ICEBERG,
-        choices=(ICEBERG, DELTA, PARQUET),
+        choices=(ICEBERG, DELTA, PARQUET, AGGREGATE),
     ),
     Key(
         DELTA_LOCATION,
@@ -36,4 +39,5 @@ FORMAT_KEYS: tuple[Key, ...] = (
         "`db/events` below it. `iceberg.table.<table>.location` sets the folder of one table. "
         "Options of the object store are `iceberg.catalog.s3.*`.",
     ),
+    *AGGREGATE_KEYS,
 )
