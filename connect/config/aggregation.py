@@ -1,7 +1,7 @@
 """The aggregates of a connector, parsed: windows, groups, functions and their output.
 
 Rules of this file:
-- Texts are parsed here once. Validation, the worker and tests use the same functions.
+- This module parses all texts. Validation, the worker and tests use the same functions.
 - The definition decides what the stored state means. State of another definition is never used.
 """
 
@@ -17,19 +17,19 @@ from typing import Any, Final, Literal, TypeAlias
 from connect.errors import ConfigError
 
 PREFIX: Final = "icefloe.aggregate."
-COLUMNS: Final = PREFIX + "columns"
-TIME_FIELD: Final = PREFIX + "time-field"
-WINDOW: Final = PREFIX + "window"
-SLIDE: Final = PREFIX + "slide"
-WATERMARK: Final = PREFIX + "watermark"
-GROUP_BY: Final = PREFIX + "group-by"
-FUNCTIONS: Final = PREFIX + "functions"
-TOPIC: Final = PREFIX + "topic"
-TOPIC_PARTITIONS: Final = PREFIX + "topic.partitions"
-EMIT: Final = PREFIX + "emit"
-INTERVAL: Final = PREFIX + "interval-ms"
-STATE_PARTITIONS: Final = PREFIX + "state.partitions"
-MISSING_STATE: Final = PREFIX + "state.missing"
+COLUMNS: Final = "icefloe.aggregate.columns"
+TIME_FIELD: Final = "icefloe.aggregate.time-field"
+WINDOW: Final = "icefloe.aggregate.window"
+SLIDE: Final = "icefloe.aggregate.slide"
+WATERMARK: Final = "icefloe.aggregate.watermark"
+GROUP_BY: Final = "icefloe.aggregate.group-by"
+FUNCTIONS: Final = "icefloe.aggregate.functions"
+TOPIC: Final = "icefloe.aggregate.topic"
+TOPIC_PARTITIONS: Final = "icefloe.aggregate.topic.partitions"
+EMIT: Final = "icefloe.aggregate.emit"
+INTERVAL: Final = "icefloe.aggregate.interval-ms"
+STATE_PARTITIONS: Final = "icefloe.aggregate.state.partitions"
+MISSING_STATE: Final = "icefloe.aggregate.state.missing"
 REQUIRED: Final = (COLUMNS, TIME_FIELD, WINDOW, WATERMARK, FUNCTIONS, TOPIC)
 
 WINDOW_START: Final = "window_start"

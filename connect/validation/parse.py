@@ -110,6 +110,7 @@ def parse(
     return dataclasses.replace(
         config,
         raw=dict(raw),
+        aggregation=_aggregation(checked.values),
         locations=LocationPolicy.of(config.name, node or {}, resolve),
         static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
     )
@@ -388,7 +389,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         catalog_name=v["iceberg.catalog"],
         catalog_properties=catalog_properties(raw),
         table_format=v[FORMAT],
-        aggregation=_aggregation(v),
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
         snapshot_expiry=_snapshot_expiry(checked),
         maintenance=_maintenance(checked),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.command_line import icefloe
 from tests.support.running_stack import RunningStack, armed_stack
 from tests.support.stack import unique_name
 from tests.support.window_results import (
@@ -151,4 +154,87 @@ def test_a_crash_loses_and_repeats_no_update(
     more = events(99, 40)
     running.produce(topic, *more)
     check_each_update_once(results_of(running, results, computed(sent + more, 10), name))
+    running.delete(name)
+
+
+def test_late_and_bad_records_are_counted_and_left_out(running: RunningStack, state: Path) -> None:
+    """In sliding windows: behind the watermark, without an event time, not JSON, a wrong type."""
+    name, topic, results = unique_name("agg-late"), running.topic("late"), unique_name("results")
+    letters = running.topic("letters")
+    config = connector(state, topic, results, slide="5 seconds", watermark="5 seconds") | {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.max-ratio": "1",
+    }
+    running.create(name, config)
+    first = events(1, 50)
+    running.produce(topic, *first)
+    results_of(running, results, computed(first, 10, 5), name)
+    newer = [event(100, "cam-1", 3)]
+    running.produce(topic, *newer)
+    results_of(running, results, computed(first + newer, 10, 5), name)
+    bad = [b"no json", {"device": "cam-1"}, event(101, "cam-1", 1) | {"amount": "much"}]
+    late = [event(10, "cam-2", 1_000), event(20, "cam-1", 1_000)]
+    running.produce(topic, *late, *bad, event(96, "cam-2", 7))
+    found = results_of(
+        running, results, computed([*first, *newer, event(96, "cam-2", 7)], 10, 5), name
+    )
+    check_each_update_once(found)
+    assert len(running.records(letters)) == len(bad)
+    late_rows = running.wait_until(
+        lambda: running.counts(name)["aggregate_late_rows"],
+        lambda: f"late rows: {running.counts(name)}",
+    )
+    assert late_rows == 2 * len(late)  # each is in two windows
+    assert running.counts(name)["records_dead_lettered"] == len(bad)
+    running.delete(name)
+
+
+def test_final_results_are_sent_once_and_reported(running: RunningStack, state: Path) -> None:
+    """A closed window is sent with the next batch; a report reads the topic with SQL."""
+    name, topic, results = unique_name("agg-final"), running.topic("final"), unique_name("results")
+    running.create(name, connector(state, topic, results, emit="final", watermark="5 seconds"))
+    first = events(1, 50)
+    running.produce(topic, *first)
+    for second in (100, 101, 102):
+        running.produce(topic, event(second, "cam-1", 1))
+        running.wait_until(
+            lambda: not running.counts(name)["lag_records"], lambda: "the end of the lag"
+        )
+    found = results_of(running, results, computed(first, 10), name)
+    assert {len(values) for values in found.values()} == {1}
+    running.delete(name)
+    query = state.parent / "report.sql"
+    query.write_text("SELECT device, sum(n) AS n FROM r GROUP BY device ORDER BY device")
+    options = [
+        *("-f", str(query), "--bootstrap-server", running.stack.bootstrap_servers),
+        *("-t", f"r={results}", "-o", "json", "--option", "value.converter.schemas.enable=false"),
+        *("--option", "key.converter.schemas.enable=false"),
+    ]
+    done = icefloe("report", *options)
+    assert done.status == 0, done.stderr
+    by_device = Counter(each["device"] for each in first)
+    assert {each["device"]: each["n"] for each in json.loads(done.stdout)} == by_device
+
+
+def test_a_state_belongs_to_its_offsets(running: RunningStack, state: Path) -> None:
+    """Offsets without state stop the task; a reset computes all windows again."""
+    name, topic, results = unique_name("agg-moved"), running.topic("moved"), unique_name("results")
+    running.create(name, connector(state, topic, results))
+    sent = events(1, 30)
+    running.produce(topic, *sent)
+    results_of(running, results, computed(sent, 10), name)
+    running.stop(name)
+    running.set_offset(name, (topic, 0), 7)
+    running.request_state(name, "resume")
+    assert "aggregate_state_missing" in running.trace(name)
+    running.stop(name)
+    running.wait_until(
+        lambda: running.api.delete(f"/connectors/{name}/offsets").is_success,
+        lambda: "a reset of the offsets",
+    )
+    running.request_state(name, "resume")
+    sent += events(2, 30)
+    running.produce(topic, *sent[30:])
+    results_of(running, results, computed(sent, 10), name)
     running.delete(name)

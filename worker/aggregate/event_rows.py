@@ -151,8 +151,8 @@ def event_rows(
 def result_of(reports: list[Report]) -> BatchResult:
     """Return the result of a batch from the reports of its parts."""
     parts = dict(reversed(reports))  # the first report of each part
-    found = [batch for _, batches in sorted(parts.items()) for batch in batches]
-    return collect(pa.Table.from_batches([*found, to_batch([])]))
+    descriptors = [batch for _, batches in sorted(parts.items()) for batch in batches]
+    return collect(pa.Table.from_batches([*descriptors, to_batch([])]))
 
 
 def spark_arrow(kind: IcebergType) -> pa.DataType:
@@ -219,16 +219,16 @@ def _run(
 ) -> Iterator[pa.RecordBatch]:
     output = TakenRows(schema)
     task = PipelineTask(spec, SystemClock(), output=output)
-    found: list[pa.RecordBatch] = []
+    descriptors: list[pa.RecordBatch] = []
     try:
         for block in blocks(batches, task.limits):
             task.take(block)
             yield from output.taken()
-        found = [to_batch(list(task.finish())), *dead_letter_batches(task.dead_letters)]
+        descriptors = [to_batch(list(task.finish())), *dead_letter_batches(task.dead_letters)]
     except (RecordError, RetriableError, ConfigError) as error:
         if not is_reported(error):
             raise
-        found = [to_batch([error_row(error)])]
+        descriptors = [to_batch([error_row(error)])]
     context = TaskContext.get()
     assert context is not None, "only Spark runs the query"
-    reports.add([(context.partitionId(), tuple(found))])
+    reports.add([(context.partitionId(), tuple(descriptors))])

@@ -153,11 +153,11 @@ class StateCheckpoint:
         """
         if self._kept is not None and self._kept.is_for(starts):
             return self._kept
-        found = [state for name in self._names if (state := self._read(name)) is not None]
-        found = [state for state in found if state.is_for(starts)]
-        if not found:
+        states = [state for name in self._names if (state := self._read(name)) is not None]
+        states = [state for state in states if state.is_for(starts)]
+        if not states:
             return None
-        state = max(found, key=lambda each: (each.generation, each.batch))
+        state = max(states, key=lambda each: (each.generation, each.batch))
         if state.definition != self._definition:
             raise ConfigError(
                 f"the state at {self._folder.location} is of other aggregates: columns, time "
@@ -225,24 +225,17 @@ class StateCheckpoint:
         return state
 
     def committed(self, state: SavedState) -> None:
-        """Delete what no committed state needs any more; the batch of ``state`` is committed."""
+        """Delete what no committed state needs any more; the batch of ``state`` is committed.
+
+        After the first batch of a run these are also files of earlier generations.
+        """
         kept, self._kept = self._kept, state
-        if kept is None:
-            return
-        needed = {*state.files.values(), state.name}
-        self._folder.delete({*kept.files.values(), kept.name} - needed)
+        older, self._names = self._names, []
+        before = () if kept is None else (*kept.files.values(), kept.name)
+        self._folder.delete({*older, *before} - {*state.files.values(), state.name})
         self._uploaded = {
             path: entry for path, entry in self._uploaded.items() if path in state.files
         }
-
-    def delete_older(self, state: SavedState) -> None:
-        """Delete files of earlier generations that a state does not need.
-
-        Call it after a batch of this run was committed.
-        """
-        needed = {*state.files.values(), state.name}
-        self._folder.delete(name for name in self._names if name not in needed)
-        self._names = []
 
     def close(self) -> None:
         """Delete the local folder."""
@@ -280,17 +273,17 @@ class StateCheckpoint:
 
     def _scan(self, batch: int) -> Scan:
         """Return the local files that belong to the state after a batch, with size and time."""
-        found: Scan = {}
+        stamps: Scan = {}
         for file in self.local.rglob("*"):
             path = file.relative_to(self.local).as_posix()
             if file.name.startswith(".") or not _belongs(path, batch):
                 continue
             try:
                 if file.is_file():
-                    found[path] = _stamp(file)
+                    stamps[path] = _stamp(file)
             except FileNotFoundError:
                 continue
-        return found
+        return stamps
 
 
 def _newest(names: Iterable[str]) -> int:

@@ -50,6 +50,7 @@ from worker.aggregate.window_query import (
     streaming_session,
 )
 from worker.batch.descriptors import BatchResult, DeadLetter
+from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
 from worker.spark.source_options import (
     assignment,
@@ -174,9 +175,10 @@ class AggregateRun:
     )
     _stored_ms: int = field(default=0, init=False)
     _lag_ms: int = field(default=0, init=False)
-    _published_batch: int = field(default=-1, init=False)
-    _reported_batch: int = field(default=-1, init=False)
-    _is_older_deleted: bool = field(default=False, init=False)
+    _reports: ProgressReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reports = ProgressReports(self.setup)
 
     def serve(self) -> None:
         """Publish batches until a stop or new secrets.
@@ -202,7 +204,7 @@ class AggregateRun:
         try:
             while not (setup.stop.is_stopping or setup.is_outdated):
                 batch = self._next_batch()
-                self._report_progress(started)
+                self._reports.take(started)
                 if batch is not None:
                     self._publish(batch, started)
                     computing.release()
@@ -214,6 +216,10 @@ class AggregateRun:
             if "partition" not in error.coordinates:  # Spark does not name the partition
                 self.source.check_positions(self.positions)
             raise error.at(connector=setup.config.name) from error
+        except RetriableError as error:
+            if error.code == DEAD_LETTERS_FULL:
+                setup.bound.shrink()
+            raise
         finally:
             computing.stop(started)
 
@@ -237,14 +243,11 @@ class AggregateRun:
         dead_letters = self.sender.send(batch)
         failpoints.hit("A3")
         self.positions.update(records.ranges.ends)
-        self._published_batch = batch.number
+        self._reports.published = batch.number
         self.checkpoint.committed(state)
-        if not self._is_older_deleted:
-            self.checkpoint.delete_older(state)
-            self._is_older_deleted = True
         self._stored_ms = setup.clock.monotonic_ms()
         setup.metrics.announcement.add(dead_letters, started_ms=now_ms, now_ms=self._stored_ms)
-        self._metrics.aggregate_results += batch.results.num_rows
+        self._reports.metrics.aggregate_results += batch.results.num_rows
 
     def _await_noted(self, number: int, query: StreamingQuery) -> None:
         """Wait until Spark has noted a batch as committed in its checkpoint.
@@ -277,35 +280,47 @@ class AggregateRun:
             self.setup.metrics.source.lag_records = sum(lags)
             self.setup.metrics.source.lag_records_partition_max = max(lags, default=0)
 
+
+@dataclass(slots=True)
+class ProgressReports:
+    """Counts what Spark reports about batches.
+
+    Args:
+        setup: the task.
+        published: number of the last published batch.
+    """
+
+    setup: TaskSetup
+    published: int = -1
+    _reported: int = field(default=-1, init=False)
+
     @property
-    def _metrics(self) -> AggregateMetrics:
+    def metrics(self) -> AggregateMetrics:
+        """The task's."""
         metrics = self.setup.metrics.aggregate
         assert metrics is not None
         return metrics
 
-    def _report_progress(self, query: StreamingQuery) -> None:
-        """Count what Spark reports about the last published batch, once it does."""
-        if self._reported_batch >= self._published_batch:
+    def take(self, query: StreamingQuery) -> None:
+        """Count the report about the last published batch, once there is one."""
+        if self._reported >= self.published:
             return
         progress = query.lastProgress
-        if progress is None or not progress.numInputRows:
+        if progress is None or not progress.numInputRows or progress.batchId <= self._reported:
             return
-        if progress.batchId <= self._reported_batch:
-            return
-        self._reported_batch = progress.batchId
-        metrics, operators = self._metrics, progress.stateOperators
+        self._reported = progress.batchId
+        metrics, operators = self.metrics, progress.stateOperators
         late = sum(each.numRowsDroppedByWatermark for each in operators)
         metrics.aggregate_late_rows += late
         metrics.aggregate_state_rows = sum(each.numRowsTotal for each in operators)
         metrics.aggregate_state_bytes = sum(each.memoryUsedBytes for each in operators)
-        watermark = progress.eventTime.get("watermark")
-        if watermark:
-            metrics.aggregate_watermark_timestamp_seconds = _seconds(watermark)
+        if watermark := progress.eventTime.get("watermark"):
+            at = dt.datetime.fromisoformat(watermark)
+            metrics.aggregate_watermark_timestamp_seconds = at.timestamp()
         if late:
             log.warning(
                 "late records were dropped: their windows are closed",
                 rows=late,
-                watermark=watermark,
                 **self.setup.log_labels,
             )
 
@@ -368,7 +383,7 @@ class BatchComputing:
                 .options(**options)
                 .option("assign", assignment(self._positions))
                 .option("startingOffsets", offsets_text(self._positions))
-                .option("maxOffsetsPerTrigger", str(self._setup.context.batch_records))
+                .option("maxOffsetsPerTrigger", str(self._setup.bound.records))
                 .load()
                 .select(*(source_column(name, is_small=False) for name in columns))
             )
@@ -420,11 +435,9 @@ class BatchComputing:
             return
         try:
             self._finished(self._computed(rows, number))
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, IcefloeError, OSError) as error:
             if not self._is_stopping.is_set():
                 self.failure = map_spark_error(error)
-        except Exception as error:  # in a thread of Spark: kept, and raised by ``check``
-            self.failure = error
 
     def _computed(self, rows: DataFrame, number: int) -> FinishedBatch:
         started_ms = self._setup.clock.monotonic_ms()
@@ -451,8 +464,3 @@ class BatchComputing:
         if isinstance(error, RecordError):
             error = advised(error)
         raise error.at(connector=self._setup.config.name)
-
-
-def _seconds(watermark: str) -> float:
-    """Return the epoch seconds of a watermark in Spark's progress."""
-    return dt.datetime.fromisoformat(watermark).timestamp()

@@ -28,7 +28,7 @@ from worker.task.read_ledger import Offsets
 from worker.task.source_log import SourceLog
 from worker.task.task_context import TaskSetup
 from worker.task.task_metrics import AggregateMetrics
-from worker.task.task_start import check_layout, fenced_producer, task_admin
+from worker.task.task_start import check_layout, fenced_producer, positions_text, task_admin
 
 log = structlog.get_logger("worker.task")
 
@@ -76,13 +76,11 @@ def open_aggregate_run(setup: TaskSetup, clients: contextlib.ExitStack) -> Aggre
     state = _state(checkpoint, starts, aggregation)
     if state is not None:
         checkpoint.restore(state, starts)
-        log.info(
-            "task started",
-            partitions=len(starts),
-            state=state.name,
-            batch=state.batch,
-            **setup.log_labels,
-        )
+    log.info(
+        "task started",
+        positions=positions_text(starts),
+        **setup.log_labels,
+    )
     return AggregateRun(
         setup,
         source,

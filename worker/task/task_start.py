@@ -84,7 +84,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     rounds = _rounds(setup)
     reader = _source_reader(setup, runner)
     control = _control_listener(setup, admin, rounds, clients)
-    log.info("task started", positions=_positions_text(starts), **setup.log_labels)
+    log.info("task started", positions=positions_text(starts), **setup.log_labels)
     run = TaskRun(
         setup,
         source,
@@ -239,7 +239,7 @@ def _control_ends(admin: KafkaAdmin, topic: str) -> Offsets:
     return admin.ends(partitions)
 
 
-def _positions_text(starts: Offsets) -> dict[str, int]:
+def positions_text(starts: Offsets) -> dict[str, int]:
     """Return the first start offsets by partition, for the log."""
     displayed = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
     return {f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed}

@@ -66,10 +66,10 @@ class StateFolder:
         """
         with self._mapped("listing", ""):
             selector = FileSelector(self._root, allow_not_found=True, recursive=True)
-            found = self._files.get_file_info(selector)
+            infos = self._files.get_file_info(selector)
         return sorted(
             info.path.removeprefix(self._root).lstrip("/")
-            for info in found
+            for info in infos
             if info.type == FileType.File
         )
 

@@ -35,7 +35,7 @@ def aggregation(**changes: Any) -> Aggregation:
     ],
 )
 def test_durations_have_a_unit(text: str, expected: int) -> None:
-    """Words and short forms are units."""
+    """A unit has a name and a short form."""
     assert duration_ms(text) == expected
 
 

@@ -17,7 +17,7 @@ from worker.aggregate import state_checkpoint
 from worker.aggregate.state_checkpoint import EMPTY, StateCheckpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-SEEDS = 12
+SEEDS = (*range(12), 139, 159, 168)  # the last ones need the check of the claim
 STEPS = 80
 
 
@@ -97,7 +97,9 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def compute(checkpoint: StateCheckpoint, batch: int, ends: dict[TopicPartition, int]) -> None:
+def compute(
+    checkpoint: StateCheckpoint, batch: int, ends: dict[TopicPartition, int], added: int = 0
+) -> None:
     """Write what Spark writes for a batch: its logs, and a version of the state of two parts."""
     local = checkpoint.local
     text = {"t": {str(tp.partition): at for tp, at in ends.items()}}
@@ -105,7 +107,7 @@ def compute(checkpoint: StateCheckpoint, batch: int, ends: dict[TopicPartition, 
     for part in (0, 1):
         before = local / f"state/0/{part}/{batch}.changelog"
         value = int(before.read_text()) if batch and before.exists() else 0
-        files[f"state/0/{part}/{batch + 1}.changelog"] = str(value + sum(ends.values()))
+        files[f"state/0/{part}/{batch + 1}.changelog"] = str(value + sum(ends.values()) + added)
     files["metadata"] = "{}"
     for path, content in files.items():
         target = local / path
@@ -120,10 +122,10 @@ def value_of(checkpoint: StateCheckpoint, batch: int) -> int:
 
 
 def saved(
-    checkpoint: StateCheckpoint, batch: int, ends: dict[TopicPartition, int]
+    checkpoint: StateCheckpoint, batch: int, ends: dict[TopicPartition, int], added: int = 0
 ) -> state_checkpoint.SavedState:
     """Compute and save a batch."""
-    compute(checkpoint, batch, ends)
+    compute(checkpoint, batch, ends, added)
     return checkpoint.save(batch, ends)
 
 
@@ -191,7 +193,6 @@ def test_a_later_run_needs_files_of_earlier_ones(store: Store) -> None:
     own = saved(second, 1, {P0: 7})
     assert own.files["state/0/0/1.changelog"] == kept.files["state/0/0/1.changelog"]
     second.committed(own)
-    second.delete_older(own)
     names = set(store.folder.names())
     assert set(own.files.values()) <= names
     assert abandoned.name not in names
@@ -269,29 +270,34 @@ def test_a_missing_file_is_an_error(store: Store) -> None:
         later.restore(found, {P0: 5})
 
 
-def test_a_snapshot_is_saved_with_its_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark writes parts, then the snapshot, and deletes older versions, at any moment."""
-    run = store.claimed()
-    compute(run, 0, {P0: 5})
-    compute(run, 1, {P0: 9})
-    part = run.local / "state/0/0"
-    scan = StateCheckpoint._scan
-    scans = 0
+class BusyCheckpoint(StateCheckpoint):
+    """Spark makes a snapshot between the first two listings, and deletes what it replaces."""
 
-    def scan_while_spark_writes(checkpoint: StateCheckpoint, batch: int) -> state_checkpoint.Scan:
-        nonlocal scans
-        scans += 1
-        found = scan(checkpoint, batch)
-        if scans == 1:  # the second listing has the snapshot, and lacks what it replaces
+    listings = 0
+
+    def _scan(self, batch: int) -> state_checkpoint.Scan:
+        self.listings += 1
+        stamps = super()._scan(batch)
+        if self.listings == 1:
+            part = self.local / "state/0/0"
             (part / "SSTs").mkdir()
             (part / "SSTs/1.sst").write_text("x")
             (part / "2.zip").write_text("x")
             (part / "1.changelog").unlink()
-        return found
+        return stamps
 
-    monkeypatch.setattr(StateCheckpoint, "_scan", scan_while_spark_writes)
+
+def test_a_snapshot_is_saved_with_its_parts(store: Store, tmp_path: Path) -> None:
+    """Spark writes parts, then the snapshot, and deletes older versions, at any moment."""
+    local = tmp_path / "busy"
+    local.mkdir()
+    run = BusyCheckpoint(store.folder, local, "d", "busy")
+    run.claim()
+    run.confirm()
+    compute(run, 0, {P0: 5})
+    compute(run, 1, {P0: 9})
     files = run.save(1, {P0: 9}).files
-    assert scans == 4
+    assert run.listings == 4
     assert "state/0/0/1.changelog" not in files
     assert {"state/0/0/2.zip", "state/0/0/SSTs/1.sst", "state/0/0/2.changelog"} <= set(files)
 
@@ -374,10 +380,12 @@ class Run:
         self.step = self.save
 
     def save(self) -> None:
-        """Compute a batch of one or two records, and save its state."""
+        """Compute a batch of one record, and save its state."""
         self.batch += 1
-        self.position += 1 + self.number % 2
-        self.state = saved(self.checkpoint, self.batch, {P0: self.position})
+        self.position += 1
+        # states of two runs for equal offsets differ: late records depend on the batches
+        added = 1000 * self.number
+        self.state = saved(self.checkpoint, self.batch, {P0: self.position}, added)
         self.total = value_of(self.checkpoint, self.batch)
         self.step = self.commit
 
@@ -394,11 +402,10 @@ class Run:
         """Delete what is not needed any more."""
         assert self.state is not None
         self.checkpoint.committed(self.state)
-        self.checkpoint.delete_older(self.state)
         self.step = self.save
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_runs_that_stop_anywhere_and_continue_later_change_no_state(
     store: Store, seed: int
 ) -> None:
@@ -409,11 +416,11 @@ def test_runs_that_stop_anywhere_and_continue_later_change_no_state(
     runs = [Run(1, store, broker)]
     for _ in range(STEPS):
         alive = [run for run in runs if not run.is_over]
-        if not alive or dice.random() < 0.08:  # the newest one is frozen, or was killed
+        if not alive or dice.random() < 0.15:  # the newest one is frozen, or was killed
             runs.append(Run(len(runs) + 1, store, broker))
             continue
         newest = alive[-1]
-        running = newest if dice.random() < 0.8 else dice.choice(alive)
+        running = newest if dice.random() < 0.6 else dice.choice(alive)
         running.step()
     assert broker.committed is not None
     final = Run(len(runs) + 1, store, broker)
