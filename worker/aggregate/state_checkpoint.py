@@ -27,13 +27,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from connect.errors import ConfigError, RetriableError
-from connect.gateways.storage.state_folder import UNAVAILABLE, StateFolder
+from connect.gateways.storage.state_folder import STATE_UNAVAILABLE, StateFolder
 from connect.model.layout import TopicPartition
 from worker.spark.source_options import offsets_text
 
-STATE_MISSING: Final = "aggregate_state_missing"
-DEFINITION_CHANGED: Final = "aggregate_definition_changed"
-CLAIMED: Final = "state_claimed"
+STATE_MISSING = "aggregate_state_missing"
+DEFINITION_CHANGED = "aggregate_definition_changed"
+STATE_CLAIMED = "state_claimed"
 EMPTY: Final = -1
 """Number of the batch before the first one."""
 _VERSION: Final = 1
@@ -129,7 +129,7 @@ class StateCheckpoint:
         if _newest(self._names) >= self._generation:
             raise RetriableError(
                 f"another run claimed the state at {self._folder.location} at the same time",
-                code=CLAIMED,
+                code=STATE_CLAIMED,
             )
 
     def begin_empty(self, starts: Offsets) -> SavedState:
@@ -181,7 +181,7 @@ class StateCheckpoint:
             except FileNotFoundError as error:
                 raise RetriableError(
                     f"file {name} of the state at {self._folder.location} is missing",
-                    code=UNAVAILABLE,
+                    code=STATE_UNAVAILABLE,
                 ) from error
         if state.batch != EMPTY:
             # partitions may be new, or gone with their topic
@@ -217,7 +217,7 @@ class StateCheckpoint:
             break
         else:
             raise RetriableError(
-                "the files of the state changed each time they were listed", code=UNAVAILABLE
+                "the files of the state changed each time they were listed", code=STATE_UNAVAILABLE
             )
         name = f"{self._own}/manifest-{batch + 1:012d}.json"
         state = SavedState(name, self._generation, batch, self._definition, dict(ends), files)

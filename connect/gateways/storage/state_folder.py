@@ -24,7 +24,7 @@ from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import check_storage, is_refusal, store_error_text
 from connect.gateways.storage.store_file_io import StoreFileIO
 
-UNAVAILABLE: Final = "state_unavailable"
+STATE_UNAVAILABLE = "state_unavailable"
 _COPIED_BYTES: Final = 2**20
 
 
@@ -152,5 +152,5 @@ class StateFolder:
             raise RetriableError(
                 f"{doing} {name or 'files'} of the state at {self.location}: "
                 f"{store_error_text(error)}{advice}",
-                code=UNAVAILABLE,
+                code=STATE_UNAVAILABLE,
             ) from error
