@@ -100,6 +100,16 @@ def test_the_dead_letter_topic_is_another_one() -> None:
     assert "it is the dead letter topic" in found[OWN + "topic"]
 
 
+def test_a_reserved_topic_is_refused() -> None:
+    """Results would be read as events, configurations or states."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    cluster = TakenNames("nodes", topics=frozenset({"results"}))
+    infos = validate(sink, aggregate_config(), BUILT_IN, cluster=cluster).configs
+    (found,) = [info for info in infos if info.errors]
+    assert (found.name, "set another topic" in found.errors[0]) == (OWN + "topic", True)
+
+
 def test_a_query_is_refused() -> None:
     """Sql runs on batches that are read for tables."""
     change = {
