@@ -49,6 +49,7 @@ from connect.validation.config_view import ConfigView
 _NO_TABLE: Final = "aggregates are written to a topic, not to a table; unset it"
 _NO_EFFECT: Final = {
     "errors.deadletterqueue.table": "set errors.deadletterqueue.topic.name instead",
+    "icefloe.outputs": "aggregates have the topic of icefloe.aggregate.topic; unset it",
     "icefloe.end": "a run of aggregates has no end; unset it",
     "iceberg.catalog": _NO_TABLE,
 }

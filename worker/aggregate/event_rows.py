@@ -42,7 +42,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError, RetriableError
 from connect.records.transforms.sql.sql_columns import columns_schema, spark_type
 from control_schemas.events import RowCounts, TableReference
-from worker.batch.blocks import blocks
+from worker.batch.blocks import Block, blocks
 from worker.batch.descriptors import (
     BatchResult,
     collect,
@@ -189,7 +189,7 @@ class TakenRows:
     def pin(self, block_bytes: int) -> None:
         """Rows are passed on after each block, so nothing is kept."""
 
-    def end_block(self) -> None:
+    def end_block(self, block: Block, first: int) -> None:
         """Rows are passed on by ``taken``."""
 
     def finish(self) -> Iterator[tuple[str, bytes]]:

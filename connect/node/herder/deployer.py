@@ -144,6 +144,7 @@ class Deployer:
             config.topics,
             config.errors.dead_letter_topic,
             reserved,
+            config.outputs,
             aggregate_topic=config.aggregation.topic if config.aggregation else None,
         )
         self.offset_events.settle(state, config, config.connect_group_id)
@@ -266,3 +267,8 @@ class Deployer:
             self._admin.ensure_topic(
                 dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
             )
+        for output in config.outputs:
+            if output.topic and output.topic not in topics:
+                self._admin.ensure_topic(
+                    output.topic, output.partitions, replication_factor=output.replication_factor
+                )

@@ -75,6 +75,8 @@ class Preflight:
     def _store_checks(self, config: ConnectorConfig, each_s: float) -> list[Check]:
         if config.aggregation is not None:
             return [state_check(config, each_s=each_s, clock=self._clock)]
+        if not config.has_catalog:
+            return []
         return [
             CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
             StoreQuestions(config, each_s=each_s, clock=self._clock).check(),

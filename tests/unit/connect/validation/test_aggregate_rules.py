@@ -79,6 +79,7 @@ def test_required_keys(key: str) -> None:
         ("iceberg.maintenance.expire-snapshots.enabled", "true", "have no table"),
         ("iceberg.control.commit.interval-ms", "1000", "icefloe.aggregate.interval-ms"),
         ("icefloe.end", "latest", "has no end"),
+        ("icefloe.outputs", "alerts", "icefloe.aggregate.topic"),
         ("icefloe.fail-on-data-loss", "false", "lost records would be missing"),
         ("errors.deadletterqueue.table", "db.t", "topic.name instead"),
     ],
