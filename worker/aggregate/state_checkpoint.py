@@ -40,6 +40,7 @@ _VERSION: Final = 1
 _GENERATION: Final = re.compile(r"g([0-9]{12})-[^/]+(?=/|$)")
 _MANIFEST: Final = re.compile(r"manifest-([0-9]{12})\.json")
 _CLAIM: Final = "claimed"
+_QUERY: Final = "metadata"
 _LISTINGS_MAX: Final = 20
 _LOGS: Final = ("offsets", "commits")
 
@@ -92,7 +93,7 @@ class StateCheckpoint:
         folder: in the store.
         local: where Spark writes its checkpoint; empty.
         definition: of the aggregates.
-        new_id: makes the name of the generation unique.
+        new_id: a UUID; makes the name of the generation unique, and is the id of its query.
 
     Attributes:
         local: where Spark writes its checkpoint.
@@ -188,6 +189,8 @@ class StateCheckpoint:
             log = self.local / "offsets" / str(state.batch)
             lines = log.read_text().splitlines()
             log.write_text("\n".join([*lines[:-1], offsets_text(starts)]))
+            # Spark stops another query with the same id, also one that is about to be fenced
+            (self.local / _QUERY).write_text(json.dumps({"id": self._id}))
         self._uploaded = {
             path: (_stamp(self.local / path), name)
             for path, name in state.files.items()
@@ -293,6 +296,8 @@ def _newest(names: Iterable[str]) -> int:
 
 def _belongs(path: str, batch: int) -> bool:
     """Return whether a file is of the state after a batch; the next batch may have begun."""
+    if path == _QUERY:
+        return False
     parts = path.split("/")
     number = re.match(r"[0-9]+(?=[._]|$)", parts[-1])
     if number is None:

@@ -142,6 +142,7 @@ def test_the_state_for_the_committed_offsets_is_restored(store: Store) -> None:
     second.restore(found, {P0: 5})
     assert value_of(second, 0) == 5
     assert not (second.local / "offsets/1").exists()
+    assert json.loads((second.local / "metadata").read_text()) == {"id": "id2"}
     assert not (second.local / "state/0/0/2.changelog").exists()
     found = store.claimed().find({P0: 9})
     assert found is not None
@@ -165,6 +166,7 @@ def test_only_new_files_are_saved_and_old_ones_deleted(store: Store) -> None:
     first = saved(run, 0, {P0: 5})
     run.committed(first)
     second = saved(run, 1, {P0: 9})
+    assert "metadata" not in first.files
     shared = first.files.keys() & second.files.keys()
     assert shared
     assert all(first.files[path] == second.files[path] for path in shared)
