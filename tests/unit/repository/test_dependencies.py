@@ -46,7 +46,7 @@ def test_each_runtime_dependency_is_imported() -> None:
 
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "docs/how-to/upgrade.md"])
 def test_a_lock_file_is_installed_as_it_is(name: str) -> None:
-    """pip resolves nothing: for an extra, it would take a newer version and refuse its check sum."""
+    """Nothing is resolved: for an extra, pip takes a newer version and refuses its check sum."""
     installs = re.findall(r"pip install .*\.lock", (ROOT / name).read_text("utf-8"))
     assert installs
     assert [one for one in installs if "--no-deps --require-hashes -r" not in one] == []
