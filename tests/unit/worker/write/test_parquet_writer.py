@@ -43,19 +43,22 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
 from connect.gateways.catalog.table_properties import ignored
+from connect.gateways.storage.file_metrics import FooterReader
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.support.property_values import NASTY, TUNING
 from worker.batch.descriptors import BatchResult
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
@@ -326,6 +329,28 @@ def test_metrics_equal_those_of_pyiceberg(tmp_path: Path) -> None:
             assert getattr(ours, name) == theirs[name], name
         assert ours.lower_bounds.items() >= theirs["lower_bounds"].items()
         assert ours.upper_bounds.items() >= theirs["upper_bounds"].items()
+
+
+def test_nanosecond_timestamps_have_their_type_and_bounds(tmp_path: Path) -> None:
+    """Of format version 3; a column of type unknown is in no file."""
+    schema = Schema(
+        NestedField(1, "ts", TimestampNanoType(), required=False),
+        NestedField(2, "tz", TimestamptzNanoType(), required=False),
+        NestedField(3, "none", UnknownType(), required=False),
+    )
+    values = [
+        b'{"ts":"1969-12-31T23:59:59.999999999","tz":"1970-01-01T00:00:00.000000001Z"}',
+        b"{}",
+    ]
+    [file] = write(tmp_path, values, schema)
+    assert (file.lower_bounds, file.null_value_counts) == (
+        {1: (-1).to_bytes(8, "little", signed=True), 2: (1).to_bytes(8, "little")},
+        {1: 1, 2: 1},
+    )
+    logical = [str(footer(file).schema.column(i).logical_type) for i in range(2)]
+    assert footer(file).num_columns == 2
+    assert ["timeUnit=nanoseconds" in text for text in logical] == [True, True]
+    assert ["isAdjustedToUTC=true" in text for text in logical] == [False, True]
 
 
 def test_dates_of_any_year_have_bounds(tmp_path: Path) -> None:
