@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.aggregation import Aggregation
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.output_config import OutputConfig
@@ -22,7 +23,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet", "topic"]
+TableFormat = Literal["iceberg", "delta", "parquet", "topic", "aggregate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
+    aggregation: Aggregation | None = None
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
@@ -258,8 +260,8 @@ class ConnectorConfig:
 
     @property
     def has_tables(self) -> bool:
-        """Return whether rows are written to tables; otherwise they only go to outputs."""
-        return self.table_format != "topic"
+        """Return whether rows are written to tables; otherwise they only go to topics."""
+        return self.table_format not in {"topic", "aggregate"}
 
     @property
     def has_catalog(self) -> bool:

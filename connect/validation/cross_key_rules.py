@@ -24,6 +24,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
 from connect.records.tables.table_location import NAMESPACE, TABLE
+from connect.validation.aggregate_rules import aggregate_keys
 from connect.validation.config_view import ConfigView, Rule
 from connect.validation.format_rules import folder_keys, folder_partition_terms, topic_keys
 from connect.validation.ignored_keys import no_effect
@@ -329,4 +330,5 @@ RULES: tuple[Rule, ...] = (
     output_topics,
     outputs_only_add,
     output_tables,
+    aggregate_keys,
 )

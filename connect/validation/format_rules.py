@@ -13,6 +13,7 @@ from connect.config.key import invalid
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.table_formats import (
+    AGGREGATE,
     DELTA,
     FOLDER_FORMATS,
     FORMAT,
@@ -51,8 +52,13 @@ _REFUSED_OF_TABLE: Final = {
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",
     PARQUET: "files of Parquet folders are neither compacted nor expired; unset it",
+    AGGREGATE: "they have no table; unset it",
 }
-_STORE_PREFIXES: Final = {DELTA: ("s3.", "adls.", "client."), PARQUET: ("s3.", "client.")}
+_STORE_PREFIXES: Final = {
+    DELTA: ("s3.", "adls.", "client."),
+    PARQUET: ("s3.", "client."),
+    AGGREGATE: ("s3.", "adls.", "gcs.", "client."),
+}
 _NO_STORE_OPTION: Final = "options of the object store are {prefixes}; unset it"
 _MAINTENANCE: Final = "iceberg.maintenance."
 _OF_ROWS: Final = frozenset(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from connect.config.aggregation import Aggregation
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
     ConnectorConfig,
@@ -32,7 +34,15 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import COPY_ON_WRITE, FORMAT, ROWS, ROWS_COLUMNS, TOPIC
+from connect.config.table_formats import (
+    AGGREGATE,
+    AGGREGATE_LOCATION,
+    COPY_ON_WRITE,
+    FORMAT,
+    ROWS,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -112,6 +122,7 @@ def parse(
     return dataclasses.replace(
         config,
         raw=dict(raw),
+        aggregation=_aggregation(checked.values),
         locations=LocationPolicy.of(config.name, node or {}, resolve),
         static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
     )
@@ -377,6 +388,12 @@ def _maintenance(checked: Checked) -> MaintenanceConfig | None:
 def _unmatched(errors: ErrorsConfig) -> Unmatched:
     """Return what happens to records without a table if the configuration does not say it."""
     return "dead-letter" if errors.tolerance_all else "fail"
+
+
+def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
+    if values[FORMAT] != AGGREGATE:
+        return None
+    return Aggregation.of(values, values[AGGREGATE_LOCATION] or "")
 
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:

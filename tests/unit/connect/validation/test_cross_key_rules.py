@@ -372,6 +372,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         f"{ORDERS}partition-by",
         "top-level columns",
     ),
+    (
+        "aggregate_keys",
+        {"icefloe.aggregate.window": "1 hour"},
+        "icefloe.aggregate.window",
+        "needs icefloe.format=aggregate",
+    ),
 ]
 
 
