@@ -99,7 +99,8 @@ class TableConfig:
     ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
-    ``copies_on_write`` removes rows by writing data files again, and not with delete files.
+    ``copies_on_write`` removes rows by writing data files again, and not with delete files; at most
+    ``copy_bytes_max`` per commit.
     """
 
     name: str
@@ -112,6 +113,7 @@ class TableConfig:
     is_maintained: bool = True
     sort_enabled: bool = False
     copies_on_write: bool = False
+    copy_bytes_max: int = 2**30
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -214,7 +216,6 @@ class ConnectorConfig:
     table_format: TableFormat = "iceberg"
     aggregation: Aggregation | None = None
     multi_table_commit: bool = False
-    copy_on_write_bytes_max: int = 2**30
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()

@@ -292,6 +292,7 @@ def _table_configs(
             copies_on_write=own["write-mode"].strip().lower() == COPY_ON_WRITE
             if "write-mode" in own
             else default.copies_on_write,
+            copy_bytes_max=default.copy_bytes_max,
         )
         for table, own in settings.items()
     }
@@ -334,6 +335,7 @@ def _default_table(checked: Checked) -> TableConfig:
         location=v["iceberg.tables.default-location"] or None,
         sort_enabled=v["iceberg.tables.sort-enabled"],
         copies_on_write=v["iceberg.tables.write-mode"] == COPY_ON_WRITE,
+        copy_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
     )
 
 
@@ -430,7 +432,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
-        copy_on_write_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
         write_properties=split(raw, "iceberg.tables.write-props."),
         unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],
