@@ -98,6 +98,7 @@ class TableConfig:
     ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
+    ``copies_on_write`` removes rows by writing data files again, and not with delete files.
     """
 
     name: str
@@ -109,6 +110,7 @@ class TableConfig:
     location: str | None = None
     is_maintained: bool = True
     sort_enabled: bool = False
+    copies_on_write: bool = False
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -210,6 +212,7 @@ class ConnectorConfig:
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
     multi_table_commit: bool = False
+    copy_on_write_bytes_max: int = 2**30
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()

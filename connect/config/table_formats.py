@@ -26,6 +26,12 @@ FORMAT_NAMES: Final[Mapping[str, str]] = {
 }
 """What tables of a format are called in messages."""
 
+FORMAT_VERSIONS: Final = (2, 3)
+"""Versions of Iceberg's table format that are written."""
+MERGE_ON_READ: Final = "merge-on-read"
+COPY_ON_WRITE: Final = "copy-on-write"
+"""How rows are changed: with delete files, or by writing data files again."""
+
 UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",
     PARQUET: "parquet_unsupported",

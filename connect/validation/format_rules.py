@@ -34,6 +34,7 @@ _REFUSED: Final = {
     "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
+    "iceberg.tables.write-mode": "rows of {tables} are only added; unset it",
 }
 _NO_CATALOG: Final = "{tables} have no catalog; remove it, and set {location}"
 
@@ -41,6 +42,7 @@ _REFUSED_OF_TABLE: Final = {
     "commit-branch": "{tables} have no branches; unset it",
     "sort-by": "{tables} have no sort order; unset it",
     "sort-enabled": "{tables} have no sort order; unset it",
+    "write-mode": "rows of {tables} are only added; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",

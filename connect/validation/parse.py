@@ -32,7 +32,7 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import FORMAT, ROWS, ROWS_COLUMNS, TOPIC
+from connect.config.table_formats import COPY_ON_WRITE, FORMAT, ROWS, ROWS_COLUMNS, TOPIC
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -278,6 +278,9 @@ def _table_configs(
             sort_enabled=own["sort-enabled"].strip().lower() == "true"
             if "sort-enabled" in own
             else default.sort_enabled,
+            copies_on_write=own["write-mode"].strip().lower() == COPY_ON_WRITE
+            if "write-mode" in own
+            else default.copies_on_write,
         )
         for table, own in settings.items()
     }
@@ -319,6 +322,7 @@ def _default_table(checked: Checked) -> TableConfig:
         sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
         location=v["iceberg.tables.default-location"] or None,
         sort_enabled=v["iceberg.tables.sort-enabled"],
+        copies_on_write=v["iceberg.tables.write-mode"] == COPY_ON_WRITE,
     )
 
 
@@ -409,6 +413,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
+        copy_on_write_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
         write_properties=split(raw, "iceberg.tables.write-props."),
         unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],

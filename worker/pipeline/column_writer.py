@@ -131,7 +131,7 @@ class ColumnWriter:
             Part.of(
                 tables,
                 members,
-                decoded.table,
+                decoded,
                 codes,
                 unit=self._unit,
                 deleted=self._deleted(rows.marks, tables),

@@ -68,6 +68,10 @@ class OffsetRanges:
         """Return what remains after ``head``."""
         return OffsetRanges({**self.starts, **head.ends}, self.ends)
 
+    def starting_at(self, starts: Offsets) -> OffsetRanges:
+        """Return what remains from ``starts`` on; empty where a start is above its end."""
+        return OffsetRanges(starts, {tp: max(starts[tp], end) for tp, end in self.ends.items()})
+
     def not_empty(self) -> OffsetRanges:
         """Return only the partitions with a range that is not empty."""
         tps = [tp for tp, end in self.ends.items() if end > self.starts[tp]]

@@ -22,7 +22,7 @@ from connect.protocol.source_floor import SourceFloor
 from worker.spark.batch_sizing import (
     BATCH_BYTES,
     BATCH_MS_MAX,
-    INTERVAL_SHARE,
+    BATCH_READ_MS_MAX,
     MESSAGE_BYTES_MAX,
     ReadSizes,
     ReadSpeed,
@@ -204,8 +204,10 @@ def _rounds(setup: TaskSetup) -> TaskRounds:
 
 def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     config, context = setup.config, setup.context
-    interval_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
-    speed = ReadSpeed(min(int(interval_ms * INTERVAL_SHARE), BATCH_MS_MAX))
+    is_bounded = setup.assignment.ends is not None
+    longest_ms = BATCH_READ_MS_MAX if is_bounded else BATCH_MS_MAX
+    # rows for topics wait in memory: their batches are bounded in bytes, however fast they are
+    speed = ReadSpeed(min(config.commit_interval_ms, longest_ms) if config.has_tables else 0)
     return SourceReader(
         setup.session(),
         source_options(
@@ -224,7 +226,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         ),
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
-        is_bounded=setup.assignment.ends is not None,
+        is_bounded=is_bounded,
     )
 
 

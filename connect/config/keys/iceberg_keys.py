@@ -12,6 +12,7 @@ from connect.config.keys.output_keys import OUTPUTS_KEY
 from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
+from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -321,6 +322,24 @@ OWN_KEYS: tuple[Key, ...] = (
         "false",
     ),
     Key(
+        "iceberg.tables.write-mode",
+        "STRING",
+        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
+        "`copy-on-write` writes the data files with the rows again, for small tables and readers "
+        "without support for equality deletes.",
+        MERGE_ON_READ,
+        choices=(MERGE_ON_READ, COPY_ON_WRITE),
+    ),
+    Key(
+        "iceberg.tables.copy-on-write-max-bytes",
+        "LONG",
+        "Maximum size of the data files that a commit with copy-on-write may write again. A larger "
+        "commit to an Iceberg table uses equality delete files.",
+        "1073741824",
+        unit="bytes",
+        check=where_read(at_least(1)),
+    ),
+    Key(
         "iceberg.tables.default-location",
         "STRING",
         "Template for the default location of new tables: a URI with `${namespace}` and "
@@ -430,11 +449,12 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.records",
         "INT",
-        "Number of unread records at which a task reads before the next commit round.",
-        "250000",
+        "Number of unread records at which a task reads before the next commit round. 0: as many "
+        "as it reads in a quarter of the commit interval, at least 250,000. More make fewer files.",
+        "0",
         "LOW",
         unit="records",
-        check=where_read(at_least(1)),
+        check=where_read(at_least(0)),
     ),
 )
 
@@ -454,6 +474,11 @@ TABLE_KEYS: tuple[Key, ...] = (
         "BOOLEAN",
         "Sort the rows of the table's data files by its sort order; iceberg.tables.sort-enabled if "
         "not set.",
+    ),
+    Key(
+        "write-mode",
+        "STRING",
+        "`merge-on-read` or `copy-on-write`; iceberg.tables.write-mode if not set.",
     ),
     Key(
         "maintenance-enabled",
@@ -487,7 +512,7 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location, maintenance-enabled, sort-enabled.",
+        "location, maintenance-enabled, sort-enabled, write-mode.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

@@ -237,7 +237,24 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.write-props.write.format.default",
         "only parquet is supported",
     ),
-    ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
+    (
+        "format_version",
+        {**AUTO, f"{NEW}format-version": "1"},
+        f"{NEW}format-version",
+        "versions 2 and 3",
+    ),
+    (
+        "write_mode",
+        {"iceberg.tables.write-mode": "copy-on-write"},
+        "iceberg.tables.write-mode",
+        "no record replaces or deletes rows",
+    ),
+    (
+        "write_mode",
+        {f"{ORDERS}write-mode": "merge"},
+        f"{ORDERS}write-mode",
+        "Must be merge-on-read or copy-on-write",
+    ),
     (
         "catalog_properties",
         {f"{CATALOG}catalog-impl": "x"},
@@ -410,6 +427,7 @@ def test_every_rule_is_tested() -> None:
         },
         {"icefloe.topic.x.value.converter": "String", "icefloe.topic.x.regex": "${env:REGEX}"},
         {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
+        {f"{NEW}format-version": "3", **AUTO},
     ],
 )
 def test_valid_configurations_have_no_errors(change: dict[str, str]) -> None:

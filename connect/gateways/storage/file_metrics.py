@@ -32,7 +32,9 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -52,6 +54,8 @@ _FIXED_FORMS: Final[Mapping[type[IcebergType], str]] = {
     TimeType: "<q",
     TimestampType: "<q",
     TimestamptzType: "<q",
+    TimestampNanoType: "<q",
+    TimestamptzNanoType: "<q",
     FloatType: "<f",
     DoubleType: "<d",
 }
