@@ -205,7 +205,7 @@ def row_outcome(
         row = RowConverter(schema, options).row(value)
     except Unconvertible as refusal:
         return Outcome(refusal.reason, detail=f"{refusal.message} {refusal.path}")
-    for field in schema_to_pyarrow(schema):
+    for field in arrow_schema(schema):
         pa.array([row[field.name]], type=field.type)
     return Outcome(None, row)
 
