@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 from itertools import accumulate
@@ -32,7 +32,9 @@ _DECIMAL_DIGITS_MAX: Final = 38
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
 _MICRO: Final = dt.timedelta(microseconds=1)
-_LARGE: Final = 256
+_LARGE: Final = 256  # the first number that needs two bytes
+_OBJECT: Final = 2
+_ARRAY: Final = 3
 
 Encode = Callable[[Any, Mapping[str, int]], bytes]
 
@@ -87,7 +89,7 @@ def _metadata(names: tuple[str, ...]) -> tuple[bytes, Mapping[str, int]]:
     if not names:
         return _EMPTY_METADATA, {}
     texts = [name.encode() for name in names]
-    ends = _ends(texts)
+    ends = list(accumulate(map(len, texts), initial=0))
     width = _width(max(ends[-1], len(texts)))
     header = _VERSION | _SORTED | (width - 1) << 6
     numbers = [len(texts), *ends]
@@ -103,32 +105,34 @@ def _encoded(value: Any, ids: Mapping[str, int]) -> bytes:
 
 
 def _object(value: Any, ids: Mapping[str, int]) -> bytes:
-    ordered = sorted(((ids[name], item) for name, item in _fields(value).items()), key=_first)
-    items = [_encoded(item, ids) for _, item in ordered]
-    ends = _ends(items)
-    id_width = _width(ordered[-1][0]) if ordered else 1
-    width = _width(ends[-1])
-    is_large = len(items) >= _LARGE
-    return b"".join(
-        (
-            bytes([2 | (width - 1) << 2 | (id_width - 1) << 4 | is_large << 6]),
-            len(items).to_bytes(4 if is_large else 1, "little"),
-            *(number.to_bytes(id_width, "little") for number, _ in ordered),
-            *(end.to_bytes(width, "little") for end in ends),
-            *items,
-        )
+    ordered = sorted([(ids[name], item) for name, item in _fields(value).items()], key=_first)
+    return _container(
+        _OBJECT, [number for number, _ in ordered], [item for _, item in ordered], ids
     )
 
 
-def _array(values: Sequence[Any], ids: Mapping[str, int]) -> bytes:
+def _array(values: list[Any], ids: Mapping[str, int]) -> bytes:
+    return _container(_ARRAY, [], values, ids)
+
+
+def _container(kind: int, numbers: list[int], values: list[Any], ids: Mapping[str, int]) -> bytes:
+    """Encode an object or array: a header, the count, ids of fields, offsets and values."""
     items = [_encoded(value, ids) for value in values]
-    ends = _ends(items)
-    width = _width(ends[-1])
-    is_large = len(items) >= _LARGE
+    ends = list(accumulate(map(len, items), initial=0))
+    count, last_id = len(items), numbers[-1] if numbers else 0
+    if count < _LARGE and ends[-1] < _LARGE and last_id < _LARGE:
+        return bytes((kind, count, *numbers, *ends)) + b"".join(items)
+    width, id_width, is_large = _width(ends[-1]), _width(last_id), count >= _LARGE
+    sizes = (width - 1) << 2
+    if kind == _OBJECT:
+        sizes |= (id_width - 1) << 4 | is_large << 6
+    else:
+        sizes |= is_large << 4
     return b"".join(
         (
-            bytes([3 | (width - 1) << 2 | is_large << 4]),
-            len(items).to_bytes(4 if is_large else 1, "little"),
+            bytes([kind | sizes]),
+            count.to_bytes(4 if is_large else 1, "little"),
+            *(number.to_bytes(id_width, "little") for number in numbers),
             *(end.to_bytes(width, "little") for end in ends),
             *items,
         )
@@ -137,11 +141,6 @@ def _array(values: Sequence[Any], ids: Mapping[str, int]) -> bytes:
 
 def _first(pair: tuple[int, Any]) -> int:
     return pair[0]
-
-
-def _ends(items: Sequence[bytes]) -> list[int]:
-    """Return where each item begins, and where the last one ends."""
-    return list(accumulate(map(len, items), initial=0))
 
 
 def _width(number: int) -> int:
@@ -154,6 +153,8 @@ def _boolean(value: bool, _: Mapping[str, int]) -> bytes:
 
 
 def _integer(value: int, _: Mapping[str, int]) -> bytes:
+    if -128 <= value <= 127:
+        return bytes((3 << 2, value & 255))
     bits = (value if value >= 0 else ~value).bit_length() + 1
     for header, width in _INTEGERS:
         if bits <= width * 8:
@@ -194,7 +195,7 @@ def _too_long() -> Unconvertible:
 def _text(value: str, _: Mapping[str, int]) -> bytes:
     data = value.encode()
     if len(data) <= _SHORT_TEXT_MAX:
-        return bytes([len(data) << 2 | 1]) + data
+        return bytes((len(data) << 2 | 1,)) + data
     return b"\x40" + len(data).to_bytes(4, "little") + data
 
 
@@ -231,7 +232,7 @@ def _timestamp(value: Timestamp, _: Mapping[str, int]) -> bytes:
 
 
 _NESTED: Final = frozenset({dict, list, Struct})
-_INTEGERS: Final = ((b"\x0c", 1), (b"\x10", 2), (b"\x14", 4), (b"\x18", 8))
+_INTEGERS: Final = ((b"\x10", 2), (b"\x14", 4), (b"\x18", 8))
 _DECIMALS: Final = ((8 << 2, 4, 9), (9 << 2, 8, 18), (10 << 2, 16, _DECIMAL_DIGITS_MAX))
 _ENCODERS: Final[Mapping[type, Encode]] = {
     type(None): lambda _value, _ids: b"\x00",
