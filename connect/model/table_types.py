@@ -92,7 +92,7 @@ def _same(_: PrimitiveType, value: Any) -> Any:
 
 
 # the only places where PyIceberg is changed; it offers no other way to add a type
-IcebergType.handle_primitive_type = classmethod(_parse_type)  # type: ignore[assignment]
+IcebergType.handle_primitive_type = classmethod(_parse_type)  # type: ignore[assignment]  # as before
 for _kind in (TimestampNanoType, TimestamptzNanoType):
     from_json.register(_kind, _same)
     to_json.register(_kind, _same)
