@@ -69,6 +69,9 @@ PARQUET = {
     "P3": "all files published, before the marker",
     "P4": "marker written, before staged files are deleted",
 }
+COPY_ON_WRITE = {
+    "D1": "data files copied, before the commit that lists the copies",
+}
 REWIND = {
     "B1": "rewind recorded",
     "B2": "offsets announced, before the tables",
@@ -84,7 +87,7 @@ TOOLS = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
-NAMES = {**WORKER, **COORDINATOR, **PARQUET, **REWIND, **TOOLS}
+NAMES = {**WORKER, **COORDINATOR, **PARQUET, **COPY_ON_WRITE, **REWIND, **TOOLS}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}

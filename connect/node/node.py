@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import uvicorn
@@ -34,6 +35,7 @@ from connect.node.rest.connections import Connections, GuardedListener
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.transport import http_server, tls, trust_of_peers
 from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
+from connect.processes.coordinator_names import is_coordinator
 from connect.redaction.secret_values import KNOWN
 from connect.validation.plugins import BUILT_IN
 from connect.validation.providers import Providers
@@ -239,7 +241,9 @@ class Node:
         parts.stop_reporters()
         parts.children["worker"].shutdown(grace_ms - grace_ms // COORDINATOR_GRACE_PART)
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
-        parts.children["coordinator"].shutdown(left_ms)
+        coordinators = [child for name, child in parts.children.items() if is_coordinator(name)]
+        with ThreadPoolExecutor(len(coordinators)) as pool:
+            list(pool.map(lambda child: child.shutdown(left_ms), coordinators))
         parts.close_exports()
         parts.statuses.close()
         parts.store.close()

@@ -159,7 +159,7 @@ class NodeParts:
         )
         self.statuses = StatusStore(stores, self.admin, clock)
         self.children = settings.started.children
-        self._requests = ChildRequests(self.children, clock)
+        self._requests = ChildRequests(self.children, clock, self._coordinator_of)
         configs = ConnectorConfigs(config, settings.providers, self.store)
         leader = _leader(settings, self.admin, self.store, self.statuses)
         deployer = Deployer(
@@ -202,6 +202,9 @@ class NodeParts:
         self._reporters = self._made_reporters(exposition)
         self.member = self._member(stores.reader_properties, on_refused)
         settings.started.child_events.deliver_to(partial(self._received, on_fatal))
+
+    def _coordinator_of(self, name: str) -> str:
+        return self.herder.coordinator_process(name)
 
     def _member(
         self, reader_properties: Mapping[str, str], on_refused: Callable[[str], None]

@@ -33,6 +33,7 @@ from connect.jvm.java import find_java
 from connect.node.standalone_connectors import StandaloneConnector, are_completed
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
+from connect.processes.coordinator_names import COORDINATOR, coordinator_names
 from connect.processes.open_files import raise_open_files_limit
 from connect.processes.signals import on_signals
 from connect.processes.start_modules import NOT_NEEDED, start_module
@@ -109,7 +110,7 @@ class NodeStart:
         Args:
             config: the node's configuration.
             environ: the process's environment.
-            commands: how the children are started.
+            commands: how the children are started, by kind.
             clock: time and identities; the system's if None.
 
         Raises:
@@ -130,11 +131,22 @@ class NodeStart:
                 silence_ms_max=config.values["icefloe.child.silence.max.ms"],
                 policy=_restarts(config),
             )
-            for name, command in commands.items()
+            for name, command in _each_process(commands, config)
         }
         for child in children.values():
             child.start()
         return cls(config, environ, clock, state_lock, listening, children, events)
+
+
+def _each_process(
+    commands: Mapping[str, Sequence[str]], config: NodeConfig
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield name and command of each child."""
+    for kind, command in commands.items():
+        is_many = kind == COORDINATOR
+        count = config.values["icefloe.coordinator.processes"] if is_many else 1
+        names = coordinator_names(count) if is_many else (kind,)
+        yield from ((name, command) for name in names)
 
 
 def child_spec(

@@ -166,6 +166,8 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
     if refusal is not None:
         child.channel.send({"event": "refused", "message": refusal})
         raise ConfigError(refusal, code="ipc_version")
+    if (name := configure.get("process", process)) != process:  # one of several of its kind
+        logs.configure(name, stream=sys.stdout)
     node = NodeConfig.from_properties(configure["properties"])
     install(Reach.of(node.properties))
     providers = Providers(node.properties, dict(os.environ))

@@ -7,7 +7,7 @@ Both sides have the version of Icefloe in their first message. They understand e
 is the same. It differs if the installation was changed while the node ran.
 
 Node to child (``op``):
-    ``configure``  {version, properties}              once, first; placeholders unresolved
+    ``configure``  {version, properties, process}     once, first; placeholders unresolved
     ``start``      {connector, config, layout, generation[, task]}  task only for workers; replaces
                    the unit of an older generation
     ``stop``       {connector[, task][, generation]}  that generation; without it, all of the unit

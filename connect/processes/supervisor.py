@@ -44,7 +44,7 @@ class ChildSpec:
     """The command of a child and its environment.
 
     Attributes:
-        name: ``worker``, ``coordinator`` or ``maintenance``.
+        name: ``worker``, ``coordinator``, ``coordinator-2`` or ``maintenance``.
         command: program and arguments.
         log_file: file to which its output is appended; None writes it line by line to this
             process's log stream.
@@ -180,7 +180,8 @@ class SupervisedChild:
         channel = Channel(ours)
         outgoing: queue.Queue[Mapping[str, Any] | None] = queue.Queue(QUEUE_MAX)
         properties = dict(self.spec.properties)
-        outgoing.put({"op": "configure", "version": VERSION, "properties": properties})
+        configure = {"op": "configure", "version": VERSION, "properties": properties}
+        outgoing.put({**configure, "process": self.spec.name})
         with theirs:
             process = self._spawn(theirs, output)
         with self._lock:

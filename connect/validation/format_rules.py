@@ -11,7 +11,16 @@ from typing import Final
 
 from connect.config.key import invalid
 from connect.config.local_paths import TABLE_PATHS
-from connect.config.table_formats import DELTA, FOLDER_FORMATS, FORMAT, FORMAT_NAMES, PARQUET
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
+from connect.config.table_formats import (
+    DELTA,
+    FOLDER_FORMATS,
+    FORMAT,
+    FORMAT_NAMES,
+    PARQUET,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.gateways.catalog_properties import folder_place_error
 from connect.validation.config_view import ConfigView
 from connect.validation.key_checks import split_terms
@@ -25,6 +34,7 @@ _REFUSED: Final = {
     "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
+    "iceberg.tables.write-mode": "rows of {tables} are only added; unset it",
 }
 _NO_CATALOG: Final = "{tables} have no catalog; remove it, and set {location}"
 
@@ -32,6 +42,7 @@ _REFUSED_OF_TABLE: Final = {
     "commit-branch": "{tables} have no branches; unset it",
     "sort-by": "{tables} have no sort order; unset it",
     "sort-enabled": "{tables} have no sort order; unset it",
+    "write-mode": "rows of {tables} are only added; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",
@@ -40,6 +51,11 @@ _MAINTENANCE_INSTEAD: Final = {
 _STORE_PREFIXES: Final = {DELTA: ("s3.", "adls.", "client."), PARQUET: ("s3.", "client.")}
 _NO_STORE_OPTION: Final = "options of the object store are {prefixes}; unset it"
 _MAINTENANCE: Final = "iceberg.maintenance."
+_OF_ROWS: Final = frozenset(
+    {"iceberg.tables.timestamp-unit", "iceberg.tables.schema-case-insensitive"}
+)
+"""Keys of tables that also concern rows for topics."""
+_OF_TABLES: Final = ("errors.deadletterqueue.table", "iceberg.catalog.multi-table-commit")
 _OFF: Final = frozenset({"", "false"})
 _TIMES: Final = ("year", "month", "day", "hour")
 
@@ -66,6 +82,26 @@ def folder_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
         error = folder_place_error(chosen, location)
         if location and not view.has_placeholder(name) and error is not None:
             yield name, invalid(name, location, error)
+
+
+def topic_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """With `icefloe.format=topic`, no key of tables is set; `icefloe.rows.columns` needs it."""
+    if view[FORMAT] != TOPIC:
+        if view.has(ROWS_COLUMNS):
+            yield ROWS_COLUMNS, f"{ROWS_COLUMNS} needs {FORMAT}={TOPIC}"
+        return
+    for name, text in view.raw.items():
+        is_of_tables = name.startswith(("iceberg.tables", "iceberg.table.", _MAINTENANCE))
+        if name in _OF_ROWS or not (is_of_tables or name in _OF_TABLES):
+            continue
+        if (text or "").strip().lower() not in _OFF:
+            why = "the connector has no tables; unset it"
+            yield name, f"{name} cannot be used with {FORMAT}={TOPIC}: {why}"
+    for output in view[OUTPUTS] or ():
+        name = f"{OUTPUT_PREFIX}{output}.tables"
+        if view.has(name):
+            why = "the connector has no tables; unset it"
+            yield name, f"{name} cannot be used with {FORMAT}={TOPIC}: {why}"
 
 
 def folder_partition_terms(view: ConfigView) -> Iterator[tuple[str, str]]:

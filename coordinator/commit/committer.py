@@ -11,8 +11,8 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
-- While the head is our last commit, the table is loaded without its history, and the answer to the
-  commit is not parsed: both grow with the number of snapshots (docs/decisions/0053).
+- While the head is our last commit, the table is loaded without its history. The answer to a commit
+  is not parsed. Both grow with the number of snapshots (docs/decisions/0053, 0066).
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -70,10 +70,12 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
+from coordinator.commit.row_rewriter import RowRewriter
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
+from coordinator.copy_on_write.limits import RewriteBudget
 from coordinator.kernel.effects import (
     CommitOutcome,
     TableCommit,
@@ -347,6 +349,7 @@ class Committer:
                 state.head,
                 selection.paths,
                 self.clock.now_ms(),
+                known=memory.manifests,
                 load=None if with_history else partial(self._catalog.load, table.name()),
             )
         )
@@ -377,6 +380,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
+            self._rewriter(commit, selection),
         )
         attempts = CommitAttempts(
             self._catalog,
@@ -384,7 +388,8 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            with_history=with_history or _deletes_metadata(table),
+            # the answer is needed for what it says of others' changes only here
+            reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
@@ -403,6 +408,8 @@ class Committer:
         memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
+        if attempts.snapshot.rewriter is not None:
+            memory.held_files.consumed(attempts.snapshot.rewriter.consumed)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)
@@ -423,6 +430,14 @@ class Committer:
             self.clock.monotonic_ms() - ready.started_ms,
             ready.selection.size_bytes,
         )
+
+    def _rewriter(self, commit: TableCommit, selection: Selection) -> RowRewriter | None:
+        config, name = self._config, str(commit.table)
+        if not (config.is_row_level and config.table(name).copies_on_write):
+            return None
+        budget = RewriteBudget(self.clock, config.copy_on_write_bytes_max)
+        labels = {"connector": config.name, "table": name}
+        return RowRewriter(selection, budget, self.clock, labels)
 
     def _memory(self, commit: TableCommit) -> _Memory:
         with self._lock:

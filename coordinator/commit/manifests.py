@@ -15,7 +15,7 @@ Source:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
@@ -182,7 +182,7 @@ class ManifestSet:
             by_spec[manifest.partition_spec_id].append(manifest)
         out = []
         for spec_id, group in by_spec.items():
-            if not self._is_mergeable(spec_id):
+            if not self.is_mergeable(spec_id):
                 out.extend(group)
                 continue
             for packed in _packed_from_the_end(group, policy.target_size_bytes):
@@ -192,6 +192,22 @@ class ManifestSet:
                 else:
                     out.append(self._merged(spec_id, content, packed))
         return out
+
+    def rewritten(
+        self, manifest: ManifestFile, entries: Sequence[ManifestEntry], removed: Collection[str]
+    ) -> ManifestFile:
+        """Write a manifest again, with some of its files as deleted by this snapshot.
+
+        Args:
+            manifest: of an earlier snapshot.
+            entries: its live entries.
+            removed: paths of the files.
+        """
+        with self._writer(manifest.partition_spec_id, manifest.content) as writer:
+            for entry in entries:
+                is_removed = entry.data_file.file_path in removed
+                (writer.delete if is_removed else writer.existing)(entry)
+        return writer.to_manifest_file()
 
     def _merged(
         self, spec_id: int, content: ManifestContent, manifests: Sequence[ManifestFile]
@@ -217,7 +233,8 @@ class ManifestSet:
                             writer.existing(entry)
         return writer.to_manifest_file()
 
-    def _is_mergeable(self, spec_id: int) -> bool:
+    def is_mergeable(self, spec_id: int) -> bool:
+        """Whether manifests of a partition spec can be written: its columns are known."""
         spec = self.table.specs().get(spec_id)
         return spec is not None and all(
             self.table.schema().find_column_name(f.source_id) is not None for f in spec.fields

@@ -49,6 +49,7 @@ from coordinator.commit.manifests import (
 )
 from coordinator.commit.prepared_manifests import AddedManifests
 from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
+from coordinator.commit.row_rewriter import RewrittenRows
 
 CLOCK_SKEW_MS_MAX = 60_000
 _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
@@ -106,6 +107,7 @@ def stage(
     attempt: int,
     now_ms: int,
     expired: Sequence[int] = (),
+    rewritten: RewrittenRows | None = None,
 ) -> StagedUpdate:
     """Merge manifests where due, write the list, and put the change together.
 
@@ -120,13 +122,15 @@ def stage(
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
         expired: snapshots that the commit removes.
+        rewritten: what copy-on-write removes, and adds in ``added``.
 
     Raises:
         RetriableError: ``clock_off``.
     """
     metadata = table.metadata
     timestamp_ms = _timestamp_ms(table, now_ms)
-    steps = len(content.selection.steps) if content.selection.is_row_level else 1
+    has_steps = content.selection.is_row_level and rewritten is None
+    steps = len(content.selection.steps) if has_steps else 1
     sequence_number = last_sequence_number(table) + steps
     prefix = f"{content.commit_uuid}-{attempt}-m"
     manifests = manifest_set(table, content.snapshot_id, prefix, written)
@@ -134,6 +138,7 @@ def stage(
     for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
         live = [m for m in existing if m.content == kind and _is_live(m)]
         listed += manifests.merge(kind, new, live)
+    listed += rewritten.changed if rewritten else ()
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
     numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
@@ -160,7 +165,7 @@ def stage(
             "manifest-list": path,
             "sequence-number": sequence_number,
             "timestamp-ms": timestamp_ms,
-            "summary": _summary(content, added, state.head),
+            "summary": _summary(content, added, state.head, rewritten),
             "schema-id": metadata.current_schema_id,
             **lineage,
         }
@@ -254,8 +259,16 @@ def _timestamp_ms(table: Table, now_ms: int) -> int:
     return max(now_ms, last_ms)
 
 
-def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot | None) -> Summary:
-    if not content.selection.is_row_level:
+def _summary(
+    content: SnapshotContent,
+    added: AddedManifests,
+    parent: Snapshot | None,
+    rewritten: RewrittenRows | None,
+) -> Summary:
+    has_deletes = content.selection.is_row_level
+    if rewritten is not None:
+        has_deletes = bool(rewritten.changed)
+    if not has_deletes:
         operation = Operation.APPEND
     elif added.data:
         operation = Operation.OVERWRITE
@@ -266,6 +279,7 @@ def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot |
         **added.metrics.to_dict(),
         **{"changed-partition-count": str(added.partitions)},
         **content.summary,
+        **(rewritten.summary if rewritten else {}),
     )
     before: Mapping[str, str] | None = None
     if parent is not None:

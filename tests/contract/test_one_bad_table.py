@@ -49,10 +49,10 @@ class RefusingCatalog(CatalogGateway):
         requirements: Sequence,
         updates: Sequence,
         *,
-        with_history: bool = True,
+        reads_answer: bool = True,
     ) -> Table:
         """Commit; for the chosen table raise an unexpected error afterwards."""
-        after = super().commit(table, requirements, updates, with_history=with_history)
+        after = super().commit(table, requirements, updates, reads_answer=reads_answer)
         if tuple(table.name()) == tuple(self.breaks_after):
             self.breaks_after = ()
             raise KeyError("the answer is not what a client expects")

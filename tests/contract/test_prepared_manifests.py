@@ -45,13 +45,13 @@ class FailingCatalog(CatalogGateway):
         table.io.written = self.written
         return table
 
-    def commit(self, *change: object, with_history: bool = True) -> Table:
+    def commit(self, *change: object, reads_answer: bool = True) -> Table:
         """Fail as asked, or commit."""
         if self.answer is not None:
             if self.before_answer is not None:
                 self.before_answer()
             raise self.answer()
-        return super().commit(*change, with_history=with_history)
+        return super().commit(*change, reads_answer=reads_answer)
 
     def taken(self) -> list[str]:
         """Names of the Avro files written since the last call."""
@@ -197,7 +197,7 @@ def test_an_attempt_that_is_applied_late_keeps_its_manifests(
     announcements = [_announcement(harness, 0)]
     late: list[tuple[object, ...]] = []
 
-    def sent(*change: object, with_history: bool = True) -> Table:  # noqa: ARG001 - as ``commit``
+    def sent(*change: object, reads_answer: bool = True) -> Table:  # noqa: ARG001 - as ``commit``
         late.append(change)
         raise CommitStateUnknown("no answer")
 

@@ -245,6 +245,29 @@ def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
     assert [offset for _, offset in seen.rows] == list(range(12_000))
 
 
+def test_a_backlog_that_is_read_slower_has_smaller_batches(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """The query ends, and another one continues where it ended."""
+    topic = topics.create("slower")
+    produce(kafka_properties, topic, 16_000)
+    sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
+    slower = replace(reader, sizes=sizes)
+    seen = BatchCollector()
+
+    def measure(rows: Any, part: OffsetRanges) -> None:
+        seen(rows, part)
+        count = part.record_count_max
+        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
+        speed = 0.8 if len(seen.parts) < 3 else 0.25
+        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count / speed)
+
+    slower.read(whole_topic(admin, topic), measure, is_stopping=never)
+    sizes_of_batches = [p.record_count_max for p in seen.parts]
+    assert sizes_of_batches == [1_000, 4_000, 4_000, *[1_250] * 5, 750]
+    assert [offset for _, offset in seen.rows] == list(range(16_000))
+
+
 def test_a_stop_ends_the_read_after_the_current_batch(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:

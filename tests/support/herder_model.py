@@ -1,4 +1,4 @@
-"""A node's herder and its coordinator process as a model: messages may be late, lost or repeated.
+"""A node's herder and its coordinator processes as a model: messages may be late, lost or repeated.
 
 ``Reconciliation``, ``ChildAssignments``, ``ConnectorRun`` and ``Unit`` of the herder and
 ``HostedUnits`` of the child are the real ones. The model simulates threads, pipe, broker and clock,
@@ -18,11 +18,13 @@ from typing import Any
 from connect.errors import Fenced, RetriableError
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.child_assignments import ChildAssignments
+from connect.node.herder.coordinator_processes import CoordinatorProcesses
 from connect.node.herder.reconciliation import Reconciliation
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun, Unit
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_main import Child
+from connect.processes.coordinator_names import coordinator_names
 from connect.processes.hosted_units import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
 
 CONNECTORS = ("a", "b", "c")
@@ -55,8 +57,9 @@ class ModelClock:
 class UnitSession:
     """One unit's thread: waits for its predecessors, takes over, ends rounds."""
 
-    def __init__(self, world: HerderModel, unit: HostedUnit) -> None:
+    def __init__(self, world: HerderModel, process: ModelProcess, unit: HostedUnit) -> None:
         self._world = world
+        self._process = process
         self.unit = unit
         self._wait_until_ms = world.time.ms + world.predecessor_wait_ms
         self._at_ms = 0
@@ -85,10 +88,10 @@ class UnitSession:
 
     def step(self) -> None:
         """Do the next step of the thread, if it is due."""
-        world, now_ms = self._world, self._world.time.ms
+        now_ms = self._world.time.ms
         if self.is_hung or self.unit.ended.is_set() or now_ms < self._at_ms:
             return
-        if world.units.has_predecessors(self.unit) and now_ms < self._wait_until_ms:
+        if self._process.units.has_predecessors(self.unit) and now_ms < self._wait_until_ms:
             return
         if self._owns:
             self._work(now_ms)
@@ -99,7 +102,7 @@ class UnitSession:
 
     def _begin(self, now_ms: int) -> None:
         if self._is_stopping:
-            self._world.units.end(self.unit, None)
+            self._process.units.end(self.unit, None)
             return
         self._progress_at_ms = self._attempt_ms = now_ms
         if self._failing_since_ms is None:
@@ -122,20 +125,20 @@ class UnitSession:
     def _work(self, now_ms: int) -> None:
         name = self.unit.key[0]
         if self._is_stopping and self._has_opened:
-            self._world.units.end(self.unit, None)
+            self._process.units.end(self.unit, None)
         elif self._world.is_broker_away:
             if now_ms - self._progress_at_ms >= INIT_TIMEOUT_MS:
                 self._fail(now_ms)
         elif not self._has_opened:
             self._has_opened = True
-            self._world.units.report(self.unit, "RUNNING")
+            self._process.units.report(self.unit, "RUNNING")
         elif self._world.owner[name] is not self:
-            self._world.units.end(self.unit, Fenced("fenced by a newer instance"))
+            self._process.units.end(self.unit, Fenced("fenced by a newer instance"))
         else:
             self._failing_since_ms = None
             self._progress_at_ms = now_ms
             self._world.rounds[name] = now_ms
-            self._world.to_node("coordinator", {"event": "round", "connector": name})
+            self._world.to_node(self._process.name, {"event": "round", "connector": name})
             self._at_ms = now_ms + INTERVAL_MS
 
     def _fail(self, now_ms: int) -> None:
@@ -145,17 +148,80 @@ class UnitSession:
         self._failing_since_ms = since_ms
         if now_ms - since_ms >= FAILING_MS:
             error = RetriableError("timed out", code="broker_unavailable")
-            self._world.units.report(self.unit, "FAILED", error)
+            self._process.units.report(self.unit, "FAILED", error)
+
+
+class ModelProcess:
+    """One coordinator process, started again after each kill.
+
+    Args:
+        world: the model.
+        name: of the process.
+    """
+
+    def __init__(self, world: HerderModel, name: str) -> None:
+        self.name = name
+        self._world = world
+        self._incarnation = 0
+        self.ready_at_ms: int | None = 0
+        self.sessions: list[UnitSession] = []
+        self.units: HostedUnits
+        self.spawn()
+
+    def spawn(self) -> None:
+        """Start it, without any unit."""
+        self._incarnation += 1
+        incarnation, process, world = self._incarnation, self, self._world
+        self.sessions, self.ready_at_ms = [], world.time.ms + 1_000
+
+        class Pipe:
+            """The end of the child's pipe, until the child is killed."""
+
+            def send(self, message: Mapping[str, Any]) -> bool:
+                """Send a message, if the child was not killed."""
+                is_alive = incarnation == process._incarnation
+                return is_alive and world.to_node(process.name, message)
+
+        pipe: Any = Pipe()
+        clock: Any = world.time
+        self.units = HostedUnits(
+            Child(pipe),
+            clock,
+            predecessor_wait_ms=world.predecessor_wait_ms,
+            launch=lambda _name, _live: None,
+        )
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """The herder's end of the pipe."""
+        self._world.post(f"to {self.name}: {message}", lambda: self._handle(message))
+        return True
+
+    def _handle(self, message: Mapping[str, Any]) -> None:
+        if self.ready_at_ms is not None:
+            return  # no process reads the pipe: messages to a dead child are lost
+        match message["op"]:
+            case "start":
+                self.units.start(message, self._session)
+            case "stop":
+                self.units.stop(message)
+            case "layout" if (unit := self.units.current(message["connector"])) is not None:
+                unit.layout = message["layout"]["layout"]
+
+    def _session(self, unit: HostedUnit) -> UnitSession:
+        unit.progress = session = UnitSession(self._world, self, unit)
+        self.sessions.append(session)
+        return session
 
 
 class HerderModel:
-    """Herder, child process and the pipe between them.
+    """Herder, child processes and the pipes between them.
 
     Args:
         seed: of all random choices.
         reconciliation: the herder's part under test; variants are planted bugs.
         has_inventory: whether the child sends inventories.
         predecessor_wait_ms: how long a unit waits for its predecessor.
+        processes: number of coordinator processes.
     """
 
     def __init__(
@@ -165,6 +231,7 @@ class HerderModel:
         *,
         has_inventory: bool = True,
         predecessor_wait_ms: int = PREDECESSOR_WAIT_MS,
+        processes: int = 1,
     ) -> None:
         self.chance = random.Random(seed)
         self.time = ModelClock()
@@ -177,24 +244,23 @@ class HerderModel:
         self._has_inventory = has_inventory
         self._messages: list[tuple[int, int, Callable[[], None], str]] = []
         self._numbers = itertools.count()
-        self._ready_at_ms: int | None = 0
         self._stopping: dict[str, tuple[list[Unit], int, bool]] = {}
-        self._sessions: list[UnitSession] = []
-        self._incarnation = 0
         policy = BackoffPolicy(first_ms=1_000, longest_ms=30_000)
         self.runs = {name: ConnectorRun.of(name, policy) for name in CONNECTORS}
-        pipe: Any = self
         clock: Any = self.time
-        self.assignments = ChildAssignments({"coordinator": pipe, "worker": pipe}, clock, 1)
+        names = coordinator_names(processes)
+        self.processes = {name: ModelProcess(self, name) for name in names}
+        children: Any = self.processes
+        self.assignments = ChildAssignments(children, clock, 1)
+        coordinators = CoordinatorProcesses(names, self.runs)
         self.reconciliation = reconciliation(
             self.runs,
             self.assignments,
             restart=lambda run, unit: self.assignments.start(run, unit, is_restart=True),
             on_changed=lambda _: None,
         )
-        self.units: HostedUnits
-        self._spawn()
         for run in self.runs.values():
+            coordinators.place(run)
             run.take(TARGET)
             self.assignments.start(run, run.coordinator)
 
@@ -205,18 +271,14 @@ class HerderModel:
 
     # ------------------------------------------------------------ between the two
 
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """The herder's end of the pipe."""
-        self._post(f"to child: {message}", lambda: self._handle(message))
-        return True
-
     def to_node(self, child: str, event: Mapping[str, Any]) -> bool:
         """The child's end of the pipe."""
         displayed = {k: v for k, v in event.items() if k not in {"trace", "code", "retriable"}}
-        self._post(f"to node: {displayed}", lambda: self._on_event(child, event))
+        self.post(f"to node: {displayed}", lambda: self._on_event(child, event))
         return True
 
-    def _post(self, text: str, deliver: Callable[[], None]) -> None:
+    def post(self, text: str, deliver: Callable[[], None]) -> None:
+        """Send a message through a pipe; while pipes are bad it may be lost, late or repeated."""
         copies = 1
         if self._is_pipe_bad:
             copies = self.chance.choices((1, 0, 2), weights=(75, 15, 10))[0]
@@ -224,46 +286,6 @@ class HerderModel:
             delay_ms = self.chance.choice(DELAYS_MS) if self._is_pipe_bad else 0
             at_ms = self.time.ms + delay_ms
             heapq.heappush(self._messages, (at_ms, next(self._numbers), deliver, text))
-
-    # ------------------------------------------------------------ the child
-
-    def _spawn(self) -> None:
-        self._incarnation += 1
-        incarnation, world = self._incarnation, self
-        self._sessions, self._ready_at_ms = [], self.time.ms + 1_000
-
-        class Pipe:
-            """The end of the child's pipe, until the child is killed."""
-
-            def send(self, message: Mapping[str, Any]) -> bool:
-                """Send a message, if the child was not killed."""
-                is_alive = incarnation == world._incarnation
-                return is_alive and world.to_node("coordinator", message)
-
-        pipe: Any = Pipe()
-        clock: Any = self.time
-        self.units = HostedUnits(
-            Child(pipe),
-            clock,
-            predecessor_wait_ms=self.predecessor_wait_ms,
-            launch=lambda _name, _live: None,
-        )
-
-    def _handle(self, message: Mapping[str, Any]) -> None:
-        if self._ready_at_ms is not None:
-            return  # no process reads the pipe: messages to a dead child are lost
-        match message["op"]:
-            case "start":
-                self.units.start(message, self._session)
-            case "stop":
-                self.units.stop(message)
-            case "layout" if (unit := self.units.current(message["connector"])) is not None:
-                unit.layout = message["layout"]["layout"]
-
-    def _session(self, unit: HostedUnit) -> UnitSession:
-        unit.progress = session = UnitSession(self, unit)
-        self._sessions.append(session)
-        return session
 
     # ------------------------------------------------------------ the herder
 
@@ -276,16 +298,18 @@ class HerderModel:
             case "round":
                 self.runs[event["connector"]].reports.received_round(event, self.time.ms)
 
-    def _each(self, act: Callable[[ConnectorRun, Unit], None]) -> None:
+    def _each(self, child: str, act: Callable[[ConnectorRun, Unit], None]) -> None:
         for run in self.runs.values():
             for unit in run.units():
-                act(run, unit)
+                if unit.child == child:
+                    act(run, unit)
 
-    def _kill(self) -> None:
-        self.trace.append(f"{self.time.ms}: child killed")
-        self.assignments.set_gone("coordinator")
-        self._each(self.reconciliation.child_is_gone)
-        self._spawn()
+    def kill(self, child: str) -> None:
+        """Kill a coordinator process; it is started again."""
+        self.trace.append(f"{self.time.ms}: {child} killed")
+        self.assignments.set_gone(child)
+        self._each(child, self.reconciliation.child_is_gone)
+        self.processes[child].spawn()
 
     def _act(self) -> None:
         """Do a random action of an operator, the leader or the machine."""
@@ -295,11 +319,11 @@ class HerderModel:
         self.trace.append(f"{self.time.ms}: {what} {name}")
         match what:
             case "kill":
-                self._kill()
+                self.kill(run.coordinator.child)
             case "freeze":
                 self._thaw_at_ms = self.time.ms + self.chance.randint(2, 70) * 1_000
-            case "hang" if self._sessions:
-                self.chance.choice(self._sessions).is_hung = True
+            case "hang" if sessions := self._all_sessions():
+                self.chance.choice(sessions).is_hung = True
             case "rest" | "leave" if run.layout is None:
                 run.take(TARGET)
                 self.assignments.start(run, run.coordinator)
@@ -312,6 +336,9 @@ class HerderModel:
                 waiting = self.assignments.request_stop(run, [run.coordinator])
                 until_ms = self.time.ms + STOPPED_TIMEOUT_MS
                 self._stopping[name] = waiting, until_ms, what == "leave"
+
+    def _all_sessions(self) -> list[UnitSession]:
+        return [session for process in self.processes.values() for session in process.sessions]
 
     def _hand_over_what_rested(self) -> None:
         for name, (waiting, until_ms, is_leaving) in list(self._stopping.items()):
@@ -333,19 +360,22 @@ class HerderModel:
             if "inventory" not in text and "round" not in text:
                 self.trace.append(f"{self.time.ms}: {text}")
             deliver()
-        if self._ready_at_ms is not None and self.time.ms >= self._ready_at_ms:
-            self._ready_at_ms = None
-            self.assignments.set_taking_commands("coordinator")
-            self.assignments.set_ready("coordinator")
-            self._each(self.reconciliation.child_takes_commands)
-        for session in self._sessions:
+        for name, process in self.processes.items():
+            if process.ready_at_ms is not None and self.time.ms >= process.ready_at_ms:
+                process.ready_at_ms = None
+                self.assignments.set_taking_commands(name)
+                self.assignments.set_ready(name)
+                self._each(name, self.reconciliation.child_takes_commands)
+        for session in self._all_sessions():
             session.step()
         self._hand_over_what_rested()
         for run in self.runs.values():
             self.reconciliation.restart_due(run, self.time.ms)
         every_ms = int(INVENTORY_INTERVAL_S * 1_000)
-        if self._has_inventory and self._ready_at_ms is None and self.time.ms % every_ms == 0:
-            self.to_node("coordinator", self.units.inventory())
+        for name, process in self.processes.items():
+            is_due = self._has_inventory and self.time.ms % every_ms == 0
+            if is_due and process.ready_at_ms is None:
+                self.to_node(name, process.units.inventory())
 
     def run(self) -> list[str]:
         """Run random faults, then none; return what is wrong at the end."""
@@ -357,13 +387,19 @@ class HerderModel:
         self._run_until(CHAOS_MS + HEALED_MS)
         return self._all_wrong()
 
+    def run_calm(self, until_ms: int) -> None:
+        """Let time pass without faults."""
+        self._is_pipe_bad = False
+        self._run_until(until_ms)
+
     def run_frozen(self, frozen_ms: int) -> list[str]:
         """Freeze the broker and kill the child meanwhile; return what is wrong later."""
         self._is_pipe_bad = False
         self._run_until(20_000)
         self._thaw_at_ms = self.time.ms + frozen_ms
         self._run_until(21_000)
-        self._kill()
+        for child in self.processes:
+            self.kill(child)
         self._run_until(21_000 + frozen_ms + HEALED_MS // 4)
         return self._all_wrong()
 
@@ -378,7 +414,8 @@ class HerderModel:
         """Return how the herder's observed state differs from what the child runs."""
         problems = []
         unit, name = run.coordinator, run.name
-        living = [u for u in self.units.living() if u.key == (name, None)]
+        all_living = [u for p in self.processes.values() for u in p.units.living()]
+        living = [u for u in all_living if u.key == (name, None)]
         working = [u.generation for u in living if not self._is_hung(u)]
         if run.layout is None:
             return [f"{name} runs as {working}, wanted nowhere"] if working else []
@@ -390,7 +427,7 @@ class HerderModel:
             problems.append(f"{name} is {unit.phase}: {unit.trace}")
         if working != [unit.start.generation]:
             problems.append(f"{name} runs as {working}, recorded {unit.start.generation}")
-        current = self.units.current(name)
+        current = self.processes[unit.child].units.current(name)
         if current is not None and current.layout != run.layout.number:
             problems.append(f"{name} has layout {current.layout}, wanted {run.layout.number}")
         return problems

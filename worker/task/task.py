@@ -1,8 +1,8 @@
 """One task of one connector: runs until a stop request or a final error, and restarts after others.
 
 Rules of this file:
-- One thread owns a task. The callback of a streaming query runs in a thread of Spark, but only
-  while the task's thread waits for that query.
+- One thread owns a task. The callback of a streaming query runs in a thread of Spark while the
+  task's thread waits for that query. They take turns; see ``worker.task.batch_turns``.
 - After any error the producer and all pending batches are discarded. A retriable error restarts
   the task from the committed source offsets, after a delay; any other error is final.
 """

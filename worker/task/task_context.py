@@ -154,6 +154,19 @@ class StopSignal:
     def __init__(self) -> None:
         self._requested = threading.Event()
         self._wake: Callable[[], None] = _ignore
+        self._seen_ms: int | None = None
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return the time since the first call that saw the stop request; 0 before it.
+
+        Args:
+            now_ms: monotonic clock.
+        """
+        if not self.is_stopping:
+            return 0
+        if self._seen_ms is None:
+            self._seen_ms = now_ms
+        return now_ms - self._seen_ms
 
     @property
     def is_stopping(self) -> bool:

@@ -114,6 +114,9 @@ class AnnouncementMetrics:
     COUNTERS: ClassVar = (
         "announcements",
         "dead_letters_produced",
+        "output_rows",
+        "output_bytes",
+        "output_rows_refused",
         "source_offsets_lost",
         "source_positions_recovered",
     )
@@ -121,6 +124,9 @@ class AnnouncementMetrics:
 
     announcements: int = 0
     dead_letters_produced: int = 0
+    output_rows: int = 0
+    output_bytes: int = 0
+    output_rows_refused: int = 0
     source_offsets_lost: int = 0
     source_positions_recovered: int = 0
     rounds_uncommitted: int = 0
@@ -135,6 +141,12 @@ class AnnouncementMetrics:
         self.announcement_durations.add(now_ms - started_ms, now_ms)
         self.dead_letters_produced += dead_letters
         self.clear_pending(now_ms)
+
+    def add_output(self, rows: int, size: int, refused: int) -> None:
+        """Count the rows for outputs of a committed announcement."""
+        self.output_rows += rows
+        self.output_bytes += size
+        self.output_rows_refused += refused
 
     def add_pending(self, records: int, now_ms: int) -> None:
         """Count records that are read and not announced."""

@@ -27,6 +27,7 @@ from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
 from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path
 from connect.gateways.parquet.parquet_commit import STAGED_SUFFIX
+from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import (
     is_refusal,
     open_storage,
@@ -37,7 +38,6 @@ from connect.model.table_types import arrow_schema, variant_paths
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
 from worker.write.variant_footer import VariantFooter
@@ -179,11 +179,14 @@ class _TableStorage:
     def create(self, key: PartitionKey) -> tuple[str, Any]:
         """Create a file of one partition; return its path and an output stream."""
         name = self._file_names()
-        folder = _Folder(key.path) if key.path else None
+        has_folder = bool(key.path) and not self._is_staged
         if self._is_staged:
             self._check_published_path(key, name)
-            name, folder = name + STAGED_SUFFIX, None
-        path = self._locations.new_data_location(name, cast("Any", folder))
+            name += STAGED_SUFFIX
+        elif is_too_long(self._locations.data_path, key.path, name):
+            has_folder = False  # the metadata has the partition: readers do not parse paths
+        folder = cast("Any", _Folder(key.path)) if has_folder else None
+        path = self._locations.new_data_location(name, folder)
         try:
             with self.guarded():
                 # the name is unique; a check whether the file exists would cost two requests

@@ -10,6 +10,8 @@ from connect.config.table_formats import (
     ICEBERG,
     PARQUET,
     PARQUET_LOCATION,
+    ROWS_COLUMNS,
+    TOPIC,
 )
 
 FORMAT_KEYS: tuple[Key, ...] = (
@@ -17,10 +19,11 @@ FORMAT_KEYS: tuple[Key, ...] = (
         FORMAT,
         "STRING",
         "Format of the connector's tables. With `delta` and `parquet` there is no catalog: a table "
-        "is a folder below `icefloe.delta.location` or `icefloe.parquet.location`. Some keys are "
+        "is a folder below `icefloe.delta.location` or `icefloe.parquet.location`. With `topic` "
+        "there are no tables: the rows go to the topics of `icefloe.outputs` only. Some keys are "
         "not supported with them, and validation reports them.",
         ICEBERG,
-        choices=(ICEBERG, DELTA, PARQUET),
+        choices=(ICEBERG, DELTA, PARQUET, TOPIC),
     ),
     Key(
         DELTA_LOCATION,
@@ -35,5 +38,12 @@ FORMAT_KEYS: tuple[Key, ...] = (
         "Location of Parquet folders, such as `s3://lake/archive`. Table `db.events` is in folder "
         "`db/events` below it. `iceberg.table.<table>.location` sets the folder of one table. "
         "Options of the object store are `iceberg.catalog.s3.*`.",
+    ),
+    Key(
+        ROWS_COLUMNS,
+        "STRING",
+        "Columns of the rows, with `icefloe.format=topic`: names and types of Spark SQL, such as "
+        "`id BIGINT, amount DECIMAL(10, 2), tags ARRAY<STRING>`. Records are converted to them as "
+        "to the columns of a table; other fields are left out.",
     ),
 )

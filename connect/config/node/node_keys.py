@@ -441,6 +441,16 @@ NODE_KEYS: tuple[Key, ...] = (
         check=between(1_000, 86_400_000),
     ),
     Key(
+        "icefloe.coordinator.processes",
+        "INT",
+        "Coordinator processes of the node. Connectors are spread over them. One process uses one "
+        "core, which is enough for about 200 commits of tables per second.",
+        "1",
+        "LOW",
+        _OWN,
+        check=between(1, 64),
+    ),
+    Key(
         "icefloe.child.silence.max.ms",
         "LONG",
         "Time without heartbeats after which a worker or coordinator process is killed and "

@@ -30,7 +30,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import IntegrityError
 
 from connect.clock import SystemClock
@@ -49,6 +49,7 @@ from connect.gateways.catalog.catalog_errors import commit_error, request_error
 from connect.gateways.catalog.catalog_libraries import require_libraries
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog.client_pool import ClientPool
+from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 from connect.gateways.catalog_properties import ClientConfig, client_config
 from connect.gateways.reach import reach
 
@@ -111,8 +112,9 @@ class CatalogGateway:
             client, key = self._client(), tuple(identifier)
             if with_history:
                 return self._judged(client.load_table(key))
-            load = client.load_references if isinstance(client, GuardedRest) else client.load_table
-            table = load(key)
+            if isinstance(client, GuardedRest):
+                return self._judged(client.load_references(key))
+            table = client.load_table(key)
             table.metadata = referenced_only(table.metadata)
             return self._judged(table)
 
@@ -181,7 +183,7 @@ class CatalogGateway:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
         *,
-        with_history: bool = True,
+        reads_answer: bool = True,
     ) -> Table:
         """Send one conditional change of a table, once.
 
@@ -189,9 +191,9 @@ class CatalogGateway:
             table: as it was loaded.
             requirements: hold when the change is applied.
             updates: the change.
-            with_history: False where ``table`` was loaded without it. A REST catalog answers with
-                all snapshots; then the answer is not parsed, and changes that others made since
-                the table was loaded are not in the result.
+            reads_answer: False does not parse the answer of a REST catalog, which has all
+                snapshots. Changes that others made since the table was loaded are then not in the
+                result.
 
         Returns:
             The table after it; the one given is left as it was.
@@ -201,10 +203,10 @@ class CatalogGateway:
             CommitRefused: the catalog refuses it. After each of them the change may be applied.
         """
         client = self._client()
-        if not with_history and isinstance(client, GuardedRest):
+        if not reads_answer and isinstance(client, GuardedRest):
             with self._request("commit", table.name(), commit_error):
                 client.commit_unread(table, requirements, updates)
-            metadata = update_table_metadata(table.metadata, tuple(updates))
+            metadata = changed_metadata(table.metadata, tuple(updates))
             return _changed(table, metadata, table.metadata_location, client)
         with self._request("commit", table.name(), commit_error):
             response = client.commit_table(table, tuple(requirements), tuple(updates))
@@ -314,17 +316,6 @@ def _changed(table: Table, metadata: TableMetadata, location: str, client: Catal
         io=table.io,
         catalog=client,
         config=table.config,
-    )
-
-
-def referenced_only(metadata: TableMetadata) -> TableMetadata:
-    """Return a table's metadata with only the snapshots that branches and tags name."""
-    named = {ref.snapshot_id for ref in metadata.refs.values()}
-    return metadata.model_copy(
-        update={
-            "snapshots": [s for s in metadata.snapshots if s.snapshot_id in named],
-            "snapshot_log": metadata.snapshot_log[-1:],
-        }
     )
 
 

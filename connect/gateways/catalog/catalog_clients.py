@@ -19,8 +19,8 @@ from pyiceberg.catalog.rest import (
     AUTHORIZATION_HEADER,
     BEARER_PREFIX,
     DEFAULT_ENDPOINTS,
-    SNAPSHOT_LOADING_MODE,
     VIEW_ENDPOINTS,
+    Capability,
     Endpoint,
     Endpoints,
     HttpMethod,
@@ -29,9 +29,11 @@ from pyiceberg.catalog.rest import (
 )
 from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
     CommitFailedException,
     CommitStateUnknownException,
     NoSuchTableError,
+    UnauthorizedError,
 )
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableRequest, Namespace, StagedTable, Table, TableIdentifier
@@ -42,10 +44,9 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
-    update_table_metadata,
 )
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
-from requests import HTTPError, Response, Session
+from requests import HTTPError, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
@@ -55,6 +56,8 @@ from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.folder_tables import open_folder_tables
 from connect.gateways.catalog.metadata_v3 import with_next_row_id, write_metadata
+from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
+from connect.gateways.catalog.table_metadata import changed_metadata, table_response
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.folder_catalog import FolderCatalog
@@ -70,7 +73,7 @@ from connect.gateways.storage.object_store import (
 )
 
 _CLASSES: Mapping[str, tuple[str, str]] = {
-    "sql": ("pyiceberg.catalog.sql", "SqlCatalog"),
+    "sql": ("connect.gateways.catalog.sql_catalog", "LeanSqlCatalog"),
     "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
     "glue": ("pyiceberg.catalog.glue", "GlueCatalog"),
     "dynamodb": ("pyiceberg.catalog.dynamodb", "DynamoDbCatalog"),
@@ -148,6 +151,7 @@ class GuardedRest(RestCatalog):
         self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
     ) -> None:
         self._limits = (connect_s, read_s)
+        self._prepared: PreparedRequests | None = None
         # said by the connector: a catalog's answer may replace it in ``properties``
         self._opens_stores = properties.get(_REMOTE_SIGNING, "").lower() == "false"
         super().__init__(name, **properties)
@@ -171,20 +175,36 @@ class GuardedRest(RestCatalog):
         answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
         refuse_python_modules(answered)
         reach().check_addresses(answered)
-        # The ancestry must be whole where floors are read from it.
-        self.properties.pop(SNAPSHOT_LOADING_MODE, None)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load a table with all of its snapshots."""
+        return self._loaded(self.identifier_to_tuple(identifier), with_history=True)
 
     def load_references(self, identifier: Identifier) -> Table:
         """Load a table without the snapshots that no branch and no tag names.
 
-        A server may not know the parameter: then it returns all.
+        A server may not know the parameter: then the others are dropped here.
         """
-        self.properties[SNAPSHOT_LOADING_MODE] = "refs"
+        return self._loaded(identifier, with_history=False)
+
+    def _loaded(self, identifier: Identifier, *, with_history: bool) -> Table:
+        self._check_endpoint(Capability.V1_LOAD_TABLE)
         try:
-            table: Table = self.load_table(identifier)
-            return table
-        finally:
-            del self.properties[SNAPSHOT_LOADING_MODE]
+            return self._load_once(identifier, with_history=with_history)
+        except (AuthorizationExpiredError, UnauthorizedError):
+            self._refresh_token()
+            return self._load_once(identifier, with_history=with_history)
+
+    def _load_once(self, identifier: Identifier, *, with_history: bool) -> Table:
+        place = self._split_identifier_for_path(identifier)
+        url = self.url(Endpoints.load_table, prefixed=True, **place)
+        response = self._requests.send("GET", url if with_history else f"{url}?snapshots=refs")
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            rest_response._handle_non_200_response(error, {404: NoSuchTableError})  # noqa: SLF001 - reads the message
+        answer = table_response(body_of(response), with_history=with_history)
+        return self._response_to_table(identifier, answer)
 
     def commit_unread(
         self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
@@ -192,7 +212,7 @@ class GuardedRest(RestCatalog):
         """Commit as ``commit_table``, without parsing the answer, which lists all snapshots.
 
         Raises:
-            CommitStateUnknownException: the answer does not name the new snapshot.
+            CommitStateUnknownException: the answer does not name the table and its new snapshot.
             Exception: as ``commit_table``.
         """
         identifier = table.name()
@@ -204,26 +224,29 @@ class GuardedRest(RestCatalog):
             updates=tuple(updates),
         )
         place = self._split_identifier_for_path(request.identifier)
+        url = self.url(Endpoints.update_table, prefixed=True, **place)
+        body = request.model_dump_json().encode(UTF8)
         token = table.config.get(TOKEN)
-
-        def send() -> Response:
-            return self._session.post(
-                self.url(Endpoints.update_table, prefixed=True, **place),
-                data=request.model_dump_json().encode(UTF8),
-                headers={AUTHORIZATION_HEADER: f"{BEARER_PREFIX} {token}"} if token else None,
-            )
-
-        response = send()
+        headers = {AUTHORIZATION_HEADER: f"{BEARER_PREFIX} {token}"} if token else None
+        response = self._requests.send("POST", url, body=body, headers=headers)
         if response.status_code in _TOKEN_EXPIRED:  # nothing was changed
+            response.close()
             self._refresh_token()
-            response = send()
+            response = self._requests.send("POST", url, body=body, headers=headers)
         try:
             response.raise_for_status()
         except HTTPError as error:
             rest_response._handle_non_200_response(error, dict(_COMMIT_ERRORS))  # noqa: SLF001 - reads the message
         added = [u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate)]
-        if not all(str(snapshot_id).encode() in response.content for snapshot_id in added):
+        expected = [str(each).encode() for each in (*added, table.metadata.table_uuid)]
+        if not names(response, expected):
             raise CommitStateUnknownException("the catalog's answer is not the committed table")
+
+    @property
+    def _requests(self) -> PreparedRequests:
+        if self._prepared is None:
+            self._prepared = PreparedRequests(self._session)
+        return self._prepared
 
     @property
     def has_transactions(self) -> bool:
@@ -364,10 +387,10 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     metadata = with_next_row_id(table.metadata)
     text = metadata.properties.get(VERSIONS_MAX)
     if text is None or size(metadata.properties, VERSIONS_MAX, 0):
-        return update_table_metadata(metadata, updates, metadata_location=table.metadata_location)
+        return changed_metadata(metadata, updates, table.metadata_location)
     others = {k: v for k, v in metadata.properties.items() if k != VERSIONS_MAX}
     readable = metadata.model_copy(update={"properties": others})
-    updated = update_table_metadata(readable, updates, metadata_location=table.metadata_location)
+    updated = changed_metadata(readable, updates, table.metadata_location)
     kept = {VERSIONS_MAX: text, **updated.properties}
     return updated.model_copy(update={"properties": kept})
 

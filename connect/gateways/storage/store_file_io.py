@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pyarrow.fs import AzureFileSystem, FileSystem, GcsFileSystem, S3FileSystem
+from pyarrow import NativeFile
+from pyarrow.fs import (
+    AzureFileSystem,
+    FileSystem,
+    GcsFileSystem,
+    LocalFileSystem,
+    S3FileSystem,
+)
 from pyiceberg.io import ARROW_FILE_IO, SCHEMA_TO_FILE_IO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -43,6 +50,17 @@ _CONTAINER: Final = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}")
 _TENANT: Final = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9.-]{1,255}(:[0-9]{1,5})?")
 _SAS: Final = "adls.sas-token"
+
+
+class _LocalFiles(LocalFileSystem):  # type: ignore[misc]  # PyArrow has no types
+    """Makes a folder only for a file that lacks one; PyIceberg's makes each path for each file."""
+
+    def open_output_stream(self, path: str, *args: Any, **options: Any) -> NativeFile:
+        try:
+            return super().open_output_stream(path, *args, **options)
+        except FileNotFoundError:
+            self.create_dir(str(Path(path).parent), recursive=True)
+            return super().open_output_stream(path, *args, **options)
 
 
 class StoreFileIO(PyArrowFileIO):
@@ -85,6 +103,9 @@ class StoreFileIO(PyArrowFileIO):
         # PyIceberg hands these options on to no client: the same client again, with them
         _, (options,) = filesystem.__reduce__()
         return S3FileSystem(**{**options, **more})
+
+    def _initialize_local_fs(self) -> FileSystem:
+        return _LocalFiles()
 
     def _initialize_gcs_fs(self) -> FileSystem:
         return gcs_client(self.properties)

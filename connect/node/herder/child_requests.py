@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
 from connect.clock import Clock
 from connect.node.herder_api import UnavailableError
+from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import SupervisedChild
 
 ANSWER_TIMEOUT_S = 30.0
@@ -24,10 +25,17 @@ class ChildRequests:
     Args:
         children: by name.
         clock: identities of the requests.
+        coordinator_of: returns the process for a connector's coordinator.
     """
 
-    def __init__(self, children: Mapping[str, SupervisedChild], clock: Clock) -> None:
+    def __init__(
+        self,
+        children: Mapping[str, SupervisedChild],
+        clock: Clock,
+        coordinator_of: Callable[[str], str] = lambda _: COORDINATOR,
+    ) -> None:
         self._children = children
+        self._coordinator_of = coordinator_of
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[str, tuple[str, Future[Mapping[str, Any]]]] = {}
@@ -37,10 +45,17 @@ class ChildRequests:
     ) -> Mapping[str, Any]:
         """Send a command and return its answer.
 
+        Args:
+            child: ``worker``, or ``coordinator`` for the process of the connector's coordinator.
+            message: the command, with its ``connector``.
+            timeout_s: longest wait for the answer.
+
         Raises:
             UnavailableError: the child does not run and did not start again within 10 s, or did
                 not answer in time; the command may still be executed.
         """
+        if child == COORDINATOR:
+            child = self._coordinator_of(message["connector"])
         request = str(self._clock.new_uuid())
         answer: Future[Mapping[str, Any]] = Future()
         with self._lock:

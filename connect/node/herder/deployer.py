@@ -138,7 +138,7 @@ class Deployer:
             raise ConfigError(UNFINISHED.format(name=state.name), code="rewind_unfinished")
         config = self._configs.parsed(state)
         reserved = self._configs.reserved_topics()
-        refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved)
+        refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved, config.outputs)
         self.offset_events.settle(state, config, config.connect_group_id)
         topics = self._admin.topics()
         state = self._bounded_runs.fix(state, config, topics, reserved)
@@ -256,3 +256,8 @@ class Deployer:
             self._admin.ensure_topic(
                 dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
             )
+        for output in config.outputs:
+            if output.topic and output.topic not in topics:
+                self._admin.ensure_topic(
+                    output.topic, output.partitions, replication_factor=output.replication_factor
+                )

@@ -28,6 +28,7 @@ from connect.errors import Fenced
 from connect.node.herder.child_assignments import ChildAssignments
 from connect.node.herder.child_events import ChildEvents
 from connect.node.herder.convergence import Convergence
+from connect.node.herder.coordinator_processes import CoordinatorProcesses
 from connect.node.herder.deployer import Deployer
 from connect.node.herder.election import Election
 from connect.node.herder.herder_thread import TICK_S, HerderThread
@@ -56,7 +57,7 @@ class Herder:
         statuses: where states are published.
         deployer: writes layouts and fences.
         leader: members and placements, for the time that this node leads.
-        children: ``worker`` and ``coordinator``; their events must go to ``received``.
+        children: ``worker`` and the coordinator processes; their events must go to ``received``.
         clock: time.
         node: the first status of this node.
         policy: restarts of failed tasks and coordinators.
@@ -106,7 +107,15 @@ class Herder:
             on_wait=self._waits_for_nodes,
         )
         self.maintenance = self._new_maintenance(maintenance, remote)
-        local = LocalUnits(store, statuses, assignments, remote, node.worker_id)
+        self._coordinators = CoordinatorProcesses(children, self._runs)
+        local = LocalUnits(
+            store,
+            statuses,
+            assignments,
+            remote,
+            coordinators=self._coordinators,
+            worker_id=node.worker_id,
+        )
         self._convergence = Convergence(
             self._runs,
             store=store,
@@ -205,6 +214,10 @@ class Herder:
     def run_of(self, name: str) -> ConnectorRun | None:
         """Return the observed state of a connector, to read only."""
         return self._runs.get(name)
+
+    def coordinator_process(self, name: str) -> str:
+        """Return the name of the child process for a connector's coordinator."""
+        return self._coordinators.of(name)
 
     def status(self, name: str) -> ReportedStatus:
         """Return the present status of a connector."""

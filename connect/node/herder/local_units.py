@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from connect.node.herder.child_assignments import ChildAssignments
+from connect.node.herder.coordinator_processes import CoordinatorProcesses
 from connect.node.herder.remote_units import RemoteUnits
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun, Unit
@@ -29,6 +30,7 @@ class LocalUnits:
         statuses: where the running units are published.
         assignments: requests to this node's children.
         remote: units of other nodes.
+        coordinators: chooses the processes of coordinators.
         worker_id: this node.
     """
 
@@ -38,12 +40,15 @@ class LocalUnits:
         statuses: StatusStore,
         assignments: ChildAssignments,
         remote: RemoteUnits,
+        *,
+        coordinators: CoordinatorProcesses,
         worker_id: str,
     ) -> None:
         self._store = store
         self._statuses = statuses
         self._assignments = assignments
         self._remote = remote
+        self._coordinators = coordinators
         self._worker_id = worker_id
 
     def stop_all(
@@ -98,6 +103,8 @@ class LocalUnits:
         has_new_config = run.config != target.config
         is_resumed = run.paused_layout == target.layout
         has_new_layout = run.layout != target.layout
+        if target.has_coordinator and not run.has_coordinator:
+            self._coordinators.place(run)
         run.take(target)
         self._statuses.put_running(self._worker_id, run.name, run.running())
         self._restart_if_requested(run, state)

@@ -20,6 +20,7 @@ from connect.node.herder.maintenance_plan import MaintenancePlan
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder_api import State
 from connect.processes.backoff import Backoff, BackoffPolicy
+from connect.processes.coordinator_names import COORDINATOR
 from connect.state.status_state import Running
 
 Phase: TypeAlias = Literal[
@@ -57,6 +58,7 @@ class Unit:
     """One task, or (``task`` None) the coordinator of a connector.
 
     Attributes:
+        child: name of the child process that runs it.
         restart_at_ms: when to start it again after a failure; None when that is not planned.
         is_retrying: it has failed, and its child continues to retry.
         waits_for: what it waits for, as its child reported last; None while it works.
@@ -65,6 +67,7 @@ class Unit:
 
     task: int | None
     backoff: Backoff
+    child: str = "worker"
     phase: Phase = "IDLE"
     trace: str | None = None
     restart_at_ms: int | None = None
@@ -72,11 +75,6 @@ class Unit:
     waits_for: str | None = None
     start: UnitStart = field(default_factory=UnitStart)
     stopped: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def child(self) -> str:
-        """Name of the child process that runs it."""
-        return "coordinator" if self.task is None else "worker"
 
     @property
     def is_to_start(self) -> bool:
@@ -196,7 +194,8 @@ class ConnectorRun:
     def of(cls, name: str, policy: BackoffPolicy) -> ConnectorRun:
         """Return a run without any layout."""
         unlimited = BackoffPolicy(policy.first_ms, policy.longest_ms, policy.stable_ms)
-        return cls(name, policy, Unit(None, Backoff(policy)), JobState(Backoff(unlimited)))
+        coordinator = Unit(None, Backoff(policy), COORDINATOR)
+        return cls(name, policy, coordinator, JobState(Backoff(unlimited)))
 
     @property
     def config(self) -> Mapping[str, str] | None:

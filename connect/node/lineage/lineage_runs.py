@@ -29,9 +29,9 @@ from connect.model.lineage_event import (
 )
 from connect.model.table_description import TableDescription
 from connect.node.lineage.column_mapping import ColumnMapping
+from connect.processes.coordinator_names import is_coordinator
 from connect.redaction.secret_values import KNOWN
 
-COORDINATOR: Final = "coordinator"
 TABLES_MAX: Final = 1_000
 TABLES_PER_EVENT_MAX: Final = 100
 TOPICS_MAX: Final = 10_000
@@ -62,6 +62,7 @@ class _Run:
 
     Attributes:
         run_id: in all its events.
+        process: name of the process of its coordinator.
         generation: of the coordinator's start.
         facts: of the connector.
         sent_ms: monotonic time of its last event.
@@ -72,6 +73,7 @@ class _Run:
     """
 
     run_id: UUID
+    process: str
     generation: int
     facts: ConnectorFacts
     sent_ms: int
@@ -160,12 +162,12 @@ class LineageRuns:
 
     def received(self, child: str, event: Mapping[str, Any]) -> None:
         """Take an event of a child process."""
-        if child != COORDINATOR:
+        if not is_coordinator(child):
             return
         with self._lock:
             match event.get("event"):
                 case "state" if event.get("task") is None:
-                    self._on_state(event)
+                    self._on_state(child, event)
                 case "round" if (run := self._runs.get(event["connector"])) is not None:
                     run.add_round(event)
                 case "table_described" if (run := self._runs.get(event["connector"])) is not None:
@@ -173,7 +175,7 @@ class LineageRuns:
                 case "completed":
                     self._end(event["connector"], "COMPLETE")
                 case "exited":
-                    for name in list(self._runs):
+                    for name in [n for n, run in self._runs.items() if run.process == child]:
                         self._end(name, "FAIL", PROCESS_ENDED)
 
     def emit_due(self) -> None:
@@ -190,7 +192,7 @@ class LineageRuns:
             for name in list(self._runs):
                 self._end(name, "ABORT")
 
-    def _on_state(self, event: Mapping[str, Any]) -> None:
+    def _on_state(self, child: str, event: Mapping[str, Any]) -> None:
         name, state, run = event["connector"], event["state"], self._runs.get(event["connector"])
         if run is not None and event["generation"] < run.generation:
             return
@@ -199,16 +201,17 @@ class LineageRuns:
         elif event["ended"]:
             self._end(name, "COMPLETE")
         elif state == "RUNNING":
-            self._running(name, event["generation"])
+            self._running(name, child, event["generation"])
 
-    def _running(self, name: str, generation: int) -> None:
+    def _running(self, name: str, process: str, generation: int) -> None:
         run = self._runs.get(name)
         if run is not None:
-            run.generation = generation
+            run.process, run.generation = process, generation
         elif (facts := self._facts(name)) is not None:
             now_ms = self._clock.monotonic_ms()
             new_id = self._clock.new_timed_uuid()
-            run = self._runs[name] = _Run(new_id, generation, facts, now_ms, set(facts.topics))
+            topics = set(facts.topics)
+            run = self._runs[name] = _Run(new_id, process, generation, facts, now_ms, topics)
             self._emit_of(name, run, "START")
 
     def _end(self, name: str, kind: EventKind, error: str | None = None) -> None:

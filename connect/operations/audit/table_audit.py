@@ -23,6 +23,7 @@ from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.snapshot_ancestry import (
+    ANNOUNCED_RECORDS,
     REWIND_PROPERTY,
     ancestry,
     engine,
@@ -93,7 +94,9 @@ class TableAudit:
         floor: Mapping[int, int] | None,
         offsets: Mapping[int, int],
     ) -> None:
-        added = _count(snapshot, "added-records")
+        # copy-on-write adds rows of the table again, and leaves superseded ones out
+        is_rewritten = ANNOUNCED_RECORDS in summary(snapshot)
+        added = _count(snapshot, ANNOUNCED_RECORDS if is_rewritten else "added-records")
         is_retained = floor is not None and all(
             floor.get(p, 0) >= self.log_starts.get(p, 0) for p in offsets
         )

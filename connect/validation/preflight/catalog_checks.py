@@ -73,7 +73,7 @@ def bounded(properties: Mapping[str, str], each_s: float) -> dict[str, str]:
 
 def wanted_tables(config: ConnectorConfig) -> list[WantedTable]:
     """Return the tables that a configuration names."""
-    keys = dict.fromkeys(config.tables, "iceberg.tables")
+    keys = dict.fromkeys(config.tables if config.has_tables else (), "iceberg.tables")
     keys |= {
         config.qualified(table): "iceberg.tables.topic-to-table-map"
         for table in config.topic_tables.values()

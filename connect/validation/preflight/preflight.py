@@ -79,10 +79,12 @@ class Preflight:
         each_s = self._whole_s * EACH_PART
         checks = [
             *broker_checks(config, node, each_s=each_s, excluded=self._excluded),
-            CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
-            StoreQuestions(config, each_s=each_s, clock=self._clock).check(),
             *registry_checks(config, each_s=each_s),
         ]
+        if config.has_catalog:
+            catalog = CatalogQuestions(config, each_s=each_s, clock=self._clock).check()
+            store = StoreQuestions(config, each_s=each_s, clock=self._clock).check()
+            checks += [catalog, store]
         mask = Masker(raw, self._resolve, is_inline_masked=True)
         errors = run_checks(checks, whole_s=self._whole_s, clock=self._clock)
         return {key: [mask(text) for text in sentences] for key, sentences in errors.items()}

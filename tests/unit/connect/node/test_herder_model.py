@@ -23,6 +23,41 @@ def test_every_connector_works_again_after_any_fault() -> None:
         assert not wrong, f"seed {seed}: {wrong}\n" + "\n".join(world.trace[-60:])
 
 
+def test_every_connector_works_again_with_two_coordinator_processes() -> None:
+    """The same faults, each process killed alone."""
+    for seed in SEEDS:
+        world = HerderModel(seed, processes=2)
+        assert [run.coordinator.child for run in world.runs.values()] == [
+            "coordinator",
+            "coordinator-2",
+            "coordinator",
+        ]
+        wrong = world.run()
+        assert not wrong, f"seed {seed}: {wrong}\n" + "\n".join(world.trace[-60:])
+
+
+def test_the_kill_of_one_process_leaves_the_units_of_the_other_alone() -> None:
+    """Their starts are not repeated, and their rounds go on."""
+    world = HerderModel(0, processes=2)
+    world.run_calm(20_000)
+    before = {name: run.coordinator.start.generation for name, run in world.runs.items()}
+    world.kill("coordinator-2")
+    assert [run.coordinator.phase for run in world.runs.values()] == [
+        "RUNNING",
+        "RESTARTING",
+        "RUNNING",
+    ]
+    ended_ms = world.rounds["a"]
+    world.run_calm(20_400)
+    assert world.runs["b"].coordinator.phase == "RESTARTING"
+    world.run_calm(60_000)
+    after = {name: run.coordinator.start.generation for name, run in world.runs.items()}
+    assert (before["a"], before["c"]) == (after["a"], after["c"])
+    assert after["b"] > before["b"]
+    assert all(at > ended_ms for at in world.rounds.values())
+    assert all(run.coordinator.phase == "RUNNING" for run in world.runs.values())
+
+
 class LastMessageWins(Reconciliation):
     """The former herder: any report counts, and a unit that retries is started again."""
 

@@ -1,0 +1,151 @@
+"""Requests of a REST catalog's client: prepared with little work, and answers read in part.
+
+Rules of this file:
+- A request equals the one that the session's own methods would send: headers, login, cookies,
+  certificates and proxies are those of the session.
+- What does not differ between two requests is derived once: the form of an address, and the
+  settings that ``requests`` reads from the environment.
+- Nothing is repeated here, and no redirect is followed.
+
+Source:
+    requests 2.34 ``Session.prepare_request``, ``Session.merge_environment_settings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from http.client import HTTPException, IncompleteRead
+from typing import Any
+from urllib.parse import urlsplit
+
+from requests import ConnectionError as RequestsConnectionError
+from requests import PreparedRequest, Response, Session
+from requests.cookies import get_cookie_header
+from requests.structures import CaseInsensitiveDict
+from urllib3.exceptions import HTTPError
+
+_PIECE_BYTES = 64 * 1024
+_DRAIN_BYTES = 1024 * 1024
+
+
+class PreparedRequests:
+    """Sends the frequent requests of one session. For one thread, as the session.
+
+    Args:
+        session: with its login and its adapters.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._settings: dict[str, Mapping[str, Any]] = {}
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send a request; the answer's body is not read yet.
+
+        Args:
+            method: in capitals.
+            url: with its query.
+            body: of the request.
+            headers: of this request, before the login.
+
+        Raises:
+            requests.RequestException: no answer.
+        """
+        session = self._session
+        request = PreparedRequest()
+        request.method = method
+        request.url = exact = _requoted(url)
+        request.headers = CaseInsensitiveDict({**session.headers, **(headers or {})})
+        request.body = body
+        if body is not None:
+            request.headers["Content-Length"] = str(len(body))
+        if session.cookies and (cookie := get_cookie_header(session.cookies, request)):
+            request.headers["Cookie"] = cookie
+        request.hooks = {event: list(hooks) for event, hooks in session.hooks.items()}
+        if callable(session.auth):
+            request = session.auth(request)
+        settings = self._settings_of(exact)
+        return session.send(request, **settings, stream=True, allow_redirects=False)
+
+    def _settings_of(self, url: str) -> Mapping[str, Any]:
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        settings = self._settings.get(origin)
+        if settings is None:
+            merged = self._session.merge_environment_settings(url, {}, None, None, None)
+            settings = {key: merged[key] for key in ("proxies", "verify", "cert")}
+            self._settings[origin] = settings
+        return settings
+
+
+def body_of(response: Response) -> bytes:
+    """Read the whole body of an answer, in one piece.
+
+    Raises:
+        requests.ConnectionError: the answer ends early, or is not encoded as it says.
+    """
+    if _is_read(response):
+        return response.content
+    try:
+        body: bytes = response.raw.read(decode_content=True)
+    except (OSError, HTTPException, HTTPError) as error:
+        response.close()
+        raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
+    return body
+
+
+def names(response: Response, texts: Iterable[bytes]) -> bool:
+    """Read an answer to its end; return whether its body holds all of these texts.
+
+    The body is neither kept nor, once all texts were found, decompressed: it may have the whole
+    history of a table.
+
+    Raises:
+        requests.ConnectionError: as ``body_of``.
+    """
+    missing = set(texts)
+    if _is_read(response):
+        return all(text in response.content for text in missing)
+    kept = max(map(len, missing), default=1) - 1
+    piece, raw = b"", response.raw
+    try:
+        while missing and (more := raw.read(_PIECE_BYTES, decode_content=True)):
+            piece = piece[-kept:] + more if kept else more
+            missing = {text for text in missing if text not in piece}
+        _drain(raw)
+    except (OSError, HTTPException, HTTPError) as error:
+        response.close()
+        raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
+    return not missing
+
+
+def _is_read(response: Response) -> bool:
+    """Whether a hook of the session has read the body."""
+    return bool(response._content_consumed)  # noqa: SLF001 - requests has no other sign
+
+
+def _drain(raw: Any) -> None:
+    """Read the rest of a body as it comes, so that the connection can be used again."""
+    inner = raw._fp  # noqa: SLF001 - urllib3 reads on only with decompression
+    buffer = bytearray(_DRAIN_BYTES)
+    while not inner.isclosed() and inner.readinto(buffer):
+        pass
+    if inner.length:
+        raise IncompleteRead(b"", inner.length)
+    raw.release_conn()
+
+
+@lru_cache(maxsize=4_096)
+def _requoted(url: str) -> str:
+    request = PreparedRequest()
+    request.prepare_url(url, None)
+    assert request.url is not None
+    return request.url

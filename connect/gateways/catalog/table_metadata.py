@@ -1,0 +1,164 @@
+"""A table's metadata: read from JSON, and changed, at a cost that does not follow its history.
+
+Rules of this file:
+- Schemas with equal JSON are one object in the process: most tables keep their schema, and to build
+  it takes more time than the rest of the metadata. PyIceberg's schemas cannot be changed.
+- Snapshots that are not wanted are dropped before PyIceberg makes objects of them.
+- Text that is no metadata raises what PyIceberg raises.
+
+Source:
+    PyIceberg 0.12.0 ``update_table_metadata``, which copies all of the metadata after each change;
+    ``TableMetadataUtil``.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import from_json
+from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataWrapper
+from pyiceberg.table.update import (
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+)
+
+from connect.clock import SystemClock
+
+_LOG = b'"snapshot-log":['
+_MAIN = "main"
+_MARSHAL_VERSION = 2  # later versions depend on which objects are shared
+_SCHEMAS_MAX = 1_024
+_CLOCK = SystemClock()
+
+
+def table_response(text: bytes, *, with_history: bool = True) -> TableResponse:
+    """Read a REST catalog's answer with a table.
+
+    Args:
+        text: JSON in UTF-8.
+        with_history: False leaves out snapshots that no branch and no tag names.
+
+    Raises:
+        pydantic.ValidationError: it is no such answer.
+    """
+    content = _object(text if with_history else _with_short_log(text)) or _object(text)
+    metadata = None if content is None else content.get("metadata")
+    if content is None or not isinstance(metadata, dict):
+        return TableResponse.model_validate_json(text)
+    _prepare(metadata, with_history=with_history)
+    return TableResponse.model_validate(content)
+
+
+def table_metadata(text: bytes) -> TableMetadata:
+    """Read a metadata file.
+
+    Raises:
+        pyiceberg.exceptions.ValidationError: it is none.
+    """
+    content = _object(text)
+    if content is None:
+        return TableMetadataUtil.parse_raw(text.decode())
+    _prepare(content, with_history=True)
+    try:
+        return TableMetadataWrapper.model_validate(content).root
+    except ValueError:
+        return TableMetadataUtil.parse_raw(text.decode())  # raises the error of PyIceberg
+
+
+def changed_metadata(
+    metadata: TableMetadata, updates: Sequence[TableUpdate], metadata_location: str | None = None
+) -> TableMetadata:
+    """Return the metadata after a change; the parts that do not change are shared.
+
+    Args:
+        metadata: before the change.
+        updates: the change.
+        metadata_location: of ``metadata``, for the log of metadata files; None adds no entry.
+
+    Raises:
+        ValueError: an update does not fit the metadata.
+    """
+    context = _TableMetadataUpdateContext()
+    out = metadata
+    for update in updates:
+        out = _apply_table_update(update, out, context)
+    if context.has_changes():
+        if metadata_location:
+            out = _update_table_metadata_log(out, metadata_location, metadata.last_updated_ms)
+        if out.last_updated_ms == metadata.last_updated_ms:
+            out = out.model_copy(update={"last_updated_ms": _CLOCK.now_ms()})
+    out.spec().check_compatible(out.schema())
+    out.sort_order().check_compatible(out.schema())
+    return out
+
+
+def referenced_only(metadata: TableMetadata) -> TableMetadata:
+    """Return a table's metadata with only the snapshots that branches and tags name."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    return metadata.model_copy(
+        update={
+            "snapshots": [s for s in metadata.snapshots if s.snapshot_id in named],
+            "snapshot_log": metadata.snapshot_log[-1:],
+        }
+    )
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        content = from_json(text, cache_strings="keys")
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _with_short_log(text: bytes) -> bytes:
+    """Cut the log of snapshots down to its last entry, before it is parsed.
+
+    It has an entry for each snapshot, even if the catalog leaves the snapshots out. Its entries
+    have numbers only, so its first bracket ends it. If they do not, the result is no JSON.
+    """
+    start = text.find(_LOG)
+    if start < 1 or text[start - 1 : start] == b"\\":  # within a string
+        return text
+    start += len(_LOG)
+    end = text.find(b"]", start)
+    last = text.rfind(b"{", start, end)
+    return text if last < 0 else text[:start] + text[last:]
+
+
+def _prepare(metadata: dict[str, Any], *, with_history: bool) -> None:
+    if not with_history:
+        _drop_history(metadata)
+    schemas = metadata.get("schemas")
+    if metadata.get("format-version") != 1 and isinstance(schemas, list):
+        metadata["schemas"] = [
+            _schema(marshal.dumps(schema, _MARSHAL_VERSION)) for schema in schemas
+        ]
+
+
+def _drop_history(metadata: dict[str, Any]) -> None:
+    """Leave out what ``referenced_only`` would; metadata of another form stays as it is."""
+    refs, snapshots = metadata.get("refs") or {}, metadata.get("snapshots")
+    if not isinstance(refs, dict) or not isinstance(snapshots, list):
+        return
+    try:
+        named = {ref["snapshot-id"] for ref in refs.values()}
+        if _MAIN not in refs:
+            named.add(metadata.get("current-snapshot-id"))
+        metadata["snapshots"] = [s for s in snapshots if s["snapshot-id"] in named]
+    except (TypeError, KeyError):
+        return
+    if isinstance(entries := metadata.get("snapshot-log"), list):
+        metadata["snapshot-log"] = entries[-1:]
+
+
+@lru_cache(maxsize=_SCHEMAS_MAX)
+def _schema(dumped: bytes) -> Schema:
+    return Schema.model_validate(marshal.loads(dumped))  # noqa: S302 - written by this module

@@ -1,0 +1,180 @@
+"""Requests of a REST catalog's client, and answers that are read without being kept."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import requests.sessions
+from requests import ConnectionError as RequestsConnectionError
+from requests import PreparedRequest, Session
+
+from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
+
+BODY = b'{"current-snapshot-id":123456789,' + b'"x":"' + b"y" * 3_000_000 + b'","uuid":"abc-def"}'
+
+
+class Server:
+    """Answers with one body, in the form that the path names.
+
+    Attributes:
+        requests: method, path, headers and body of each.
+        connections: that were opened.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections = 0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                server.connections += 1
+                super().setup()
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                sent = {k.lower(): v for k, v in self.headers.items()}
+                server.requests.append((self.command, self.path, sent, body))
+                self.send_response(200)
+                self.send_header("Set-Cookie", "node=7")
+                server.write(self, self.path.partition("?")[0])
+
+            do_GET = do_POST = _answer  # noqa: N815
+
+            def log_message(self, *_args: Any) -> None:
+                """Log nothing."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+
+    def write(self, handler: BaseHTTPRequestHandler, path: str) -> None:
+        """Send the body."""
+        form = path.strip("/")
+        body = gzip.compress(BODY, 1) if "gzip" in form else BODY
+        if "gzip" in form:
+            handler.send_header("Content-Encoding", "gzip")
+        if "chunked" in form:
+            handler.send_header("Transfer-Encoding", "chunked")
+            handler.end_headers()
+            for at in range(0, len(body), 30_000):
+                piece = body[at : at + 30_000]
+                handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if "cut" not in form:
+                handler.wfile.write(b"0\r\n\r\n")
+        else:
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body[: len(body) // 2] if "cut" in form else body)
+        if "cut" in form:
+            handler.close_connection = True
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server."""
+    running = Server()
+    yield running
+    running.close()
+
+
+@contextmanager
+def session() -> Iterator[Session]:
+    """A session with a login, as PyIceberg makes it."""
+    with Session() as opened:
+
+        def login(request: PreparedRequest) -> PreparedRequest:
+            request.headers["Authorization"] = "Bearer session"
+            return request
+
+        opened.auth = login
+        opened.headers["Content-type"] = "application/json"
+        yield opened
+
+
+def test_a_request_equals_that_of_the_session(server: Server) -> None:
+    """Address, headers, cookies, login and body."""
+    url = f"{server.url}/plain/a%20b%1Fc/d é"
+    for method, body in (("GET", None), ("POST", b'{"a":1}')):
+        with session() as opened:
+            own = {"X-Own": "1", "Authorization": "Bearer table"}
+            sender = PreparedRequests(opened)
+            for _ in range(2):
+                body_of(sender.send(method, url, body=body, headers=own))
+        with session() as opened:
+            for _ in range(2):
+                opened.request(method, url, data=body, headers=own)
+        prepared, direct = server.requests[:2], server.requests[2:]
+        server.requests.clear()
+        assert prepared == direct
+        assert prepared[1][2]["cookie"] == "node=7"
+
+
+def test_the_environment_is_read_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the connection is used again after each answer."""
+    reads: list[str] = []
+    read = requests.sessions.get_environ_proxies
+
+    def counted(url: str, **more: Any) -> Any:
+        reads.append(url)
+        return read(url, **more)
+
+    monkeypatch.setattr(requests.sessions, "get_environ_proxies", counted)
+    with session() as opened:
+        sender = PreparedRequests(opened)
+        for form in ("plain", "gzip", "chunked", "chunked-gzip"):
+            assert names(sender.send("GET", f"{server.url}/{form}"), [b"123456789"])
+            assert body_of(sender.send("GET", f"{server.url}/{form}")) == BODY
+    assert len(reads) == 1
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("form", ["plain", "gzip", "chunked", "chunked-gzip"])
+def test_texts_are_found_wherever_they_are(server: Server, form: str) -> None:
+    """At the start, at the end, and not at all."""
+    with session() as opened:
+        sender = PreparedRequests(opened)
+
+        def found(*texts: bytes) -> bool:
+            return names(sender.send("GET", f"{server.url}/{form}"), texts)
+
+        assert found(b"123456789")
+        assert found(b"abc-def", b"123456789")
+        assert found()
+        assert not found(b"123456788")
+        assert not found(b"123456789", b"abc-deg")
+
+
+def test_a_text_across_two_pieces_is_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any size of the pieces."""
+    with session() as opened:
+        sender = PreparedRequests(opened)
+        for size in range(24, 40):
+            monkeypatch.setattr("connect.gateways.catalog.rest_requests._PIECE_BYTES", size)
+            assert names(sender.send("GET", f"{server.url}/plain"), [b"123456789"])
+
+
+@pytest.mark.parametrize("form", ["cut", "cut-gzip", "cut-chunked", "cut-chunked-gzip"])
+def test_an_answer_that_ends_early_is_an_error(server: Server, form: str) -> None:
+    """Also if the text was found before: the catalog may have failed within the answer."""
+    with session() as opened:
+        sender = PreparedRequests(opened)
+        for text in (b"123456789", b"abc-def"):
+            with pytest.raises(RequestsConnectionError):
+                names(sender.send("GET", f"{server.url}/{form}"), [text])
+        with pytest.raises(RequestsConnectionError):
+            body_of(sender.send("GET", f"{server.url}/{form}"))
