@@ -19,11 +19,12 @@ from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
+from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
 from tests.support.row_lineage import lineage_of, next_row_id
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.table_harness import SCHEMA, Racing, TableHarness, stale_numbers
-from tests.support.tables import announced, reference, table_commit
+from tests.support.tables import QuickClock, announced, connector, reference, table_commit
 
 V3 = {"format-version": "3"}
 MERGE_SOON = {**V3, "commit.manifest.min-count-to-merge": "2"}
@@ -173,6 +174,31 @@ def test_row_level_commits_have_row_ids_for_data_only(harness: TableHarness) -> 
     assert next_row_id(table) == 30
     assert table.current_snapshot().sequence_number == 3
     assert not stale_numbers(table)
+
+
+def test_a_snapshot_without_files_assigns_no_row_ids(harness: TableHarness) -> None:
+    """An operator resets a valid-through time; row ids continue with the next files."""
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(0, 2, valid_through_us=1)), TableCommitted)
+    name = ".".join(harness.table.name())
+    [report] = reset_claims(
+        harness.catalog,
+        connector("c", [name]),
+        [name],
+        "a wrong date",
+        QuickClock(),
+        control_ends={0: 1},
+        is_applied=True,
+    )
+    assert report["code"] is None
+    assert report["snapshot_id"] is not None
+    head = harness.reloaded().current_snapshot()
+    assert head is not None
+    assert (head.snapshot_id, head.first_row_id, head.added_rows) == (report["snapshot_id"], 20, 0)
+    assert isinstance(harness.committer().commit(harness.round(5)), TableCommitted)
+    table = harness.reloaded()
+    assert sorted(lineage_of(table).values()) == [(0, 10), (10, 10), (20, 10)]
+    assert next_row_id(table) == 30
 
 
 @pytest.mark.parametrize("min_count", ["2", "100"])
