@@ -50,6 +50,7 @@ from requests import HTTPError, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
+import connect.model.table_types  # noqa: F401 - schemas are parsed with its types
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
