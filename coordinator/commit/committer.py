@@ -393,7 +393,7 @@ class Committer:
 
     def _end(self, ready: ReadyCommit, work: Callable[[], CommittedTable]) -> TableCommitted:
         commit, memory, attempts = ready.commit, ready.memory, ready.attempts
-        snapshot_id = attempts.snapshot.content.snapshot_id
+        name, snapshot_id = str(commit.table), attempts.snapshot.content.snapshot_id
         try:
             done = work()
         finally:
@@ -413,10 +413,8 @@ class Committer:
         self._cleaner.add(ready.table.metadata, attempts.snapshot.expiry, done.table)
         if self._due is not None:
             count = None if done.manifests is None else len(done.manifests[1])
-            files = ready.selection.data_files
-            self._due.committed(str(commit.table), files, done.table.metadata, count)
+            self._due.committed(name, ready.selection.data_files, done.table.metadata, count)
         if self._descriptions is not None:
-            name = str(commit.table)
             self._descriptions.committed(name, done.table.location(), done.table.schema())
         return TableCommitted(
             commit.table,

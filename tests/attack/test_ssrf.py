@@ -49,7 +49,7 @@ def addresses(port: int) -> list[str]:
 
 
 def test_no_client_of_the_node_calls_internal_addresses(attacked: AttackedStack, port: int) -> None:
-    """Catalogs, token endpoints, stores and registries: refused, and nothing is sent."""
+    """Catalogs, token endpoints, stores, registries, webhooks: refused, and nothing is sent."""
     topic = attacked.topic("alice-source")
     good = attacked.connector(topics=topic, iceberg__tables="alice.t")
     rest = {k: v for k, v in good.items() if not k.startswith("iceberg.catalog.")}
@@ -68,6 +68,7 @@ def test_no_client_of_the_node_calls_internal_addresses(attacked: AttackedStack,
             {**rest, "iceberg.catalog.oauth2-server-uri": address},
             {**rest, "iceberg.catalog.s3.endpoint": address},
             {**good, **avro, registry: address},
+            {**good, "icefloe.outputs": "h", "icefloe.output.h.webhook.url": address},
             {**good, own: avro["value.converter"], f"{own}.schema.registry.url": address},
             {**delta, "iceberg.catalog.s3.endpoint": address},
             {**delta, "iceberg.catalog.adls.blob-storage-authority": urlsplit(address).netloc},

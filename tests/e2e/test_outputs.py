@@ -124,7 +124,7 @@ def test_rows_to_a_webhook_that_fails_and_hangs(running: RunningStack, armed: Pa
         running.create(other, rows_only(topic, alerts))
         sent(running, alerts, 10, other)
         trace = "the webhook of icefloe.output.hook.webhook.url answered with HTTP 503"
-        running.wait_until_running(name, trace)
+        assert trace in running.trace(name)
         assert not server.messages
         server.may_answer.clear()
         server.status = 204

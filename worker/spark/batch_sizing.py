@@ -8,6 +8,8 @@ Rules of this file:
   mean size, and before that is known by a low number.
 - A batch of a backlog takes a commit interval, as far as the last batches show how fast the task
   is. So a commit has one file per table and Spark task, as a commit of the Java sink has.
+- Rows for outputs are held in memory until they are sent. So a batch has at most as many records as
+  make ``MESSAGE_BYTES_MAX`` of them, by the mean of the last records.
 - A batch with results that do not fit into memory is read again in smaller batches. The size
   doubles with each batch that succeeds.
 - If records are small on average, their Arrow batches to Python are bounded in rows. A single large
@@ -117,6 +119,7 @@ class ReadSizes:
     speed: ReadSpeed = field(default_factory=ReadSpeed)
     _records: float = field(default=_DEFAULT_WEIGHT_RECORDS, init=False)
     _bytes: float = field(default=_DEFAULT_WEIGHT_RECORDS * _DEFAULT_BYTES, init=False)
+    _output_bytes: float = field(default=0.0, init=False)
     _shrunk: int | None = field(default=None, init=False)
     are_known: bool = field(default=False, init=False)
     may_enlarge: bool = field(default=False, init=False)
@@ -137,6 +140,8 @@ class ReadSizes:
         least = min(self.batch_records, fitting)
         timely = min(self.speed.batch_records, least * BATCH_GROWTH)
         largest = max(least, timely)
+        if self._output_bytes:
+            largest = min(largest, int(MESSAGE_BYTES_MAX * self._records / self._output_bytes))
         return max(1, min(largest, self._shrunk or largest))
 
     def has_outgrown(self, records_max: int) -> bool:
@@ -177,12 +182,19 @@ class ReadSizes:
         each = self._bytes / self._records * partition_count
         return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
 
-    def add(self, progress: Mapping[TopicPartition, PartitionProgress], took_ms: float = 0) -> None:
+    def add(
+        self,
+        progress: Mapping[TopicPartition, PartitionProgress],
+        took_ms: float = 0,
+        *,
+        output_bytes: int = 0,
+    ) -> None:
         """Update the mean size of records, and the speed, with a batch that succeeded.
 
         Args:
             progress: its records.
             took_ms: its duration; 0 if it was not measured.
+            output_bytes: of its rows for outputs.
         """
         read = sum(counted.read for counted in progress.values())
         if read > self.small_records and took_ms:
@@ -191,6 +203,7 @@ class ReadSizes:
         self.are_known = True
         share = min(1.0, max(0, _WINDOW_RECORDS - read) / self._records)
         self._records, self._bytes = self._records * share + read, self._bytes * share + size
+        self._output_bytes = self._output_bytes * share + output_bytes
         if self._shrunk is not None:
             grown = self._shrunk * 2
             self._shrunk = grown if grown < self.batch_records else None

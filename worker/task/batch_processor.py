@@ -71,7 +71,8 @@ class BatchProcessor:
         self.limits.add(batch)
         self.ledger.add(batch)
         now_ms = self.clock.monotonic_ms()
-        self.sizes.add(batch.progress, now_ms - started_ms)
+        took_ms = now_ms - started_ms
+        self.sizes.add(batch.progress, took_ms, output_bytes=batch.message_bytes)
         self.metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
         self.metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
 

@@ -100,6 +100,11 @@ class WrittenBatch:
     messages: tuple[MessageChunk, ...] = ()
 
     @property
+    def message_bytes(self) -> int:
+        """Bytes of the rows for outputs."""
+        return sum(chunk.size for chunk in self.messages)
+
+    @property
     def records_read(self) -> int:
         """Records of all partitions."""
         return sum(progress.read for progress in self.progress.values())
@@ -140,7 +145,7 @@ class TaskAnnouncement:
     @property
     def message_bytes(self) -> int:
         """Bytes of the rows for outputs."""
-        return sum(chunk.size for batch in self.batches for chunk in batch.messages)
+        return sum(batch.message_bytes for batch in self.batches)
 
     @property
     def rows(self) -> RowCounts:
@@ -209,7 +214,7 @@ class ReadLedger:
     @property
     def output_bytes(self) -> int:
         """Bytes of the pending batches' rows for outputs."""
-        return sum(chunk.size for batch in self.pending for chunk in batch.messages)
+        return sum(batch.message_bytes for batch in self.pending)
 
     def unread(self, ends: Offsets) -> int:
         """Return the offsets between the positions and ``ends``: an upper bound of the records."""

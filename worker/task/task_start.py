@@ -20,10 +20,8 @@ from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_p
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.source_floor import SourceFloor
 from worker.spark.batch_sizing import (
-    BATCH_BYTES,
     BATCH_MS_MAX,
     BATCH_READ_MS_MAX,
-    MESSAGE_BYTES_MAX,
     ReadSizes,
     ReadSpeed,
 )
@@ -222,7 +220,6 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         sizes=ReadSizes(
             context.small_records,
             context.batch_records,
-            batch_bytes=BATCH_BYTES if config.has_tables else MESSAGE_BYTES_MAX,
             speed=speed,
         ),
         is_ordered=config.is_row_level,

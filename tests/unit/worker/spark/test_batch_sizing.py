@@ -11,6 +11,7 @@ from worker.spark.batch_sizing import (
     BATCH_GROWTH,
     BATCH_RECORDS,
     FIRST_RECORDS,
+    MESSAGE_BYTES_MAX,
     ReadSizes,
     ReadSpeed,
     task_count,
@@ -187,3 +188,16 @@ def test_equal_partitions_are_read_by_one_spark_task_per_core(
 ) -> None:
     """Each Spark task writes a file per table."""
     assert task_count(records, cores) == expected
+
+
+def test_rows_for_outputs_bound_a_batch() -> None:
+    """By their mean size: those of a batch fit into memory until they are sent."""
+    sizes = ReadSizes(speed=ReadSpeed(60_000))
+    small = {TP: PartitionProgress(500_000, 0, 0, 500_000, bytes_read=50_000_000)}
+    for _ in range(3):
+        sizes.add(small, took_ms=1_000)
+    assert sizes.records_max > 10_000_000
+    sizes.add(small, took_ms=1_000, output_bytes=500_000 * 640)
+    assert sizes.records_max == MESSAGE_BYTES_MAX // 640
+    sizes.add(small, took_ms=1_000, output_bytes=64 * 50)  # a few alerts
+    assert sizes.records_max > 10_000_000
