@@ -51,6 +51,7 @@ _SCHEMA_KEY = "avro.schema"
 _VERSION: TableVersion = 2
 _BITS: Final = 0x7F
 _MORE: Final = 0x80
+_SMALL_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,11 @@ class MemoryEncoder(BinaryEncoder):
 
     def write_int(self, integer: int) -> None:
         """Append a number in Avro's form, which has seven bits in each byte."""
-        content, left = self.content, (integer << 1) ^ (integer >> 63)
+        content = self.content
+        if 0 <= integer < _SMALL_MAX:  # most numbers are field ids, counts and lengths
+            content += _SMALL[integer]
+            return
+        left = (integer << 1) ^ (integer >> 63)
         while left > _BITS:
             content.append((left & _BITS) | _MORE)
             left >>= 7
@@ -102,6 +107,14 @@ class MemoryEncoder(BinaryEncoder):
         """Append bytes after their number."""
         self.write_int(len(b))
         self.content += b
+
+
+def _encoded(integer: int) -> bytes:
+    left = integer << 1
+    return bytes([left]) if left <= _BITS else bytes([(left & _BITS) | _MORE, left >> 7])
+
+
+_SMALL: Final = [_encoded(integer) for integer in range(_SMALL_MAX)]
 
 
 class WrittenFile:
