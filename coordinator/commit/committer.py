@@ -21,6 +21,7 @@ Source:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -277,10 +278,8 @@ class Committer:
 
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
-            try:
+            with contextlib.suppress(_FloorMoved):
                 return self._commit_once(commit)
-            except _FloorMoved:
-                continue
         return self._commit_once(commit)
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
@@ -385,7 +384,6 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            # the answer is needed for what it says of others' changes only here
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)

@@ -210,7 +210,7 @@ class GuardedRest(RestCatalog):
     def load_references(self, identifier: Identifier) -> Table:
         """Load a table without the snapshots that no branch and no tag names.
 
-        A server may not know the parameter: then the others are dropped here.
+        A server may not know the parameter: then the others are dropped by this method.
         """
         return self._loaded(identifier, with_history=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -110,9 +109,7 @@ def entry(number: int) -> ManifestEntry:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard"])
-def test_a_file_has_pyicebergs_bytes(
-    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_has_pyicebergs_bytes(codec: str, tmp_path: Path) -> None:
     """Header, several blocks, each codec; the size is known without the store."""
     io, entries = PyArrowFileIO(), [entry(number) for number in range(1, 8)]
     path = f"file://{tmp_path}/m.avro"
@@ -123,14 +120,15 @@ def test_a_file_has_pyicebergs_bytes(
         own.write_block(entries[:3])
         own.write_block(entries[3:])
         assert not (tmp_path / "m.avro").exists()
-    monkeypatch.setattr(os, "urandom", lambda _: own.sync_bytes)
-    with AvroOutputFile[ManifestEntry](
+    file = AvroOutputFile[ManifestEntry](
         io.new_output(f"file://{tmp_path}/theirs.avro"),
         _entry_schema(2, PARTITION),
         "manifest_entry",
         _entry_schema(DEFAULT_READ_VERSION, PARTITION),
         metadata,
-    ) as theirs:
+    )
+    file.sync_bytes = own.sync_bytes
+    with file as theirs:
         theirs.write_block(entries[:3])
         theirs.write_block(entries[3:])
     content = (tmp_path / "m.avro").read_bytes()
