@@ -36,6 +36,7 @@ from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.committer import Committer
 from coordinator.commit.log_formats import log_committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
+from coordinator.commit.no_tables import NoTables
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_reader import ControlReader
@@ -326,9 +327,11 @@ class _CoordinatorRun:
         committer: TableCommitter
         joint = None
         descriptions = None
-        if self._wiring.describes_tables:
+        if self._wiring.describes_tables and config.has_tables:
             descriptions = TableDescriptions.reporting(config, self._wiring.on_event)
-        if not config.is_iceberg:
+        if not config.has_tables:
+            committer = NoTables()
+        elif not config.is_iceberg:
             committer = log_committer(
                 config,
                 self._wiring.clock,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -32,11 +33,13 @@ def datagen(
     from connect.operations.connector_clients import read_properties  # noqa: PLC0415 - on use
     from connect.operations.datagen.generator import generate  # noqa: PLC0415 - on use
     from connect.operations.datagen.record_spec import read_spec  # noqa: PLC0415 - on use
+    from connect.validation.providers import Providers  # noqa: PLC0415 - on use
 
     spec = read_spec(file)
     changed = {"count": count, "rate": rate}
     spec = spec.model_copy(update={k: v for k, v in changed.items() if v is not None})
-    kafka = read_properties(properties, bootstrap_server)
+    node = read_properties(properties, bootstrap_server)
+    kafka = Providers(node, os.environ).resolve_all(node)
     options = {"schema.registry.url": registry} if registry else {}
     stopping = threading.Event()
     before = {

@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.aggregation import Aggregation
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.output_config import OutputConfig
 from connect.config.start_position import StartPosition
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet"]
+TableFormat = Literal["iceberg", "delta", "parquet", "topic", "aggregate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,8 @@ class TableConfig:
     ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
+    ``copies_on_write`` removes rows by writing data files again, and not with delete files; at most
+    ``copy_bytes_max`` per commit.
     """
 
     name: str
@@ -108,6 +112,8 @@ class TableConfig:
     location: str | None = None
     is_maintained: bool = True
     sort_enabled: bool = False
+    copies_on_write: bool = False
+    copy_bytes_max: int = 2**30
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -208,12 +214,15 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
+    aggregation: Aggregation | None = None
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
     topic_converters: tuple[TopicConverters, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[OutputConfig, ...] = ()
+    rows_columns: str | None = None
     has_lineage: bool = True
     name_template: str | None = None
     default_namespace: str | None = None
@@ -248,6 +257,18 @@ class ConnectorConfig:
     def is_iceberg(self) -> bool:
         """Return whether the tables are Iceberg tables; others have no catalog, no snapshots."""
         return self.table_format == "iceberg"
+
+    @property
+    def has_tables(self) -> bool:
+        """Return whether rows are written to tables; otherwise they only go to topics."""
+        return self.table_format not in {"topic", "aggregate"}
+
+    @property
+    def has_catalog(self) -> bool:
+        """Return whether a catalog is configured; without tables, it has static tables only."""
+        return self.has_tables or any(
+            self.catalog_properties.get(name) for name in ("type", "catalog-impl", "uri")
+        )
 
     @property
     def sends_refused_to_dead_letters(self) -> bool:

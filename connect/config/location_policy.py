@@ -31,6 +31,7 @@ from connect.config.spark_master import MASTER, is_local
 
 LOCATIONS_PREFIX: Final = "icefloe.locations."
 STATIC_TABLES_PREFIX: Final = "icefloe.static.tables."
+OUTPUT_TOPICS_PREFIX: Final = "icefloe.output.topics."
 _DEFAULT: Final = "default"
 _REMOTE: Final = (
     ". Executors of spark.master {} may run on other machines: use an object store, or list a "
@@ -134,6 +135,6 @@ def table_places(location: str, properties: Mapping[str, str]) -> list[str]:
 
 
 def decides_locations(name: str) -> bool:
-    """Return whether a node property grants tables or locations to connectors."""
-    prefixes = (LOCATIONS_PREFIX, STATIC_TABLES_PREFIX)
+    """Return whether a node property grants tables, locations or topics to connectors."""
+    prefixes = (LOCATIONS_PREFIX, STATIC_TABLES_PREFIX, OUTPUT_TOPICS_PREFIX)
     return name in {LOCAL_KEY, USERS_FILE, MASTER} or name.startswith(prefixes)

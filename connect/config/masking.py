@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from connect.config.keys.connector_keys import KEYS, prefix_of
+from connect.config.keys.output_keys import output_key
 from connect.config.keys.topic_keys import topic_key
 from connect.config.placeholders import has_placeholder, is_placeholder, placeholders
 from connect.errors import ConfigError
@@ -26,6 +27,9 @@ def may_be_secret(key: str) -> bool:
     declared = KEYS.get(key)
     if declared is not None:
         return declared.is_secret or declared.type == "PASSWORD"
+    of_output = output_key(key)
+    if of_output is not None:
+        return of_output.is_secret
     of_topic = topic_key(key)
     if of_topic is not None:
         return bool(_SECRET.search(of_topic.option or ""))

@@ -1,4 +1,4 @@
-"""Reserved topics, which connectors may neither read nor use for dead letters.
+"""Reserved topics, which connectors may neither read nor use for dead letters and outputs.
 
 Rules of this file:
 - These topics contain configurations with secrets, states of connectors, and announcements of
@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, DEFAULT_CONTROL_TOPIC
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS, OutputConfig
 from connect.errors import ConfigError
 
 INTERNAL_TOPICS: Final = frozenset(
@@ -57,6 +59,16 @@ def control_topics(
     return frozenset(topics)
 
 
+def output_topics(configs: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """Return the topics to which outputs of connectors send rows."""
+    return frozenset(
+        topic
+        for config in configs
+        for name in config.get(OUTPUTS, "").split(",")
+        if (topic := config.get(f"{OUTPUT_PREFIX}{name.strip()}.topic", "").strip())
+    )
+
+
 def source_topics(
     configs: Iterable[Mapping[str, str]], resolve: Callable[[str], str]
 ) -> frozenset[str]:
@@ -72,7 +84,12 @@ def source_topics(
 
 
 def refuse_reserved(
-    topics: Iterable[str], dead_letter_topic: str | None, reserved: frozenset[str]
+    topics: Iterable[str],
+    dead_letter_topic: str | None,
+    reserved: frozenset[str],
+    outputs: Iterable[OutputConfig] = (),
+    *,
+    aggregate_topic: str | None = None,
 ) -> None:
     """Raise an error if a connector uses a reserved topic.
 
@@ -80,6 +97,8 @@ def refuse_reserved(
         topics: the topics that it reads by name.
         dead_letter_topic: its dead letter topic.
         reserved: the reserved topics.
+        outputs: its outputs.
+        aggregate_topic: the topic of its aggregates.
 
     Raises:
         ConfigError: ``topic_reserved``; the message contains the key and the topic.
@@ -87,6 +106,8 @@ def refuse_reserved(
     for key, names in (
         ("topics", topics),
         ("errors.deadletterqueue.topic.name", [dead_letter_topic] if dead_letter_topic else ()),
+        (AGGREGATE_TOPIC, [aggregate_topic] if aggregate_topic else ()),
+        *((f"{OUTPUT_PREFIX}{o.name}.topic", (o.topic,)) for o in outputs if o.topic),
     ):
         for name in names:
             if name in reserved:

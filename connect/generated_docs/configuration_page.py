@@ -9,6 +9,7 @@ from pathlib import Path
 from connect.config.key import Key, Prefix
 from connect.config.keys import framework_keys, iceberg_keys
 from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS
+from connect.config.keys.output_keys import OUTPUT_KEYS
 from connect.config.keys.topic_keys import TOPIC_KEYS
 from connect.config.node.node_keys import NODE_KEYS
 from connect.config.node.node_prefixes import NODE_PREFIXES
@@ -58,6 +59,7 @@ def render() -> str:
             iceberg_keys.TABLE_KEYS,
         ),
         _section("Topic keys with the prefix `icefloe.topic.<name>.`", TOPIC_KEYS),
+        _section("Output keys with the prefix `icefloe.output.<name>.`", OUTPUT_KEYS),
         _prefixes(own_prefixes),
         _section(
             "JsonConverter: keys with the prefix `key.converter.` or `value.converter.`",

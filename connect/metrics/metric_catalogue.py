@@ -57,6 +57,42 @@ CATALOGUE: tuple[Metric, ...] = (
     # worker
     Metric("records_read", "counter", "records", _TASK, "Source records read."),
     Metric("records_written", "counter", "records", _TASK, "Records in data files."),
+    Metric(
+        "aggregate_results",
+        "counter",
+        "records",
+        _TASK,
+        "Results of groups and windows sent to the topic of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_late_rows",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows of groups and windows that were dropped because their window was closed. Late "
+        "records of the same group, window and Spark task are one row.",
+    ),
+    Metric(
+        "aggregate_state_rows",
+        "gauge",
+        "rows",
+        _TASK,
+        "Groups and windows in the state of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_state_bytes",
+        "gauge",
+        "bytes",
+        _TASK,
+        "Memory that Spark uses for the state of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_watermark_timestamp_seconds",
+        "gauge",
+        "seconds",
+        _TASK,
+        "Watermark of an aggregate connector, as event time; 0 before the first.",
+    ),
     Metric("records_dropped", "counter", "records", _TASK, "Records filtered or without a route."),
     Metric(
         "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
@@ -219,6 +255,27 @@ CATALOGUE: tuple[Metric, ...] = (
         "Records in the dead letter topic; none when the connector names no topic.",
     ),
     Metric(
+        "output_rows",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows that outputs (icefloe.outputs) sent to topics and webhooks, with stored offsets.",
+    ),
+    Metric(
+        "output_rows_refused",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows that a webhook did not accept, with errors.tolerance=all.",
+    ),
+    Metric(
+        "output_bytes",
+        "counter",
+        "bytes",
+        _TASK,
+        "Size of all rows of outputs: keys and values, and 64 bytes for each.",
+    ),
+    Metric(
         "last_error_timestamp_ms",
         "gauge",
         "ms since 1970",
@@ -305,6 +362,34 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
+    Metric(
+        "copy_on_write_files",
+        "counter",
+        "files",
+        _TABLE,
+        "Data files written by commits with copy-on-write in place of others.",
+    ),
+    Metric(
+        "copy_on_write_bytes",
+        "counter",
+        "bytes",
+        _TABLE,
+        "Size of the data files that commits with copy-on-write replaced.",
+    ),
+    Metric(
+        "copy_on_write_seconds",
+        "counter",
+        "seconds",
+        _TABLE,
+        "Time for which commits with copy-on-write read and wrote data files.",
+    ),
+    Metric(
+        "copy_on_write_fallbacks",
+        "counter",
+        "commits",
+        ("connector", "table", "reason"),
+        "Commits that used delete files although copy-on-write is set, by reason.",
+    ),
     Metric("snapshots_expired", "counter", "snapshots", _TABLE, "Old snapshots removed."),
     Metric(
         "expired_files_deleted",

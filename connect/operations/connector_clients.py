@@ -10,7 +10,7 @@ from pathlib import Path
 from connect.config.connector import ConnectorConfig
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
-from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
+from connect.config.table_formats import FORMAT, FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
@@ -113,9 +113,15 @@ def refuse_without_snapshots(config: ConnectorConfig) -> None:
     """Refuse an operation that reads snapshots of Iceberg tables.
 
     Raises:
-        ConfigError: ``delta_unsupported``, ``parquet_unsupported``: the connector's tables have
-            another format.
+        ConfigError: ``delta_unsupported``, ``parquet_unsupported``, ``topic_unsupported``: the
+            connector's tables have another format, or it has none.
     """
+    if not config.has_tables:
+        raise ConfigError(
+            f"connector {config.name} has no tables ({FORMAT}={config.table_format}), and this "
+            "operation needs tables",
+            code=UNSUPPORTED[config.table_format],
+        )
     if not config.is_iceberg:
         raise ConfigError(
             f"the tables of connector {config.name} are {FORMAT_NAMES[config.table_format]}, and "
@@ -149,7 +155,7 @@ def opened(
     """
     with opened_cluster(raw, node, environ, reserved) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        if needs_snapshots:
+        if needs_snapshots or not config.has_tables:
             refuse_without_snapshots(config)
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)

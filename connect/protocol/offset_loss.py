@@ -312,7 +312,7 @@ class _Place:
 
 def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
     """Yield the tables of the configuration that hold commits of the connector."""
-    if not config.tables:
+    if not config.tables or not config.has_tables:
         return
     if not config.is_iceberg:
         yield from _logs_with_commits(config)

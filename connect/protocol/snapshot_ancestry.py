@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+WRITE_MODE: Final = "icefloe.write-mode"
+"""Snapshot property of a commit with copy-on-write."""
+ANNOUNCED_RECORDS: Final = "icefloe.announced-records"
+"""Rows of the announced data files of such a commit; its new files have fewer or more rows."""
 REWIND_PROPERTY = "icefloe.rewind"
 """Identity of the rewind whose snapshot ends the branch of a table; see decision 0037."""
 

@@ -19,14 +19,17 @@ from connect.config.key import Raw, invalid, missing
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, topic_name
 from connect.config.size_limits import RULE_SENTENCES_MAX
 from connect.config.start_position import offsets_error, parse_offsets
+from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
 from connect.records.tables.table_location import NAMESPACE, TABLE
+from connect.validation.aggregate_rules import aggregate_keys
 from connect.validation.config_view import ConfigView, Rule
-from connect.validation.format_rules import folder_keys, folder_partition_terms
+from connect.validation.format_rules import folder_keys, folder_partition_terms, topic_keys
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
+from connect.validation.output_rules import output_tables, output_topics, outputs_only_add
 from connect.validation.topic_rules import matched_topics, named_topics
 
 _DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -231,11 +234,34 @@ def parquet_only(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 
 def format_version(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`iceberg.tables.auto-create-props.format-version` is 2."""
+    """`iceberg.tables.auto-create-props.format-version` is 2 or 3."""
     name = "iceberg.tables.auto-create-props.format-version"
     text = view.raw.get(name)
-    if text and not view.has_placeholder(name) and text.strip() != "2":
-        yield name, invalid(name, text, "only format version 2 is supported")
+    if text and not view.has_placeholder(name) and text.strip() not in ("2", "3"):
+        yield name, invalid(name, text, "only format versions 2 and 3 are supported")
+
+
+def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """`copy-on-write` needs records that replace or delete rows, and tables of version 2."""
+    version = view.raw.get("iceberg.tables.auto-create-props.format-version")
+    for name in ("iceberg.tables.write-mode", *(n for n, _, _ in view.per_table("write-mode"))):
+        text = (view.raw.get(name) or "").strip().lower()
+        if not text or view.has_placeholder(name):
+            continue
+        if name.startswith("iceberg.table.") and text not in {MERGE_ON_READ, COPY_ON_WRITE}:
+            yield name, invalid(name, text, f"Must be {MERGE_ON_READ} or {COPY_ON_WRITE}")
+        elif text == COPY_ON_WRITE and not view.is_row_level:
+            yield (
+                name,
+                invalid(
+                    name,
+                    text,
+                    "no record replaces or deletes rows: set iceberg.tables.upsert-mode-enabled or "
+                    "iceberg.tables.cdc-field, too",
+                ),
+            )
+        elif text == COPY_ON_WRITE and (version or "").strip() == "3":
+            yield name, invalid(name, text, "tables of format version 3 are not copied on write")
 
 
 def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -296,7 +322,13 @@ RULES: tuple[Rule, ...] = (
     locations,
     parquet_only,
     format_version,
+    write_mode,
     catalog_properties,
     folder_keys,
     folder_partition_terms,
+    topic_keys,
+    output_topics,
+    outputs_only_add,
+    output_tables,
+    aggregate_keys,
 )

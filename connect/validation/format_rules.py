@@ -11,21 +11,37 @@ from typing import Final
 
 from connect.config.key import invalid
 from connect.config.local_paths import TABLE_PATHS
-from connect.config.table_formats import DELTA, FOLDER_FORMATS, FORMAT, FORMAT_NAMES, PARQUET
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
+from connect.config.table_formats import (
+    AGGREGATE,
+    DELTA,
+    FOLDER_FORMATS,
+    FORMAT,
+    FORMAT_NAMES,
+    MERGE_ON_READ,
+    PARQUET,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.gateways.catalog_properties import folder_place_error
 from connect.validation.config_view import ConfigView
 from connect.validation.key_checks import split_terms
 
 _REFUSED: Final = {
-    "iceberg.tables.cdc-field": "rows of {tables} are only added; unset it, or use Iceberg tables",
-    "iceberg.tables.upsert-mode-enabled": "rows of {tables} are only added; unset it, or use "
-    "Iceberg tables",
     "iceberg.tables.default-commit-branch": "{tables} have no branches; unset it",
     "iceberg.tables.default-sort-by": "{tables} have no sort order; unset it",
     "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
 }
+_ROW_LEVEL: Final = (
+    "iceberg.tables.cdc-field",
+    "iceberg.tables.upsert-mode-enabled",
+    "iceberg.tables.write-mode",
+    "iceberg.tables.copy-on-write-max-bytes",
+)
+_ONLY_ADDED: Final = "rows of {tables} are only added; unset it, or use Iceberg or Delta tables"
+_NO_DELETE_FILES: Final = "{tables} have no delete files; unset it, or set copy-on-write"
 _NO_CATALOG: Final = "{tables} have no catalog; remove it, and set {location}"
 
 _REFUSED_OF_TABLE: Final = {
@@ -36,10 +52,20 @@ _REFUSED_OF_TABLE: Final = {
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",
     PARQUET: "files of Parquet folders are neither compacted nor expired; unset it",
+    AGGREGATE: "they have no table; unset it",
 }
-_STORE_PREFIXES: Final = {DELTA: ("s3.", "adls.", "client."), PARQUET: ("s3.", "client.")}
+_STORE_PREFIXES: Final = {
+    DELTA: ("s3.", "adls.", "client."),
+    PARQUET: ("s3.", "client."),
+    AGGREGATE: ("s3.", "adls.", "gcs.", "client."),
+}
 _NO_STORE_OPTION: Final = "options of the object store are {prefixes}; unset it"
 _MAINTENANCE: Final = "iceberg.maintenance."
+_OF_ROWS: Final = frozenset(
+    {"iceberg.tables.timestamp-unit", "iceberg.tables.schema-case-insensitive"}
+)
+"""Keys of tables that also concern rows for topics."""
+_OF_TABLES: Final = ("errors.deadletterqueue.table", "iceberg.catalog.multi-table-commit")
 _OFF: Final = frozenset({"", "false"})
 _TIMES: Final = ("year", "month", "day", "hour")
 
@@ -53,7 +79,7 @@ def folder_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
     if chosen not in FOLDER_FORMATS:
         return
     for name in view.raw:
-        why = _why(name, chosen)
+        why = _why(name, chosen, (view.raw[name] or "").strip().lower())
         if why is not None and (view.raw[name] or "").strip().lower() not in _OFF:
             yield name, f"{name} cannot be used with {FORMAT}={chosen}: {why}"
     fold = "iceberg.tables.schema-case-insensitive"
@@ -66,6 +92,26 @@ def folder_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
         error = folder_place_error(chosen, location)
         if location and not view.has_placeholder(name) and error is not None:
             yield name, invalid(name, location, error)
+
+
+def topic_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
+    """With `icefloe.format=topic`, no key of tables is set; `icefloe.rows.columns` needs it."""
+    if view[FORMAT] != TOPIC:
+        if view.has(ROWS_COLUMNS):
+            yield ROWS_COLUMNS, f"{ROWS_COLUMNS} needs {FORMAT}={TOPIC}"
+        return
+    for name, text in view.raw.items():
+        is_of_tables = name.startswith(("iceberg.tables", "iceberg.table.", _MAINTENANCE))
+        if name in _OF_ROWS or not (is_of_tables or name in _OF_TABLES):
+            continue
+        if (text or "").strip().lower() not in _OFF:
+            why = "the connector has no tables; unset it"
+            yield name, f"{name} cannot be used with {FORMAT}={TOPIC}: {why}"
+    for output in view[OUTPUTS] or ():
+        name = f"{OUTPUT_PREFIX}{output}.tables"
+        if view.has(name):
+            why = "the connector has no tables; unset it"
+            yield name, f"{name} cannot be used with {FORMAT}={TOPIC}: {why}"
 
 
 def folder_partition_terms(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -103,12 +149,19 @@ def _wrong_term(term: str, chosen: str) -> str | None:
     return None
 
 
-def _why(name: str, chosen: str) -> str | None:
-    text = _text(name, chosen)
+def _why(name: str, chosen: str, value: str) -> str | None:
+    text = _row_level_text(name, chosen, value) or _text(name, chosen)
     prefixes = " and ".join(f"iceberg.catalog.{each}*" for each in _STORE_PREFIXES[chosen])
     return text and text.format(
         tables=FORMAT_NAMES[chosen], location=FOLDER_FORMATS[chosen], prefixes=prefixes
     )
+
+
+def _row_level_text(name: str, chosen: str, value: str) -> str | None:
+    is_mode = name.endswith(".write-mode")
+    if chosen == PARQUET and (name in _ROW_LEVEL or is_mode):
+        return _ONLY_ADDED
+    return _NO_DELETE_FILES if is_mode and value == MERGE_ON_READ else None
 
 
 def _text(name: str, chosen: str) -> str | None:

@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from connect.config.aggregation import (
+    FUNCTIONS,
+    REQUIRED,
+    SLIDE,
+    WATERMARK,
+    WINDOW,
+    duration_ms,
+    parse_functions,
+)
 from connect.config.client_overrides import override_errors
 from connect.config.key import Key, Raw, displayed, invalid, missing, typed
 from connect.config.keys.connector_keys import (
@@ -25,10 +34,19 @@ from connect.config.keys.connector_keys import (
     prefix_of,
 )
 from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
+from connect.config.keys.output_keys import OUTPUT_KEYS, output_key
 from connect.config.keys.topic_keys import REGEX, TOPIC_KEYS, TOPIC_PREFIX, TopicKey, topic_key
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX, SUGGESTED_NAMES_MAX
-from connect.config.table_formats import FOLDER_FORMATS, FORMAT, FORMAT_NAMES
+from connect.config.table_formats import (
+    AGGREGATE,
+    FOLDER_FORMATS,
+    FORMAT,
+    FORMAT_NAMES,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.java_compat.java_regex import compile_java_regex, fault
@@ -36,6 +54,8 @@ from connect.records.table_names import NameTemplate, topic_map
 from connect.records.tables.partition_spec import parse_terms
 from connect.records.tables.sort_order import parse_sort_terms
 from connect.records.tables.table_location import check_location
+from connect.records.transforms.sql.sql_columns import columns_schema
+from connect.validation.output_checks import output_errors
 
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"
@@ -128,10 +148,17 @@ def check_connector(raw: Raw) -> Checked:
     """Check the keys of the Iceberg sink, including unknown keys with its prefixes."""
     checked = check_keys(raw, CONNECTOR_KEYS)
     _check_names(raw, checked)
-    _check_tables(raw, checked)
+    _check_catalog(raw, checked)
+    if checked.values[FORMAT] == TOPIC:
+        _check_rows(raw, checked)
+    else:
+        _check_tables(raw, checked)
     _check_new_tables(raw, checked)
+    _check_aggregates(raw, checked)
     _check_groups(raw, checked)
     _check_topic_keys(raw, checked)
+    for name, why in output_errors(raw, checked.values[OUTPUTS] or []):
+        checked.add(name, why)
     return checked
 
 
@@ -196,6 +223,10 @@ def unknown(name: str) -> str | None:
     if prefix.name == TOPIC_PREFIX and topic_key(name) is None:
         ends = {key.name for key in TOPIC_KEYS}
         return f"Unknown topic setting {name}; use one of {', '.join(sorted(ends))}"
+    if prefix.name == OUTPUT_PREFIX and output_key(name) is None:
+        output_ends = {key.name for key in OUTPUT_KEYS}
+        end = name.removeprefix(prefix.name).partition(".")[2]
+        return f"Unknown output setting {name}.{nearest(end, output_ends)}"
     if prefix.name == "iceberg.table.":
         table_ends = {key.name for key in TABLE_KEYS}
         table, _, end = name.removeprefix(prefix.name).rpartition(".")
@@ -241,7 +272,6 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     values = checked.values
     tables = values["iceberg.tables"] or []
     is_dynamic = values["iceberg.tables.dynamic-enabled"]
-    _check_catalog(raw, checked)
     is_named = _check_names_of_tables(raw, checked)
     if tables and is_dynamic:
         checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
@@ -256,7 +286,7 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
             "iceberg.tables.route-field", "Must specify a route field if using dynamic tables"
         )
     elif (
-        not (tables or is_dynamic or is_named)
+        not (tables or is_dynamic or is_named or values[FORMAT] == AGGREGATE)
         and "iceberg.tables.dynamic-enabled" not in checked.errors
     ):
         checked.add("iceberg.tables", "Must specify table name(s)")
@@ -274,6 +304,21 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
             why = fault(raw[name] or "")
             if why is not None:
                 checked.add(name, invalid(name, raw[name], why))
+
+
+def _check_rows(raw: Raw, checked: Checked) -> None:
+    """Check the columns and the outputs of a connector without tables."""
+    if not checked.values[OUTPUTS]:
+        why = f"with {FORMAT}={TOPIC} all rows go to outputs; name at least one"
+        checked.add(OUTPUTS, invalid(OUTPUTS, raw.get(OUTPUTS), why))
+    text = checked.values[ROWS_COLUMNS]
+    if not text:
+        checked.add(ROWS_COLUMNS, missing(ROWS_COLUMNS))
+    elif not has_placeholder(text):
+        try:
+            columns_schema(text)
+        except ConfigError as error:
+            checked.add(ROWS_COLUMNS, invalid(ROWS_COLUMNS, text, error.message))
 
 
 def _qualified(table: str, namespace: str | None) -> str:
@@ -329,7 +374,7 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
         if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
     }
     location = FOLDER_FORMATS.get(checked.values[FORMAT])
-    if not catalog and location is None:
+    if not catalog and location is None and checked.values[FORMAT] != TOPIC:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
     if location is not None and not raw.get(location):
         checked.add(location, missing(location))
@@ -347,6 +392,27 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
             _MULTI_TABLE,
             "Only a REST catalog can commit to several tables at once; set it to false",
         )
+
+
+def _check_aggregates(raw: Raw, checked: Checked) -> None:
+    """Check that the keys of aggregates are there and can be parsed."""
+    values = checked.values
+    if values[FORMAT] != AGGREGATE:
+        return
+    for name in REQUIRED:
+        if not (raw.get(name) or "").strip():
+            checked.add(name, missing(name))
+    for name in (WINDOW, SLIDE, WATERMARK):
+        text = values[name]
+        if text and not has_placeholder(text):
+            try:
+                duration_ms(text)
+            except ConfigError as error:
+                checked.add(name, invalid(name, text, error.message))
+    try:
+        parse_functions(values[FUNCTIONS] or ())
+    except ConfigError as error:
+        checked.add(FUNCTIONS, invalid(FUNCTIONS, displayed(values[FUNCTIONS]), error.message))
 
 
 def _may_be_rest(properties: Mapping[str, str]) -> bool:

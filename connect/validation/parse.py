@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from connect.config.aggregation import Aggregation
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
     ConnectorConfig,
@@ -26,11 +28,21 @@ from connect.config.keys.maintenance_keys import window_of
 from connect.config.keys.topic_keys import CONVERTER_SETTINGS, REGEX, TopicKey, topic_key
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.location_policy import LocationPolicy, grant_of
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
+from connect.config.output_topics_policy import OutputTopicsPolicy
 from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import FORMAT
+from connect.config.table_formats import (
+    AGGREGATE,
+    AGGREGATE_LOCATION,
+    COPY_ON_WRITE,
+    FORMAT,
+    ROWS,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -47,6 +59,7 @@ from connect.validation.key_checks import (
     check_nulls,
     split_terms,
 )
+from connect.validation.output_checks import outputs_of
 from connect.validation.plugins import BUILT_IN
 from connect.validation.reach_check import unreachable
 
@@ -91,7 +104,8 @@ def parse(
         name = str(raw.get("name"))
         misplaced = _misplaced(raw, resolve, LocationPolicy.of(name, node, resolve))
         static = _not_joinable(raw, resolve, StaticTablesPolicy.of(name, node, resolve))
-        for key, sentence in (*misplaced, *static):
+        topics = _not_granted_topics(raw, OutputTopicsPolicy.of(name, node, resolve))
+        for key, sentence in (*misplaced, *static, *topics):
             checked.add(key, sentence)
         for key, sentence in unreachable(raw, Reach.of(node)) if resolve is None else ():
             checked.add(key, sentence)
@@ -108,6 +122,7 @@ def parse(
     return dataclasses.replace(
         config,
         raw=dict(raw),
+        aggregation=_aggregation(checked.values),
         locations=LocationPolicy.of(config.name, node or {}, resolve),
         static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
     )
@@ -146,6 +161,15 @@ def _not_joinable(
                 why = policy.refusal((resolve or str)(source).strip())
                 if why is not None:
                     yield f"{prefix}{STATIC_TABLE}{name}", f"{why}."
+
+
+def _not_granted_topics(raw: Raw, policy: OutputTopicsPolicy) -> Iterator[tuple[str, str]]:
+    """Yield key and error message for each output topic that the operator does not allow."""
+    for name in list_of((raw.get(OUTPUTS) or "").strip()):
+        key = f"{OUTPUT_PREFIX}{name}.topic"
+        topic = (raw.get(key) or "").strip()
+        if topic and (why := policy.refusal(topic)) is not None:
+            yield key, f"{why}."
 
 
 def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:
@@ -265,6 +289,10 @@ def _table_configs(
             sort_enabled=own["sort-enabled"].strip().lower() == "true"
             if "sort-enabled" in own
             else default.sort_enabled,
+            copies_on_write=own["write-mode"].strip().lower() == COPY_ON_WRITE
+            if "write-mode" in own
+            else default.copies_on_write,
+            copy_bytes_max=default.copy_bytes_max,
         )
         for table, own in settings.items()
     }
@@ -306,6 +334,8 @@ def _default_table(checked: Checked) -> TableConfig:
         sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
         location=v["iceberg.tables.default-location"] or None,
         sort_enabled=v["iceberg.tables.sort-enabled"],
+        copies_on_write=v["iceberg.tables.write-mode"] == COPY_ON_WRITE,
+        copy_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
     )
 
 
@@ -360,10 +390,16 @@ def _unmatched(errors: ErrorsConfig) -> Unmatched:
     return "dead-letter" if errors.tolerance_all else "fail"
 
 
+def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
+    if values[FORMAT] != AGGREGATE:
+        return None
+    return Aggregation.of(values, values[AGGREGATE_LOCATION] or "")
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
-    tables = _tables(v["iceberg.tables"] or (), namespace)
+    tables = _tables(v["iceberg.tables"] or (), namespace) if v[FORMAT] != TOPIC else (ROWS,)
     consumer = allowed_overrides(raw, "consumer.override.")
     return ConnectorConfig(
         name=v["name"],
@@ -426,6 +462,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         kafka_overrides=allowed_overrides(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
+        outputs=outputs_of(raw, namespace),
+        rows_columns=v[ROWS_COLUMNS] or None,
         name_template=v["iceberg.tables.name-template"] or None,
         default_namespace=namespace,
         granted_tables=granted_tables(raw, node or {}),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
 from connect.config.key import list_of
+from connect.config.keys.output_keys import output_key
 from connect.config.keys.topic_keys import topic_key
 from connect.config.location_policy import decides_locations
 from connect.config.masking import secrets_in
@@ -160,7 +161,9 @@ def resolve(
 def _learn_inline(properties: Mapping[str, str]) -> None:
     """Mask the secrets in properties, except short texts."""
     for name, value in properties.items():
-        is_setting = name.startswith(_NO_SECRETS) and topic_key(name) is None
+        output = output_key(name)
+        is_known = topic_key(name) is not None or (output is not None and output.is_secret)
+        is_setting = name.startswith(_NO_SECRETS) and not is_known
         if is_setting or has_placeholder(value):
             continue
         for secret in secrets_in(name, value):

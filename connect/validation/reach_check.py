@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from connect.config.client_overrides import split
+from connect.config.keys.output_keys import output_key
 from connect.config.keys.topic_keys import topic_key
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
+from connect.gateways.output_webhook import webhook_host
 from connect.gateways.reach import Reach
 from connect.records.converters.registered_schemas import SCHEMA_FILE
 from connect.validation.catalog_view import catalog_properties
@@ -50,11 +52,23 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
                     reach.check_addresses({name: value}, resolves=False)
             except ConfigError as error:
                 yield prefix + name, error.message
+    yield from _webhooks(raw, reach)
     for name, place in raw.items():
         is_place = name.startswith(_TABLE_PROPERTIES) and name.endswith(".path")
         if place and (is_place or creation_setting(name) == "location"):
             try:
                 hosts.check_location(place.strip(), resolves=False)
+            except ConfigError as error:
+                yield name, error.message
+
+
+def _webhooks(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
+    for name, url in raw.items():
+        is_webhook = (output := output_key(name)) is not None and output.setting == "webhook.url"
+        host = webhook_host(url or "") if is_webhook else None
+        if host is not None:
+            try:
+                reach.check_host(host, resolves=False)
             except ConfigError as error:
                 yield name, error.message
 

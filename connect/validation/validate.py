@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from connect.config import source_group as groups
 from connect.config import version_range
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.client_overrides import PREFIXES, split
 from connect.config.key import Key, Raw, invalid, typed
 from connect.config.keys.client_keys import CLIENT_KEYS
@@ -24,6 +25,7 @@ from connect.config.keys.framework_keys import GROUPS
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC
 from connect.config.keys.topic_keys import CONVERTER_SETTINGS, TOPIC_KEYS, topic_key
 from connect.config.masking import Masker
+from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.reserved_topics import WHY
 from connect.config.size_limits import (
     LISTED_MAX,
@@ -57,9 +59,10 @@ class TakenNames:
 
     Attributes:
         worker_group: ``group.id`` of the nodes.
-        topics: topics that connectors may neither read nor use for dead letters.
+        topics: topics that connectors may neither read nor use for dead letters and outputs.
         own_topics: topics of the nodes and the broker, which cannot be control topics either.
-        sources: topics that other connectors read by name, which cannot be control topics.
+        sources: topics that other connectors read or send rows to, which cannot be control
+            topics.
         groups: description of the owner by consumer group.
     """
 
@@ -420,7 +423,7 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
         checked.add("name", _group_clash(cluster.worker_group))
     if plugin.check is None:
         return
-    _check_topics(checked, cluster)
+    _check_topics(raw, checked, cluster)
     group = groups.source_group(raw)
     other = cluster.groups.get(group)
     if other is not None and "name" not in checked.errors:
@@ -431,7 +434,7 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
         )
 
 
-def _check_topics(checked: Checked, cluster: TakenNames) -> None:
+def _check_topics(raw: Raw, checked: Checked, cluster: TakenNames) -> None:
     """Check the topics of the connector against topics for events, configurations and states."""
     control = checked.values.get(CONTROL_TOPIC)
     if control in cluster.own_topics:
@@ -441,12 +444,15 @@ def _check_topics(checked: Checked, cluster: TakenNames) -> None:
         )
     elif control in cluster.sources:
         checked.add(
-            CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector reads that topic")
+            CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector uses that topic")
         )
     dead_letter_key = "errors.deadletterqueue.topic.name"
+    outputs = (f"{OUTPUT_PREFIX}{name}.topic" for name in checked.values.get(OUTPUTS) or ())
     for name, topics in (
         ("topics", checked.values.get("topics") or ()),
         (dead_letter_key, (checked.values.get(dead_letter_key),)),
+        (AGGREGATE_TOPIC, (checked.values.get(AGGREGATE_TOPIC),)),
+        *((key, ((raw.get(key) or "").strip(),)) for key in outputs),
     ):
         for topic in topics:
             # another rule reports the connector's control topic

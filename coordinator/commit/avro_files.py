@@ -28,7 +28,6 @@ from pyiceberg.avro.resolver import construct_writer, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     ManifestFile,
     ManifestListWriter,
@@ -48,7 +47,6 @@ _PARTITION_ID = 102
 _EQUALITY_IDS_ID = 135
 _EQUALITY_ID_ID = 136
 _SCHEMA_KEY = "avro.schema"
-_VERSION: TableVersion = 2
 _BITS: Final = 0x7F
 _MORE: Final = 0x80
 _SMALL_MAX: Final = 1_024
@@ -194,25 +192,36 @@ class PreparedAvroFile(AvroOutputFile[D]):
 
 
 class PreparedListWriter(ManifestListWriterV2):
-    """Writes a manifest list."""
+    """Writes a manifest list of format version 2, or of version 3 with ``assigning_row_ids``."""
+
+    def assigning_row_ids(self, first_row_id: int) -> Self:
+        """Make it a list of version 3, which PyIceberg 0.12.0 cannot write; return it.
+
+        Args:
+            first_row_id: of the snapshot.
+        """
+        self._format_version = 3
+        self._meta |= {"format-version": "3", "first-row-id": str(first_row_id)}
+        return self
 
     def __enter__(self) -> ManifestListWriter:
         """Begin the file."""
-        self._writer = PreparedAvroFile[ManifestFile](self._output_file, _list_form(), self._meta)
+        form = _list_form(self._format_version)
+        self._writer = PreparedAvroFile[ManifestFile](self._output_file, form, self._meta)
         self._writer.__enter__()
         return self
 
 
 @lru_cache(maxsize=256)
-def entry_form(partition_type: StructType) -> AvroForm:
-    """Return the form of manifests as Java reads them.
+def entry_form(partition_type: StructType, version: TableVersion) -> AvroForm:
+    """Return the form of manifests of format version 2 or 3 as Java reads them.
 
     PyIceberg 0.12.0 declares ``equality_ids`` as a list of longs where the format says int, on
     which Spark fails, and leaves partition names as they are where Avro allows fewer characters.
     The encoding of both is the same, so only the schema in the file's header changes.
     """
-    records = _entry_schema(DEFAULT_READ_VERSION, partition_type)
-    return AvroForm.of(_entry_schema(_VERSION, partition_type), records, "manifest_entry")
+    schema = _entry_schema(version, partition_type)
+    return AvroForm.of(schema, schema, "manifest_entry")
 
 
 def _entry_schema(version: TableVersion, partition_type: StructType) -> Schema:
@@ -240,9 +249,9 @@ def _corrected(f: NestedField) -> NestedField:
 
 
 @cache
-def _list_form() -> AvroForm:
-    records = MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
-    return AvroForm.of(MANIFEST_LIST_FILE_SCHEMAS[_VERSION], records, "manifest_file")
+def _list_form(version: TableVersion) -> AvroForm:
+    schema = MANIFEST_LIST_FILE_SCHEMAS[version]
+    return AvroForm.of(schema, schema, "manifest_file")
 
 
 @cache

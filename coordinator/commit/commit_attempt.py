@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import structlog
@@ -39,6 +39,8 @@ from connect.gateways.catalog.catalog_errors import THROTTLED
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
+from coordinator.commit.row_lineage import listed_manifests
+from coordinator.commit.row_rewriter import RowRewriter
 from coordinator.commit.snapshots import SnapshotContent, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
 
@@ -147,6 +149,7 @@ class StagedSnapshot:
         known_manifests: of the head after the last commit.
         new_manifests: of the files that are added.
         expiry: removes old snapshots with the commit; None removes none.
+        rewriter: of a table with copy-on-write; None for other tables.
         is_in_doubt: an attempt with these files may have been applied.
     """
 
@@ -156,6 +159,7 @@ class StagedSnapshot:
     known_manifests: Manifests | None
     new_manifests: PreparedManifests
     expiry: TableExpiry | None = None
+    rewriter: RowRewriter | None = None
     is_in_doubt: bool = False
     _staged: StagedUpdate | None = None
     _staged_for: str = ""
@@ -177,7 +181,15 @@ class StagedSnapshot:
         self._attempt_files = []
         content = self.content
         numbered = AttemptId(content.snapshot_id, content.commit_uuid, attempt)
-        added = self.new_manifests.add(table, content.selection, numbered)
+        existing = self._existing(table, state)
+        rewritten = None
+        if self.rewriter is not None:
+            rewritten = self.rewriter.on(table, existing, numbered, self._attempt_files)
+            content = replace(content, summary={**content.summary, **self.rewriter.summary})
+        if rewritten is None:
+            added = self.new_manifests.add(table, content.selection, numbered)
+        else:
+            added, existing = rewritten.added, rewritten.existing
         now_ms = self.clock.now_ms()
         expired = self.expiry.due(table, self.keys, now_ms) if self.expiry else ()
         with storage_errors("writing metadata of a snapshot"):
@@ -187,16 +199,22 @@ class StagedSnapshot:
                 self.keys,
                 content,
                 added=added,
-                existing=self._existing(table, state),
+                existing=existing,
                 written=self._attempt_files,
                 attempt=attempt,
                 now_ms=now_ms,
                 expired=expired,
+                rewritten=rewritten,
             )
         lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
         verify_written(table.io, {path: lengths.get(path) for path in self._attempt_files})
         self._staged, self._staged_for = staged, table.metadata_location
         return staged
+
+    @property
+    def consumed(self) -> frozenset[str]:
+        """Announced files that the snapshot does not list although their rows are in it."""
+        return frozenset() if self.rewriter is None else self.rewriter.consumed
 
     def is_in(self, table: Table) -> bool:
         """Whether the table holds the snapshot."""
@@ -206,6 +224,8 @@ class StagedSnapshot:
     def delete_all(self, table: Table) -> None:
         """Delete every file: no attempt was applied."""
         delete_files(table.io, [*self._failed_files, *self._attempt_files])
+        if self.rewriter is not None:
+            self.rewriter.delete_all(table)
 
     def delete_failed(self, table: Table) -> None:
         """Delete the files of attempts that certainly failed."""
@@ -217,7 +237,7 @@ class StagedSnapshot:
         cached = self.known_manifests
         if cached is not None and cached[0] == state.head.snapshot_id:
             return cached[1]
-        return tuple(state.head.manifests(table.io))
+        return listed_manifests(table, state.head)
 
 
 @dataclass(slots=True)
@@ -320,6 +340,9 @@ class CommitAttempts:
             self.snapshot.delete_failed(done.table)
         manifests = None if was_uncertain or done.manifests is None else done.manifests[1]
         self.snapshot.new_manifests.landed(manifests)
+        if self.snapshot.rewriter is not None:
+            snapshot_id = self.snapshot.content.snapshot_id
+            self.snapshot.rewriter.landed(done.table, snapshot_id, is_last=not was_uncertain)
         return done
 
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:

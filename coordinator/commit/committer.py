@@ -36,6 +36,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
+from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
@@ -70,6 +71,7 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
+from coordinator.commit.row_rewriter import RowRewriter
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
@@ -81,7 +83,6 @@ from coordinator.kernel.effects import (
 )
 from coordinator.maintenance.due_work import DueWork
 
-_FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
@@ -377,6 +378,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
+            RowRewriter.of(self._config, str(commit.table), selection, self.clock),
         )
         attempts = CommitAttempts(
             self._catalog,
@@ -403,6 +405,7 @@ class Committer:
         memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
+        memory.held_files.consumed(attempts.snapshot.consumed)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)
@@ -491,10 +494,10 @@ def _refuse_other_table(table: Table, commit: TableCommit) -> None:
             code="table_replaced",
             present_uuid=table.metadata.table_uuid,
         )
-    if table.metadata.format_version != _FORMAT_VERSION:
+    if table.metadata.format_version not in FORMAT_VERSIONS:
         raise CommitRefused(
-            f"the table has format version {table.metadata.format_version}; only version 2 can be "
-            "written",
+            f"the table has format version {table.metadata.format_version}; only versions 2 and 3 "
+            "can be written",
             code="format_version_unsupported",
         )
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import DecimalType, FixedType, IcebergType, UUIDType
 from pyiceberg.utils.decimal import unscaled_to_decimal
 
@@ -31,14 +31,20 @@ class FileConverter:
         schema: the table's current schema, for the types of partition values.
         specs: every partition spec of the table by id.
         default_spec_id: of files whose event names none (Java sinks before 1.5).
+        version: format version of the manifests.
     """
 
     def __init__(
-        self, schema: Schema, specs: Mapping[int, PartitionSpec], default_spec_id: int
+        self,
+        schema: Schema,
+        specs: Mapping[int, PartitionSpec],
+        default_spec_id: int,
+        version: TableVersion = 2,
     ) -> None:
         self._schema = schema
         self._specs = specs
         self._default_spec_id = default_spec_id
+        self._version = version
         self._slots: dict[int, tuple[_Slot, ...]] = {}
 
     def data_file(self, file: ContentFile) -> DataFile:
@@ -50,6 +56,7 @@ class FileConverter:
         """
         spec_id = self._default_spec_id if file.spec_id is None else file.spec_id
         out = DataFile.from_args(
+            self._version,
             content=DataFileContent(int(file.content)),
             file_path=file.file_path,
             file_format=_file_format(file),

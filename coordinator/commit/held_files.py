@@ -9,7 +9,8 @@ Rules of this file:
   Manifests that were added before that time cannot list the file.
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot
   since then is our own.
-- A file that a compaction replaced is still held: its rows are in the table, in another file.
+- A file that a compaction or copy-on-write replaced is still held: its rows are in the table, in
+  another file, or were superseded.
 - A table whose head is our last commit may be loaded without its history. Others have added nothing
   to its branch since the last history that was read.
 """
@@ -27,7 +28,9 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from connect.config.table_formats import COPY_ON_WRITE
 from connect.gateways.storage.object_store import storage_errors
+from connect.protocol.snapshot_ancestry import WRITE_MODE
 
 CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
 COMMITTED_MAX: Final = 5_000
@@ -58,6 +61,7 @@ class HeldFiles:
     _committed: deque[tuple[int, str]] = field(default_factory=deque)
     _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
     _read: dict[str, frozenset[str]] = field(default_factory=dict)  # by manifest, see _files
+    _consumed: dict[str, None] = field(default_factory=dict)  # in no snapshot, oldest first
 
     def reaches_back(self, now_ms: int) -> bool:
         """Whether files that are written now need no history, also if a clock is off."""
@@ -93,12 +97,13 @@ class HeldFiles:
             self.since_ms = now_ms
         if head is None or not paths:
             return frozenset()
+        consumed = self._consumed.keys() & set(paths)
         from_ms = oldest_created_ms(paths, now_ms)
         is_repeated = not set(paths).isdisjoint(path for _, path in self._committed)
         has_seen_all = self._has_seen_all(table, from_ms, has_history=load is None)
         if has_seen_all and not is_repeated:
             self._read.clear()
-            return frozenset()
+            return frozenset(consumed)
         if load is not None:
             table = load()
         with storage_errors("reading manifests for files that may be announced again"):
@@ -111,17 +116,14 @@ class HeldFiles:
             ]
             held = {path for manifest in manifests for path in self._files(table, manifest)}
             held.update(self._replaced(table, head, from_ms))
-        return frozenset(held & set(paths))
+        return frozenset(held & set(paths) | consumed)
 
     def _replaced(self, table: Table, head: Snapshot, from_ms: int | None) -> Iterator[str]:
         """Yield files that compactions of the branch replaced since then, or ever."""
         by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
         snapshot: Snapshot | None = by_id.pop(head.snapshot_id, None)
         while snapshot is not None:
-            is_replace = (
-                snapshot.summary is not None and snapshot.summary.operation == Operation.REPLACE
-            )
-            if is_replace and (from_ms is None or snapshot.timestamp_ms >= from_ms):
+            if _replaces(snapshot) and (from_ms is None or snapshot.timestamp_ms >= from_ms):
                 for manifest in snapshot.manifests(table.io):
                     if manifest.added_snapshot_id == snapshot.snapshot_id and _has_deleted(
                         manifest
@@ -138,6 +140,12 @@ class HeldFiles:
         while len(self._snapshots) > COMMITTED_MAX:
             at_ms = self._snapshots.pop(next(iter(self._snapshots)))
             self.since_ms = max(self.since_ms or 0, at_ms)
+
+    def consumed(self, paths: Iterable[str]) -> None:
+        """Remember files whose rows a commit took over without listing the files."""
+        self._consumed.update(dict.fromkeys(paths))
+        while len(self._consumed) > COMMITTED_MAX:
+            self._consumed.pop(next(iter(self._consumed)))
 
     def _has_seen_all(self, table: Table, from_ms: int | None, *, has_history: bool) -> bool:
         """Whether every kept snapshot since then is our own and remembered."""
@@ -174,6 +182,15 @@ class HeldFiles:
                 self._read.clear()
             self._read[key] = paths
         return self._read[key]
+
+
+def _replaces(snapshot: Snapshot) -> bool:
+    """Whether the rows of files that a snapshot removed count as held by the table."""
+    summary = snapshot.summary
+    return summary is not None and (
+        summary.operation == Operation.REPLACE
+        or summary.additional_properties.get(WRITE_MODE) == COPY_ON_WRITE
+    )
 
 
 def _has_deleted(manifest: ManifestFile) -> bool:

@@ -15,7 +15,7 @@ Source:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
@@ -39,9 +39,11 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.typedef import TableVersion
 
 from connect.gateways.catalog.table_properties import is_true, location_provider, size
 from coordinator.commit.avro_files import AvroForm, PreparedAvroFile, WrittenFile, entry_form
+from coordinator.commit.row_lineage import live_entries, writer_version
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
@@ -104,22 +106,32 @@ class Same(Generic[T]):
         return isinstance(other, Same) and other.it is self.it
 
 
-class BlockManifestWriterV2(ManifestWriterV2):
-    """A data manifest as Java reads it, with large blocks."""
+class BlockManifestWriter(ManifestWriterV2):
+    """A data manifest as Java reads it, with large blocks.
+
+    PyIceberg 0.12.0 cannot write manifests of format version 3. They differ in optional fields.
+    """
+
+    format_version: TableVersion = 2
+
+    @property
+    def version(self) -> TableVersion:
+        """The format version of the manifest."""
+        return self.format_version
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         """The Avro writer."""
-        form, _ = _shape(Same(self._spec), Same(self._schema))
+        form, _ = _shape(Same(self._spec), Same(self._schema), self.version)
         file = PreparedAvroFile[ManifestEntry](self._output_file, form, self._meta)
         return cast(AvroOutputFile[ManifestEntry], _Blocks(file))
 
     @property
     def _meta(self) -> dict[str, str]:
-        _, texts = _shape(Same(self._spec), Same(self._schema))
-        return {**texts, "format-version": str(self.version), AVRO_CODEC_KEY: self._compression}
+        _, texts = _shape(Same(self._spec), Same(self._schema), self.version)
+        return {**texts, AVRO_CODEC_KEY: self._compression}
 
 
-class DeleteManifestWriterV2(BlockManifestWriterV2):
+class DeleteManifestWriter(BlockManifestWriter):
     """A delete manifest, which PyIceberg 0.12.0 cannot write."""
 
     def content(self) -> ManifestContent:
@@ -197,7 +209,7 @@ class ManifestSet:
             by_spec[manifest.partition_spec_id].append(manifest)
         out = []
         for spec_id, group in by_spec.items():
-            if not self._is_mergeable(spec_id):
+            if not self.is_mergeable(spec_id):
                 out.extend(group)
                 continue
             for packed in _packed_from_the_end(group, policy.target_size_bytes):
@@ -208,12 +220,28 @@ class ManifestSet:
                     out.append(self._merged(spec_id, content, packed))
         return out
 
+    def rewritten(
+        self, manifest: ManifestFile, entries: Sequence[ManifestEntry], removed: Collection[str]
+    ) -> ManifestFile:
+        """Write a manifest again, with some of its files as deleted by this snapshot.
+
+        Args:
+            manifest: of an earlier snapshot.
+            entries: its live entries.
+            removed: paths of the files.
+        """
+        with self._writer(manifest.partition_spec_id, manifest.content) as writer:
+            for entry in entries:
+                is_removed = entry.data_file.file_path in removed
+                (writer.delete if is_removed else writer.existing)(entry)
+        return writer.to_manifest_file()
+
     def _merged(
         self, spec_id: int, content: ManifestContent, manifests: Sequence[ManifestFile]
     ) -> ManifestFile:
-        io = self.table.io
+        io, version = self.table.io, writer_version(self.table.metadata)
         with ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="manifest-read") as readers:
-            entries = readers.map(lambda m: m.fetch_manifest_entry(io), manifests)
+            entries = readers.map(lambda m: live_entries(m, io, version), manifests)
             with self._writer(spec_id, content) as writer:
                 for manifest, group in zip(manifests, entries, strict=True):
                     is_new = manifest.added_snapshot_id == self.snapshot_id
@@ -232,25 +260,26 @@ class ManifestSet:
                             writer.existing(entry)
         return writer.to_manifest_file()
 
-    def _is_mergeable(self, spec_id: int) -> bool:
+    def is_mergeable(self, spec_id: int) -> bool:
+        """Whether manifests of a partition spec can be written: its columns are known."""
         spec = self.table.specs().get(spec_id)
         return spec is not None and all(
             self.table.schema().find_column_name(f.source_id) is not None for f in spec.fields
         )
 
     def _writer(self, spec_id: int, content: ManifestContent) -> ManifestWriter:
-        cls = (
-            DeleteManifestWriterV2 if content is ManifestContent.DELETES else BlockManifestWriterV2
-        )
+        cls = DeleteManifestWriter if content is ManifestContent.DELETES else BlockManifestWriter
         path = self.new_path()
         self.written.append(path)
-        return cls(
+        writer = cls(
             self.table.specs()[spec_id],
             self.table.schema(),
             self.table.io.new_output(path),
             self.snapshot_id,
             avro_codec(self.table.properties),
         )
+        writer.format_version = writer_version(self.table.metadata)
+        return writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,14 +311,17 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
 
 
 @lru_cache(maxsize=_SHAPES_MAX)
-def _shape(spec: Same[PartitionSpec], schema: Same[Schema]) -> tuple[AvroForm, dict[str, str]]:
-    """The Avro form and the texts of manifests of one spec and schema."""
+def _shape(
+    spec: Same[PartitionSpec], schema: Same[Schema], version: TableVersion
+) -> tuple[AvroForm, dict[str, str]]:
+    """The Avro form and the texts of manifests of one spec, schema and format version."""
     texts = {
         "schema": schema.it.model_dump_json(),
         "partition-spec": to_json(spec.it.fields).decode(),
         "partition-spec-id": str(spec.it.spec_id),
+        "format-version": str(version),
     }
-    return entry_form(spec.it.partition_type(schema.it)), texts
+    return entry_form(spec.it.partition_type(schema.it), version), texts
 
 
 def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:

@@ -31,12 +31,13 @@ from control_schemas.events import ContentFile
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.file_selection import Selection, SequenceStep
 from coordinator.commit.manifests import NewFile, avro_codec, last_sequence_number, manifest_set
+from coordinator.commit.row_lineage import writer_version
 
 GROUPS_MAX = 16
 """Sets of manifests kept for one table; more are written again as one."""
 
 _ADDED_SNAPSHOT_ID: Final = 6  # place among the fields of a ``ManifestFile``
-Shape: TypeAlias = "tuple[UUID, int, frozenset[int], int, str]"
+Shape: TypeAlias = "tuple[UUID, int, frozenset[int], int, str, int]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,12 @@ class PreparedManifests:
         self, table: Table, steps: tuple[SequenceStep, ...], base: int | None, attempt: AttemptId
     ) -> _ManifestGroup:
         metadata = table.metadata
-        convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
+        convert = FileConverter(
+            metadata.schema(),
+            metadata.specs(),
+            metadata.default_spec_id,
+            writer_version(metadata),
+        )
         out = _ManifestGroup(steps, base, attempt.commit_uuid)
         first_number = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)
         new: tuple[list[NewFile], list[NewFile]] = ([], [])
@@ -263,6 +269,7 @@ def _shape(table: Table) -> Shape:
         frozenset(metadata.specs()),
         metadata.default_spec_id,
         avro_codec(metadata.properties),
+        writer_version(metadata),
     )
 
 

@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -42,12 +42,15 @@ from coordinator.commit.avro_files import PreparedListWriter
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.manifests import (
+    ManifestSet,
     avro_codec,
     last_sequence_number,
     manifest_set,
     with_sequence_number,
 )
 from coordinator.commit.prepared_manifests import AddedManifests
+from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
+from coordinator.commit.row_rewriter import RewrittenRows
 
 CLOCK_SKEW_MS_MAX = 60_000
 _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
@@ -105,6 +108,7 @@ def stage(
     attempt: int,
     now_ms: int,
     expired: Sequence[int] = (),
+    rewritten: RewrittenRows | None = None,
 ) -> StagedUpdate:
     """Merge manifests where due, write the list, and put the change together.
 
@@ -119,20 +123,19 @@ def stage(
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
         expired: snapshots that the commit removes.
+        rewritten: what copy-on-write removes, and adds in ``added``.
 
     Raises:
         RetriableError: ``clock_off``.
     """
     metadata = table.metadata
     timestamp_ms = _timestamp_ms(table, now_ms)
-    steps = len(content.selection.steps) if content.selection.is_row_level else 1
+    has_steps = content.selection.is_row_level and rewritten is None
+    steps = len(content.selection.steps) if has_steps else 1
     sequence_number = last_sequence_number(table) + steps
     prefix = f"{content.commit_uuid}-{attempt}-m"
     manifests = manifest_set(table, content.snapshot_id, prefix, written)
-    listed: list[ManifestFile] = []
-    for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
-        live = [m for m in existing if m.content == kind and _is_live(m)]
-        listed += manifests.merge(kind, new, live)
+    listed = [*_merged(manifests, existing, added), *(rewritten.changed if rewritten else ())]
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
     numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
@@ -141,13 +144,15 @@ def stage(
     )
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
-    with PreparedListWriter(
+    list_writer = PreparedListWriter(
         table.io.new_output(path),
         content.snapshot_id,
         parent_id,
         sequence_number,
         avro_codec(metadata.properties),
-    ) as writer:
+    )
+    numbered, lineage = _with_lineage(metadata, list_writer, numbered)
+    with list_writer as writer:
         writer.add_manifests(list(numbered))
     failpoints.hit("C9")
     snapshot = Snapshot.model_validate(
@@ -157,8 +162,9 @@ def stage(
             "manifest-list": path,
             "sequence-number": sequence_number,
             "timestamp-ms": timestamp_ms,
-            "summary": _summary(content, added, state.head),
+            "summary": _summary(content, added, state.head, rewritten),
             "schema-id": metadata.current_schema_id,
+            **lineage,
         }
     )
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
@@ -176,6 +182,27 @@ def stage(
         ),
         numbered,
     )
+
+
+def _merged(
+    manifests: ManifestSet, existing: Sequence[ManifestFile], added: AddedManifests
+) -> Iterator[ManifestFile]:
+    """Yield the manifests that a list holds, merged where due."""
+    for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
+        live = [m for m in existing if m.content == kind and _is_live(m)]
+        yield from manifests.merge(kind, new, live)
+
+
+def _with_lineage(
+    metadata: TableMetadata, writer: PreparedListWriter, manifests: tuple[ManifestFile, ...]
+) -> tuple[tuple[ManifestFile, ...], Mapping[str, int]]:
+    """Return what the list holds, and the snapshot's fields of row lineage."""
+    if not has_row_lineage(metadata):
+        return manifests, {}
+    first_row_id = next_row_id(metadata)
+    writer.assigning_row_ids(first_row_id)
+    assigned, after = with_row_ids(manifests, first_row_id)
+    return assigned, {"first-row-id": first_row_id, "added-rows": after - first_row_id}
 
 
 def _updates(
@@ -238,8 +265,16 @@ def _timestamp_ms(table: Table, now_ms: int) -> int:
     return max(now_ms, last_ms)
 
 
-def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot | None) -> Summary:
-    if not content.selection.is_row_level:
+def _summary(
+    content: SnapshotContent,
+    added: AddedManifests,
+    parent: Snapshot | None,
+    rewritten: RewrittenRows | None,
+) -> Summary:
+    has_deletes = content.selection.is_row_level
+    if rewritten is not None:
+        has_deletes = bool(rewritten.changed)
+    if not has_deletes:
         operation = Operation.APPEND
     elif added.data:
         operation = Operation.OVERWRITE
@@ -250,6 +285,7 @@ def _summary(content: SnapshotContent, added: AddedManifests, parent: Snapshot |
         **added.metrics.to_dict(),
         **{"changed-partition-count": str(added.partitions)},
         **content.summary,
+        **(rewritten.summary if rewritten else {}),
     )
     before: Mapping[str, str] | None = None
     if parent is not None:

@@ -13,10 +13,12 @@ snapshots that list it form one connected part of the ancestry. A manifest of a 
 that no remaining snapshot next to the removed ones lists is in no remaining snapshot at all. That
 holds while the known snapshots are connected; otherwise every remaining list is read, up to a
 bound. A data or delete file goes with the snapshot that dropped it: when all remaining snapshots
-descend from that snapshot, none of them reads the file.
+descend from that snapshot, none of them reads the file. This does not hold for Puffin files: one
+holds the deletion vectors of several data files, and each is dropped on its own. They stay.
 
 Source:
-    Apache Iceberg ``IncrementalFileCleanup``; differs by never following abandoned snapshots.
+    Apache Iceberg ``IncrementalFileCleanup``; differs by never following abandoned snapshots, and
+    by leaving deletion vectors to the removal of orphan files.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -169,14 +171,20 @@ def _dropped(
         if not all(history.descends(id_, by) for id_ in remaining):
             is_complete = False  # another branch or tag may read them
             continue
-        paths.update(_deleted_entries(manifest, by, io))
+        for path, file_format in _deleted_entries(manifest, by, io):
+            if file_format == FileFormat.PUFFIN:
+                is_complete = False
+            else:
+                paths.add(path)
     return tuple(sorted(paths)), is_complete
 
 
-def _deleted_entries(manifest: ManifestFile, snapshot_id: int, io: FileIO) -> Iterator[str]:
+def _deleted_entries(
+    manifest: ManifestFile, snapshot_id: int, io: FileIO
+) -> Iterator[tuple[str, FileFormat]]:
     for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
         if entry.status == ManifestEntryStatus.DELETED and entry.snapshot_id == snapshot_id:
-            yield entry.data_file.file_path
+            yield entry.data_file.file_path, entry.data_file.file_format
 
 
 def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> set[str]:

@@ -14,17 +14,20 @@ from tests.support.running_stack import EVENT, numbered
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CONTROL, LETTERS = "iceberg.control.topic", "errors.deadletterqueue.topic.name"
+OUTPUT = "icefloe.output.alerts.topic"
 
 
 def test_reserved_topics_are_refused(attacked: AttackedStack) -> None:
-    """Validate, create and PATCH refuse them as source and as dead letter topic."""
+    """Validate, create and PATCH refuse them as source, dead letter and output topic."""
     theirs = attacked.topic("bob-control")
     bobs = attacked.bob.call("PATCH", f"/connectors/{BOB}/config", json={CONTROL: theirs})
     assert bobs.status_code == 200
     own = attacked.topic("alice-source")
     for topic in (theirs, "control-iceberg", "icefloe-configs", "icefloe-status"):
-        for key in ("topics", LETTERS):
+        for key in ("topics", LETTERS, OUTPUT):
             change = {key: f"{own},{topic}" if key == "topics" else topic}
+            if key == OUTPUT:
+                change["icefloe.outputs"] = "alerts"
             config = {
                 **attacked.connector(topics=own, iceberg__tables="alice.t"),
                 CONTROL: "alice-control",
@@ -41,6 +44,33 @@ def test_reserved_topics_are_refused(attacked: AttackedStack) -> None:
         answer = attacked.alice.call("PATCH", "/connectors/alice-topics/config", json=change)
         assert answer.status_code == 400
     assert attacked.alice.call("DELETE", "/connectors/alice-topics").status_code == 204
+
+
+def test_rows_go_to_granted_topics_only(attacked: AttackedStack) -> None:
+    """Without a grant of the operator no topic can be an output, even by a placeholder."""
+    own = attacked.topic("alice-source")
+    theirs = attacked.bob.call("GET", f"/connectors/{BOB}/config").json()["topics"]
+    config = {
+        **attacked.connector(topics=own, iceberg__tables="alice.rows"),
+        "iceberg.tables.auto-create-enabled": "true",
+        "icefloe.outputs": "alerts",
+    }
+    for topic, why in (
+        (theirs, "is not among the topics"),
+        ("alice-alerts", "is not among the topics"),
+        ("${env:ICEFLOE_CATALOG_CANARY}", "${env:ICEFLO"),  # also resolved, it is not granted
+    ):
+        answer = attacked.alice.create("alice-rows", {**config, OUTPUT: topic})
+        assert answer.status_code == 400
+        assert why in answer.text
+    for topic in ("alice-out-1", "alice-out-2"):  # the operator grants alice-out-*
+        assert attacked.alice.create(topic, {**config, OUTPUT: topic}).status_code == 201
+        change = {OUTPUT: theirs}
+        answer = attacked.alice.call("PATCH", f"/connectors/{topic}/config", json=change)
+        assert answer.status_code == 400
+        attacked.produce(own, *numbered(0, 1))
+        attacked.wait_until(lambda topic=topic: attacked.records(topic), lambda: "a row")
+        assert attacked.alice.call("DELETE", f"/connectors/{topic}").status_code == 204
 
 
 def test_a_regex_skips_reserved_topics(attacked: AttackedStack) -> None:
@@ -66,7 +96,7 @@ def test_a_source_topic_of_another_tenant_is_refused_as_control_topic(
     config = attacked.connector(topics=attacked.topic("a"), iceberg__tables="alice.t")
     answer = attacked.alice.create("alice-control", {**config, CONTROL: source})
     assert answer.status_code == 400
-    assert "another connector reads that topic" in answer.text
+    assert "another connector uses that topic" in answer.text
 
 
 def test_repeated_announcements_add_no_row(attacked: AttackedStack) -> None:

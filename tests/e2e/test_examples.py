@@ -1,164 +1,137 @@
-"""Every connector in ``examples``, on the input and with the tables that its README shows."""
+"""Every directory of ``examples``, as a user runs it: its commands, and exactly its results.
+
+All examples run at the same time on one stack. Each directory is a test of its own.
+"""
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import re
-import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import fastavro
 import pytest
-from confluent_kafka.admin import NewTopic
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
+from tests.support.documented_commands import different_lines, run_step, steps
 from tests.support.fakes.schema_registry import SchemaRegistryServer
-from tests.support.running_stack import INTERVAL_MS, RunningStack, duckdb_rows
+from tests.support.running_stack import RunningStack
+from tests.support.secure_broker import CertificateFiles, SecureBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-REGISTRY = "http://127.0.0.1:8081"
-Rows = list[dict[str, str]]
+NAMES = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
+AT_ONCE = 4
+REGISTRY = "127.0.0.1:8081"
+BROKER = "127.0.0.1:9092"
+SERVICE = "cell-1.streaming.eu-frankfurt-1.oci.oraclecloud.com:9092"
+SERVICE_USER = "acme/icefloe/ocid1.streampool.oc1.eu-frankfurt-1.amaaaaaaexample"
+SERVICE_TOKEN = "canary>45;c#d(e)"
 
 
 @dataclass
-class DocumentedExample:
-    """What the README shows of an example.
+class Gallery:
+    """A copy of the examples, in which the addresses are those of this run.
 
     Attributes:
-        static: tables that are there before, by name.
-        topics: values of the records, by topic.
-        tables: what must come out, by name.
+        folder: the copy.
+        running: the stack.
+        environ: of the commands.
+        closing: ends what examples need in addition to the stack.
     """
 
-    static: dict[str, Rows] = field(default_factory=dict)
-    topics: dict[str, list[Any]] = field(default_factory=dict)
-    tables: dict[str, Rows] = field(default_factory=dict)
+    folder: Path
+    running: RunningStack
+    environ: dict[str, str]
+    closing: ExitStack
 
+    def replace(self, folder: Path, addresses: dict[str, str]) -> None:
+        """Replace addresses in the files of a folder."""
+        for file in folder.rglob("*"):
+            if file.is_file():
+                text = file.read_text("utf-8")
+                for documented, address in addresses.items():
+                    text = text.replace(documented, address)
+                file.write_text(text, "utf-8")
 
-def readme() -> dict[str, DocumentedExample]:
-    """All examples by name."""
-    examples: dict[str, DocumentedExample] = {}
-    for section in re.split(
-        r"^## ", (EXAMPLES / "README.md").read_text("utf-8"), flags=re.MULTILINE
-    )[1:]:
-        displayed = examples[section.splitlines()[0]] = DocumentedExample()
-        for topic, lines in re.findall(r"^Topic `(.*?)`.*?:\n\n```json\n(.*?)```", section, _MULTI):
-            displayed.topics[topic] = [json.loads(line) for line in lines.splitlines()]
-        for kind, name, text in re.findall(
-            r"^(Static table|Table) `(.*?)`:\n\n((?:\|.*\n)+)", section, re.MULTILINE
-        ):
-            (displayed.static if kind.startswith("Static") else displayed.tables)[name] = cells(
-                text
-            )
-    return examples
+    def run(self, name: str) -> None:
+        """Run the commands of an example."""
+        example = self.folder / name
+        if (example / "node.properties").exists():
+            self.log_in(example)
+        for step in steps(example / "README.md"):
+            run_step(step, example, self.environ, different_lines)
+        created = set(self.running.api.get("/connectors").json())
+        contents = [json.loads(file.read_text()) for file in example.glob("*.json")]
+        self.running.delete(*created.intersection(each.get("name") for each in contents))
 
-
-_MULTI = re.MULTILINE | re.DOTALL
-
-
-def cells(text: str) -> Rows:
-    """A Markdown table's rows, as texts."""
-    header, _, *lines = (
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()
-    )
-    return [dict(zip(header, line, strict=True)) for line in lines]
-
-
-def reported(value: Any) -> str:
-    """A value as the README writes it."""
-    return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def avro(registry: SchemaRegistryServer, value: Mapping[str, Any]) -> bytes:
-    """A record as a serializer writes it that names subjects by topic and record."""
-    ((name, row),) = value.items()
-    kinds = {str: "string", int: "long"}
-    fields = [{"name": field, "type": kinds[type(inner)]} for field, inner in row.items()]
-    schema = {"type": "record", "name": name, "fields": fields}
-    number = registry.register(f"app-events-{name}", json.dumps(schema))
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
-    return struct.pack(">bI", 0, number) + out.getvalue()
+    def log_in(self, example: Path) -> None:
+        """Start a broker that knows the documented login, and let the example trust it."""
+        state = self.folder / "service"
+        state.mkdir()
+        keys = CertificateFiles(state / "keys")
+        broker = SecureBroker(state / "broker", keys, users={SERVICE_USER: SERVICE_TOKEN})
+        self.closing.enter_context(broker)
+        file = example / "node.properties"
+        trust = broker.client("PLAIN") | {"spark.master": "local[2]", "spark.driver.memory": "1g"}
+        assert SERVICE in file.read_text("utf-8")
+        assert SERVICE_USER in file.read_text("utf-8")
+        with file.open("a", encoding="utf-8") as properties:
+            properties.writelines(f"{key}={value}\n" for key, value in trust.items())
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[SchemaRegistryServer]:
-    """A registry in the place of the one at ``REGISTRY``."""
-    with SchemaRegistryServer() as server:
-        yield server
-
-
-def catalog(running: RunningStack) -> Catalog:
-    """The embedded catalog under the name that the examples have for it."""
-    return load_catalog("demo", **running.stack.catalog_properties)
-
-
-def started(
-    running: RunningStack, registry: SchemaRegistryServer, name: str, displayed: DocumentedExample
-) -> None:
-    """Make what an example needs, write its input and create it as it is."""
-    for table, rows in displayed.static.items():
-        kinds = [LongType() if text.isdecimal() else StringType() for text in rows[0].values()]
-        columns = zip(rows[0], kinds, strict=True)
-        schema = Schema(
-            *(
-                NestedField(i, column, kind, required=False)
-                for i, (column, kind) in enumerate(columns, start=1)
-            )
-        )
-        arrow = schema.as_arrow()
-        values = {
-            column: [int(row[column]) if row[column].isdecimal() else row[column] for row in rows]
-            for column in rows[0]
-        }
-        running.table(table, catalog(running), schema=schema).append(
-            arrow.empty_table().from_pydict(values, arrow)
-        )
-    content = json.loads((EXAMPLES / f"{name}.json").read_text("utf-8"))
-    config = {
-        key: value.replace(REGISTRY, registry.url) for key, value in content["config"].items()
+def results(
+    running: RunningStack, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[str, Future[None]]]:
+    """The results of the selected examples, by name; they run at the same time."""
+    selected = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path
+    ]
+    folder = tmp_path_factory.mktemp("gallery") / "examples"
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("icefloe-state"))
+    (folder / "icefloe-state").symlink_to(running.stack.state_dir)
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ICEFLOE_SERVER": running.stack.rest_url,
+        "KAFKA_BROKERS": running.stack.bootstrap_servers,
+        "OCI_AUTH_TOKEN": SERVICE_TOKEN,
+        "CONNECT_SPARK_MASTER": "local[2]",
+        "CONNECT_SPARK_DRIVER_MEMORY": "1g",
     }
-    for topic, values in displayed.topics.items():
-        running._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
-        is_avro = "Avro" in config["value.converter"]
-        running.produce(topic, *(avro(registry, v) if is_avro else v for v in values))
-    running.create(name, {**config, "iceberg.control.commit.interval-ms": INTERVAL_MS})
+    with ExitStack() as closing, SchemaRegistryServer() as registry:
+        gallery = Gallery(folder, running, environ, closing)
+        addresses = {
+            REGISTRY: registry.url.removeprefix("http://"),
+            BROKER: running.stack.bootstrap_servers,
+        }
+        for name in NAMES:
+            gallery.replace(folder / name, addresses)
+        producer = folder / "produce.py"
+        producer.write_text(producer.read_text().replace(BROKER, addresses[BROKER]))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            selected.sort(key=starts_processes, reverse=True)  # the longest first
+            yield {name: pool.submit(gallery.run, name) for name in selected}
+            pool.shutdown(cancel_futures=True)
 
 
-def test_the_examples_do_what_their_readme_shows(
-    running: RunningStack, registry: SchemaRegistryServer
+def starts_processes(name: str) -> bool:
+    """Whether an example starts workers of its own, which takes longer than a connector."""
+    page = (EXAMPLES / name / "README.md").read_text("utf-8")
+    return re.search(r"^icefloe (ingest|standalone)", page, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_prints_what_its_readme_shows(
+    name: str, results: dict[str, Future[None]]
 ) -> None:
-    """Every table has exactly the documented rows, and nothing has failed."""
-    examples = readme()
-    assert sorted(examples) == sorted(path.stem for path in EXAMPLES.glob("*.json"))
-    for name, displayed in examples.items():
-        started(running, registry, name, displayed)
-    for name, displayed in examples.items():
-        for table, rows in displayed.tables.items():
-            running.wait_until(
-                lambda table=table, rows=rows: found(running, table, list(rows[0])) == rows,
-                lambda name=name, table=table, rows=rows: (
-                    f"{table}: {found(running, table, list(rows[0]))} {running.status(name)}"
-                ),
-            )
-        running.wait_until_running(name)
-    running.delete(*examples)
-
-
-def found(running: RunningStack, table: str, columns: list[str]) -> Rows:
-    """The rows of a table in the order of their texts."""
-    opened = catalog(running)
-    if not opened.table_exists(table):
-        return []
-    quoted = [f'"{column}"' for column in columns]
-    rows = duckdb_rows(opened.load_table(table), *quoted)  # PyIceberg reads no equality deletes
-    texts = sorted([reported(value) for value in row] for row in rows)
-    return [dict(zip(columns, row, strict=True)) for row in texts]
+    """Every command succeeds, and a query prints exactly the documented rows."""
+    results[name].result()

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,36 +16,10 @@ from connect.embedded.stack import Stack
 from connect.errors import RetriableError
 from connect.jvm import jars
 from connect.processes.child_process import free_port
+from tests.support.documented_commands import CommandBlock, missing_lines, run_step, steps
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
-OUTPUT_TIMEOUT_S = 150
-PAUSE_S = 1
-_BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class CommandBlock:
-    """One block of commands.
-
-    Attributes:
-        commands: a script for bash.
-        output: the lines that it must print, or None where the page shows none.
-    """
-
-    commands: str
-    output: str | None
-
-
-def steps(page: Path) -> list[CommandBlock]:
-    """Return the blocks of commands of a page, in order, each with the output shown after it."""
-    blocks: list[CommandBlock] = []
-    for kind, text in _BLOCK.findall(page.read_text("utf-8")):
-        if kind == "bash":
-            blocks.append(CommandBlock(text, None))
-        else:
-            blocks[-1] = CommandBlock(blocks[-1].commands, text)
-    return blocks
 
 
 @pytest.fixture
@@ -92,26 +63,4 @@ def test_the_commands_of_a_tutorial_print_what_it_shows(
     for step in steps(page):
         script = step.commands.replace("127.0.0.1:9092", stack.bootstrap_servers)
         script = script.replace("127.0.0.1:8084", java_sink)
-        deadline_s = time.monotonic() + OUTPUT_TIMEOUT_S
-        done, missing = run(script, step.output or "", tmp_path, environ)
-        while step.output and (done.returncode or missing) and time.monotonic() < deadline_s:
-            time.sleep(PAUSE_S)
-            done, missing = run(script, step.output, tmp_path, environ)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        assert not missing, f"{script}\nprinted\n{done.stdout}\nnot\n{missing}"
-
-
-def run(
-    script: str, output: str, folder: Path, environ: Mapping[str, str]
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run a script; return its result, and the lines of the output that it did not print."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return done, [line for line in output.splitlines() if line not in done.stdout]
+        run_step(CommandBlock(script, step.output), tmp_path, environ, missing_lines)

@@ -189,7 +189,7 @@ def test_table_errors_are_reported(checked: ValidatedConnector) -> None:
     auto = {"iceberg.tables.auto-create-enabled": "true"}
     assert checked.errors({"iceberg.tables": "db.none", **auto}) == {}
     messages = checked.error({"iceberg.tables": "db.old"}, "iceberg.tables")
-    assert "table db.old has format version 1; only version 2 is supported" in messages
+    assert "table db.old has format version 1; only versions 2 and 3 are supported" in messages
     upsert = {"iceberg.tables.upsert-mode-enabled": "true"}
     own = "iceberg.table.db.t.id-columns"
     assert checked.errors({**upsert, own: "id"}) == {}

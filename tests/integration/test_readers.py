@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-import duckdb
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField as SpecField
@@ -42,6 +40,7 @@ from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.parquet_folders import SCHEMA as FOLDER_SCHEMA
 from tests.support.parquet_folders import ParquetRig
+from tests.support.readers import Sql, duckdb_sql, spark_sql
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.tables import (
@@ -133,35 +132,17 @@ def catalog(rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
     gateway.close()
 
 
-Sql = Callable[[str], list[list[Any]]]
-
-
 @pytest.fixture(scope="module")
 def spark(spark_session: Any, rest_catalog: RestCatalog) -> Sql:
     """Runs SQL in Spark; tables are ``rest.db.<name>``."""
-    session = spark_session.spark
-    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest"}
-    settings |= {".uri": rest_catalog.uri, ".cache-enabled": "false"}
-    for key, value in settings.items():
-        session.conf.set(f"spark.sql.catalog.rest{key}", value)
-    return lambda query: [list(r) for r in session.sql(query).collect()]
+    return spark_sql(spark_session.spark, rest_catalog)
 
 
 @pytest.fixture
 def duck() -> Iterator[Sql]:
-    """Runs SQL in DuckDB with the Iceberg extension of its package; nothing is downloaded."""
-    connection = duckdb.connect(
-        config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
-    )
-    for name in ("avro", "iceberg"):
-        found = importlib.util.find_spec(f"duckdb_extension_{name}")
-        assert found is not None
-        assert found.origin is not None
-        (path,) = Path(found.origin).parent.glob("**/*.duckdb_extension")
-        connection.execute(f"load '{path}'")
-    connection.execute("set TimeZone = 'UTC'")
-    yield lambda query: [list(r) for r in connection.execute(query).fetchall()]
-    connection.close()
+    """Runs SQL in DuckDB."""
+    with duckdb_sql() as sql:
+        yield sql
 
 
 def _create(

@@ -62,6 +62,24 @@ def test_a_read_returns_exactly_its_range(
     assert whole_topic(admin, topic, 2).ends == {a: 20, b: 5}
 
 
+def test_a_timestamp_that_spark_cannot_read_is_named(
+    reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A broker before Kafka 4 takes any; the records around it are read by setting offsets."""
+    topic = topics.create("times", message_timestamp_after_max_ms=str(2**63 - 1))
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for timestamp in (0, 2**63 - 1, 0):  # 0 is the present time
+        producer.produce(topic, b"{}", timestamp=timestamp)
+    producer.flush(WAIT_S)
+    tp, seen = TopicPartition(topic, 0), BatchCollector()
+    with pytest.raises(RetriableError) as refused:
+        reader.read_batch(OffsetRanges({tp: 0}, {tp: 3}), seen)
+    assert refused.value.code == "timestamp_unreadable"
+    for start in (0, 2):
+        reader.read_batch(OffsetRanges({tp: start}, {tp: start + 1}), seen)
+    assert [offset for _, offset in seen.rows] == [0, 2]
+
+
 def calls_of(profile: cProfile.Profile, function: str) -> int:
     """How often functions with this name were called."""
     profiled = pstats.Stats(profile).stats  # type: ignore[attr-defined] # public, not in typeshed
@@ -243,6 +261,29 @@ def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
     growing.read(whole_topic(admin, topic), measure, is_stopping=never)
     assert [p.record_count_max for p in seen.parts] == [1_000, 4_000, 4_000, 3_000]
     assert [offset for _, offset in seen.rows] == list(range(12_000))
+
+
+def test_a_backlog_that_is_read_slower_has_smaller_batches(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """The query ends, and another one continues where it ended."""
+    topic = topics.create("slower")
+    produce(kafka_properties, topic, 16_000)
+    sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
+    slower = replace(reader, sizes=sizes)
+    seen = BatchCollector()
+
+    def measure(rows: Any, part: OffsetRanges) -> None:
+        seen(rows, part)
+        count = part.record_count_max
+        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
+        speed = 0.8 if len(seen.parts) < 3 else 0.25
+        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count / speed)
+
+    slower.read(whole_topic(admin, topic), measure, is_stopping=never)
+    sizes_of_batches = [p.record_count_max for p in seen.parts]
+    assert sizes_of_batches == [1_000, 4_000, 4_000, *[1_250] * 5, 750]
+    assert [offset for _, offset in seen.rows] == list(range(16_000))
 
 
 def test_a_stop_ends_the_read_after_the_current_batch(

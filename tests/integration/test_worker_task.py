@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from connect import failpoints
 from connect.errors import DataLost, Fenced, RecordError, RetriableError
@@ -24,10 +30,14 @@ from control_schemas.events import (
 from tests.support.reading import committed_records
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
-from tests.support.task_harness import TABLE, TaskHarness, paths, wait_until
+from tests.support.task_harness import TABLE, FakeBatchRunner, TaskHarness, paths, wait_until
 from worker.spark.session import Session
+from worker.task import task_run
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.source_reader import as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -168,7 +178,7 @@ def test_a_stop_announces_pending_batches(harness: TaskHarness) -> None:
     assert harness.committed()[0] == 60
 
 
-def test_a_round_is_answered_after_the_current_batch_of_a_backlog(harness: TaskHarness) -> None:
+def test_a_round_is_answered_after_a_batch_of_a_backlog(harness: TaskHarness) -> None:
     """Reading of the backlog then continues."""
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
     harness.overrides["iceberg.control.commit.interval-ms"] = (
@@ -176,12 +186,111 @@ def test_a_round_is_answered_after_the_current_batch_of_a_backlog(harness: TaskH
     )
     harness.produce(3_000)
     with harness.running() as task:
+        files: list[str] = []
+        while not files:  # a round in the middle of a long batch has none
+            files = paths(harness.round()[1])
+        assert files[0] == "0:0-999"
+        wait_until(lambda: task.metrics.batch.records_read == 3_000)
+        files += paths(harness.round()[1])
+        assert files == ["0:0-999", "0:1000-1999", "0:2000-2999"]
+        assert harness.committed()[0] == 3_000
+
+
+@dataclass
+class HeldRunner(FakeBatchRunner):
+    """A runner whose batches, after the first one, wait in their Spark tasks for a file."""
+
+    gate: Path = Path()
+    held: threading.Event = field(default_factory=threading.Event)
+
+    def run(
+        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+    ) -> WrittenBatch:
+        """Run the batch once the file exists."""
+        if self.batches and not self.gate.exists():
+            self.held.set()
+            as_arrow(rows.select("offset").mapInArrow(waiting_for(str(self.gate)), "offset long"))
+        return FakeBatchRunner.run(self, rows, ranges, valid_through_ms)
+
+
+def waiting_for(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function of Spark tasks that waits until the file exists."""
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not os.path.exists(path):  # noqa: PTH110 - runs in an executor
+            time.sleep(0.02)
+        yield from batches
+
+    return wait
+
+
+@pytest.fixture
+def held(harness: TaskHarness, tmp_path: Path) -> HeldRunner:
+    """A backlog of three batches. The first one ends, the second one waits."""
+    harness.sizes = {"small_records": 100, "batch_records": 1_000}
+    harness.overrides["iceberg.control.commit.interval-ms"] = "400"
+    harness.runner = runner = HeldRunner(gate=tmp_path / "gate")
+    harness.produce(3_000)
+    return runner
+
+
+def test_a_round_is_answered_in_the_middle_of_a_long_batch(
+    harness: TaskHarness, held: HeldRunner
+) -> None:
+    """With the batches before it; the batch is announced with a later round."""
+    harness.overrides["icefloe.drain.records"] = "100"
+    with harness.running() as task:
+        assert held.held.wait(WAIT_S)
         _, answer = harness.round()
         assert paths(answer) == ["0:0-999"]
-        assert harness.committed()[0] == 1000
-        wait_until(lambda: task.metrics.batch.records_read == 3_000)
         _, answer = harness.round()
-        assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
+        assert paths(answer) == []
+        assert harness.committed()[0] == 1_000
+        held.gate.touch()
+        wait_until(lambda: task.metrics.batch.records_read == 3_000)
+        files: list[str] = []
+        while not files or not files[-1].endswith("-2999"):
+            files += paths(harness.round()[1])
+        assert files[0].startswith("0:1000-")
+        assert harness.committed()[0] == 3_000
+
+
+def test_a_stop_cancels_a_batch_that_takes_long(
+    harness: TaskHarness, held: HeldRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before it is announced, and the next task reads the batch again."""
+    monkeypatch.setattr(task_run, "STOP_MS", 200)
+    harness.overrides["icefloe.drain.records"] = "100"
+    with harness.running():
+        assert held.held.wait(WAIT_S)
+    assert harness.ended == [None]
+    assert paths(harness.answer(None)) == ["0:0-999"]
+    assert harness.committed()[0] == 1_000
+    held.gate.touch()
+    with harness.running() as task:
+        wait_until(lambda: task.metrics.batch.records_read == 2_000)
+        files: list[str] = []
+        while not files or not files[-1].endswith("-2999"):
+            files += paths(harness.round()[1])
+        assert files[0].startswith("0:1000-")
+        assert harness.committed()[0] == 3_000
+
+
+def test_a_task_that_is_fenced_in_the_middle_of_a_batch_ends(
+    harness: TaskHarness, held: HeldRunner
+) -> None:
+    """The batch is cancelled, and nothing of it is announced."""
+    harness.overrides["icefloe.drain.records"] = "100"
+    with harness.running() as task:
+        assert held.held.wait(WAIT_S)
+        successor = TransactionalProducer(harness.kafka, task.transactional_id)
+        successor.init()
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
+        successor.close()
+    assert isinstance(harness.ended[0], Fenced)
+    assert len(held.batches) == 1
+    assert harness.committed()[0] == 0
 
 
 def test_an_answer_waits_for_a_read_that_ends_soon(harness: TaskHarness) -> None:

@@ -196,6 +196,8 @@ def attacked_stack(folder: Path, **more: str) -> Iterator[AttackedStack]:
     properties = {
         "icefloe.rest.users.file": str(folder / "users.yaml"),
         "icefloe.local.paths.allowed": str(folder / "stack"),
+        "icefloe.output.topics.alice-topics": "*",
+        "icefloe.output.topics.alice-out-*": "alice-out-*",
         "config.providers": "env,file",
         "config.providers.file.class": "FileConfigProvider",
         "config.providers.file.param.allowed.paths": str(secrets.parent),

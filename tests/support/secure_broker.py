@@ -181,13 +181,14 @@ class CertificateFiles:
 class SecureBroker(Broker):
     """A broker with the listeners of ``LISTENERS`` besides its open one, and with ACLs.
 
-    Clients of the open listener may do everything, as may ``alice``.
+    Clients of the open listener may do everything, as may ``alice`` and the other users of PLAIN.
 
     Args:
         state_dir: its folder.
         keys: its own certificate, and the authority of clients.
         oauth: the server whose tokens it accepts.
         settings: more broker settings.
+        users: passwords of more users of PLAIN, by name.
     """
 
     def __init__(
@@ -196,10 +197,12 @@ class SecureBroker(Broker):
         keys: CertificateFiles,
         oauth: OAuthServer | None = None,
         settings: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(state_dir, settings=settings)
         self.keys = keys
         self.oauth = oauth
+        self._users = {USER: PASSWORD, **(users or {})}
         self._ports = {name: free_port() for name in LISTENERS if name != "OAUTH" or oauth}
 
     def servers(self, listener: str) -> str:
@@ -266,6 +269,8 @@ class SecureBroker(Broker):
         }
         addresses = [f"{name}://{address}" for name, address in hosts.items()]
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **LISTENERS}
+        # quoted, because a name may have characters that JAAS does not allow in a key
+        passwords = " ".join(f'"user_{user}"="{text}"' for user, text in self._users.items())
         self._settings.update(
             {
                 "advertised.listeners": ",".join(addresses),
@@ -282,16 +287,14 @@ class SecureBroker(Broker):
                 "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
                 "listener.name.mtls.ssl.client.auth": "required",
                 "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
-                "listener.name.plain.plain.sasl.jaas.config": (
-                    f'{_PLAIN} required user_{USER}="{PASSWORD}";'
-                ),
+                "listener.name.plain.plain.sasl.jaas.config": f"{_PLAIN} required {passwords};",
                 "listener.name.scram.sasl.enabled.mechanisms": ",".join(_SCRAM_MECHANISMS),
                 **{
                     f"listener.name.scram.{name.lower()}.sasl.jaas.config": f"{_SCRAM} required;"
                     for name in _SCRAM_MECHANISMS
                 },
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "super.users": f"User:ANONYMOUS;User:{USER}",
+                "super.users": ";".join(f"User:{user}" for user in ("ANONYMOUS", *self._users)),
                 **self._oauth_settings(),
             }
         )

@@ -35,7 +35,9 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -74,6 +76,8 @@ VALUES: list[tuple[IcebergType, st.SearchStrategy[Any]]] = [
     (TimeType(), st.integers(0, 86_399_999_999)),
     (TimestampType(), MICROS),
     (TimestamptzType(), MICROS),
+    (TimestampNanoType(), st.integers(-(2**63), 2**63 - 1)),
+    (TimestamptzNanoType(), st.integers(-(2**63), 2**63 - 1)),
 ]
 TRANSFORMS: list[Transform[Any, Any]] = [
     IdentityTransform(),

@@ -26,6 +26,7 @@ from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.events import ContentFile, FileContent, PartitionField, RowCounts
 from worker.batch.error_rows import error_from, error_json, failure_of
+from worker.batch.messages import MessageChunk
 
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
@@ -146,6 +147,7 @@ class BatchResult:
             concerns all records, such as a schema registry that does not answer.
         losses: number of values that lost digits beyond microseconds.
         rows: counts of the rows that the records produced.
+        messages: rows for outputs, in the order of the Spark tasks.
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
@@ -156,6 +158,7 @@ class BatchResult:
     error: RecordError | RetriableError | ConfigError | None = None
     losses: int = 0
     rows: RowCounts = field(default_factory=RowCounts)
+    messages: tuple[MessageChunk, ...] = ()
 
     @property
     def files(self) -> dict[str, tuple[ContentFile, ...]]:
@@ -219,6 +222,12 @@ def losses_row(count: int) -> tuple[str, bytes]:
 def rows_row(rows: RowCounts) -> tuple[str, bytes]:
     """Return the row with the counts of rows that records produced."""
     return "rows", _dump(dataclasses.astuple(rows))
+
+
+def messages_row(chunk: MessageChunk) -> tuple[str, bytes]:
+    """Return the row of rows for outputs."""
+    numbers = (chunk.count, chunk.size, chunk.largest)
+    return "messages", b"".join(n.to_bytes(_LENGTH_BYTES) for n in numbers) + chunk.payload
 
 
 def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
@@ -296,11 +305,14 @@ def collect(rows: pa.Table) -> BatchResult:
     """
     by_kind: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     dead_letters: list[DeadLetter] = []
+    messages: list[MessageChunk] = []
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
         if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
             dead_letters.append(_dead_letter_from(json.loads(payload.as_py())))
         elif kind == "files":
             by_kind[kind].extend(_unpacked(payload.as_buffer()))
+        elif kind == "messages":
+            messages.append(_messages_from(payload.as_py()))
         elif kind in by_kind:
             by_kind[kind].append(json.loads(payload.as_py()))
         else:
@@ -329,6 +341,7 @@ def collect(rows: pa.Table) -> BatchResult:
         error=_failure_from(by_kind["failure"]) or (errors[0] if errors else None),
         losses=sum(by_kind["losses"]),
         rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
+        messages=tuple(messages),
     )
 
 
@@ -388,6 +401,12 @@ def _dead_letter_from(item: list[Any]) -> DeadLetter:
         tuple((name, _bytes(raw)) for name, raw in headers),
     )
     return DeadLetter(record, error_from(error))
+
+
+def _messages_from(payload: bytes) -> MessageChunk:
+    numbers = (payload[n * _LENGTH_BYTES : (n + 1) * _LENGTH_BYTES] for n in range(3))
+    count, size, largest = map(int.from_bytes, numbers)
+    return MessageChunk(payload[3 * _LENGTH_BYTES :], count, size, largest)
 
 
 def _unpacked(payload: pa.Buffer) -> list[Any]:

@@ -11,6 +11,12 @@ from connect.errors import ConfigError, RecordError, RetriableError
 DEAD_LETTERS_FULL = "dead_letters_full"
 """The dead letters of a Spark task, or of all tasks of a batch, do not fit into memory."""
 
+OUTPUT_FULL = "output_full"
+"""The rows of a Spark task for outputs do not fit into memory."""
+
+OUTPUT_COLUMN = "output_column"
+"""A table lacks a column that an output names."""
+
 CONVERTER_UNAVAILABLE = "converter_unavailable"
 """A service that a user's converter needs does not answer."""
 
@@ -26,6 +32,8 @@ STORE_UNAVAILABLE = "storage_unavailable"
 REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 """A table may not be used. No record causes it, and a change of permissions ends it."""
 
+_REPORTED = REFUSALS | {DEAD_LETTERS_FULL, OUTPUT_COLUMN, OUTPUT_FULL, STORE_UNAVAILABLE}
+
 
 def is_converter_outage(error: RetriableError | ConfigError) -> bool:
     """Return whether a service that a converter uses did not answer, or refused us."""
@@ -34,11 +42,7 @@ def is_converter_outage(error: RetriableError | ConfigError) -> bool:
 
 def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
     """Return whether to send an error to the driver; Spark retries all other errors first."""
-    return (
-        isinstance(error, RecordError)
-        or error.code in {DEAD_LETTERS_FULL, STORE_UNAVAILABLE, *REFUSALS}
-        or is_converter_outage(error)
-    )
+    return isinstance(error, RecordError) or error.code in _REPORTED or is_converter_outage(error)
 
 
 def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, bytes]:

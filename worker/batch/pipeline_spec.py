@@ -157,6 +157,8 @@ class PipelineLimits:
         requests_max: tables and schema changes requested in one run.
         dead_letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends. A single
             dead letter of any size is kept.
+        output_bytes_max: bytes of rows for outputs that a Spark task keeps until it ends. The rows
+            of a single record are kept.
         changes_bytes_max: Arrow bytes of row-level changes kept to find the newest of each key.
     """
 
@@ -169,6 +171,7 @@ class PipelineLimits:
     open_files_max: int = 128
     requests_max: int = 1_000
     dead_letter_bytes_max: int = 32 * 2**20
+    output_bytes_max: int = 64 * 2**20
     changes_bytes_max: int = 128 * 2**20
 
 

@@ -28,7 +28,9 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -57,6 +59,11 @@ class Target:
     type: IcebergType
     arrow: pa.DataType
     timestamp_unit: str = "ms"
+
+    @property
+    def is_nano(self) -> bool:
+        """Whether the column has nanoseconds."""
+        return isinstance(self.type, TimestampNanoType | TimestamptzNanoType)
 
 
 def join(a: Doubt | None, b: Doubt | None) -> Doubt | None:
@@ -146,7 +153,7 @@ def _int_to_float(target: Target) -> Conversion:
 
 
 def _int_to_timestamp(target: Target) -> Conversion:
-    factor = _UNIT_US[target.timestamp_unit]
+    factor = _UNIT_US[target.timestamp_unit] * (1_000 if target.is_nano else 1)
     limit = _INT64_MAX // factor
 
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
@@ -316,6 +323,8 @@ FROM_INT64: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     TimeType: _int_to_time,
     TimestampType: _int_to_timestamp,
     TimestamptzType: _int_to_timestamp,
+    TimestampNanoType: _int_to_timestamp,
+    TimestamptzNanoType: _int_to_timestamp,
 }
 _FROM_DOUBLE: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     FloatType: _double_to_double,
@@ -326,6 +335,8 @@ _FROM_DOUBLE: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     TimeType: _double_to_whole,
     TimestampType: _double_to_whole,
     TimestamptzType: _double_to_whole,
+    TimestampNanoType: _double_to_whole,
+    TimestamptzNanoType: _double_to_whole,
     StringType: _double_to_string,
 }
 _FROM_STRING: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
@@ -338,5 +349,7 @@ _FROM_STRING: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     TimeType: _parsed(parse_times),
     TimestampType: _parsed(parse_timestamps, zoned=False),
     TimestamptzType: _parsed(parse_timestamps, zoned=True),
+    TimestampNanoType: _parsed(parse_timestamps, zoned=False, digits=9),
+    TimestamptzNanoType: _parsed(parse_timestamps, zoned=True, digits=9),
     UUIDType: _parsed(parse_uuids),
 }

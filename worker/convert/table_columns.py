@@ -78,6 +78,9 @@ def _struct(kind: StructType, target: Target) -> Conversion:
                 else nulls(len(column), inner.arrow)
             )
             values, more = convert(child, inner)
+            if field.write_default is not None and child.null_count:  # missing, or null?
+                undecided = ~valid_rows(child)
+                more = join(more, some(undecided if valid is None else undecided & valid))
             if field.required and values.null_count:
                 missing = ~valid_rows(values)
                 more = join(more, missing if valid is None else missing & valid)

@@ -75,26 +75,33 @@ class StringColumn:
 
 
 def parse_timestamps(
-    column: pa.Array, kind: pa.DataType, *, zoned: bool
+    column: pa.Array, kind: pa.DataType, *, zoned: bool, digits: int = 6
 ) -> tuple[pa.Array, Doubt | None]:
-    """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without."""
+    """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without.
+
+    Args:
+        column: the texts.
+        kind: of the timestamps.
+        zoned: whether they are instants.
+        digits: of a fraction, at most.
+    """
     texts = StringColumn(column)
     shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
     if not zoned:
-        shape &= (texts.lengths >= 19) & (texts.lengths <= 26) & (texts.last() != _ZED)
+        shape &= (texts.lengths >= 19) & (texts.lengths <= 20 + digits) & (texts.last() != _ZED)
         return _cast(column, shape, kind)
-    utc = (texts.lengths >= 20) & (texts.lengths <= 27) & (texts.last() == _ZED)
-    shape &= utc if utc.all() else utc | _has_offset(texts)
+    utc = (texts.lengths >= 20) & (texts.lengths <= 21 + digits) & (texts.last() == _ZED)
+    shape &= utc if utc.all() else utc | _has_offset(texts, digits)
     return _cast(column, shape, kind)
 
 
-def _has_offset(texts: StringColumn) -> Doubt:
+def _has_offset(texts: StringColumn, digits: int) -> Doubt:
     """Return texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
     colon = (texts.at_end(3) == _COLON).astype(np.int64)
     sign = texts.at_end(5 + colon)
     tens, ones = texts.at_end(4 + colon), texts.at_end(3 + colon)
-    shape: Doubt = (texts.lengths >= 24) & (texts.lengths <= 31 + colon)
+    shape: Doubt = (texts.lengths >= 24) & (texts.lengths <= 25 + digits + colon)
     shape &= (sign == _PLUS) | (sign == _DASH)
     shape &= (tens == ord("0")) | ((tens == ord("1")) & (ones <= ord("7")))
     return shape

@@ -21,7 +21,9 @@ from pyiceberg.types import (
     FixedType,
     FloatType,
     IcebergType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
 )
@@ -76,6 +78,8 @@ def _cast(target: Target) -> Conversion:
 
 def _counted(unit: str, target: Target) -> Conversion | None:
     """Convert numbers whose unit the schema names."""
+    if target.is_nano:
+        return _scaled({"ns": 1, "us": 1_000, "ms": 1_000_000}[unit])(target)
     if not isinstance(target.type, TimestampType | TimestamptzType | TimeType):
         then = _through_int64(target)
         return None if then is None else lambda column: then(column.cast(pa.int64()))
@@ -98,14 +102,21 @@ def _counted(unit: str, target: Target) -> Conversion | None:
     return convert
 
 
-def _millis_to_micros(target: Target) -> Conversion:
-    def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = integers(column.cast(pa.int64()))
-        ambiguous = (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))
-        scaled = np.where(ambiguous, 0, values) * 1000
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
+def _scaled(factor: int, storage: pa.DataType | None = None) -> Build:
+    """Return conversions to numbers of a finer unit; those that do not fit are ambiguous."""
+    limit = _INT64_MAX // factor
 
-    return convert
+    def build(target: Target) -> Conversion:
+        def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
+            whole = column.cast(storage) if storage is not None else column
+            values = integers(whole.cast(pa.int64()))
+            ambiguous = (values > limit) | (values < -limit)
+            scaled = np.where(ambiguous, 0, values) * factor
+            return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
+
+        return convert
+
+    return build
 
 
 def _micros(target: Target) -> Conversion:
@@ -126,24 +137,6 @@ def _to_days(target: Target, day: int) -> Conversion:
         ambiguous = (days < -(2**31)) | (days > 2**31 - 1)
         days = np.where(ambiguous, 0, days).astype(np.int32)
         return masked(days, column, pa.int32()).cast(target.arrow), some(ambiguous)
-
-    return convert
-
-
-def _days_to_micros(target: Target) -> Conversion:
-    def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        days = integers(column.cast(pa.int32()).cast(pa.int64()))
-        ambiguous = np.abs(days) > _INT64_MAX // _DAY_US
-        scaled = np.where(ambiguous, 0, days) * _DAY_US
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
-
-    return convert
-
-
-def _time_to_micros(target: Target) -> Conversion:
-    def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = integers(column.cast(pa.int32()).cast(pa.int64()))
-        return masked(values * 1000, column, pa.int64()).cast(target.arrow), None
 
     return convert
 
@@ -175,28 +168,43 @@ def _decimal(target: Target) -> Conversion:
     return convert
 
 
+def _timestamps(micros: int, storage: pa.DataType | None = None) -> dict[type[IcebergType], Build]:
+    """Return the conversions of a unit, which is some microseconds, to all timestamps."""
+    to_micros, to_nanos = _scaled(micros, storage), _scaled(micros * 1_000, storage)
+    return {
+        TimestampType: to_micros,
+        TimestamptzType: to_micros,
+        TimestampNanoType: to_nanos,
+        TimestamptzNanoType: to_nanos,
+    }
+
+
 _TABLE: Final[Mapping[str, Mapping[type[IcebergType], Build]]] = {
     "float": {FloatType: _cast, DoubleType: _cast},
     "binary": {BinaryType: _cast, FixedType: _bytes_to_fixed},
     "date32[day]": {
         DateType: _cast,
-        TimestampType: _days_to_micros,
-        TimestamptzType: _days_to_micros,
+        **_timestamps(_DAY_US, pa.int32()),
     },
     "time32[ms]": {
-        TimeType: _time_to_micros,
-        TimestampType: _time_to_micros,
-        TimestamptzType: _time_to_micros,
+        TimeType: _scaled(1_000, pa.int32()),
+        **_timestamps(1_000, pa.int32()),
     },
     "timestamp[us, tz=UTC]": {
         TimestampType: _micros,
         TimestamptzType: _cast,
+        TimestampNanoType: _scaled(1_000),
+        TimestamptzNanoType: _scaled(1_000),
         DateType: _micros_to_days,
     },
-    "timestamp[us, tz=+00:00]": {TimestampType: _micros, TimestamptzType: _micros},
+    "timestamp[us, tz=+00:00]": {
+        TimestampType: _micros,
+        TimestamptzType: _micros,
+        TimestampNanoType: _scaled(1_000),
+        TimestamptzNanoType: _scaled(1_000),
+    },
     "timestamp[ms, tz=UTC]": {
-        TimestampType: _millis_to_micros,
-        TimestamptzType: _millis_to_micros,
+        **_timestamps(1_000),
         DateType: _millis_to_days,
     },
 }

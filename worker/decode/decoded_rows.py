@@ -11,6 +11,7 @@ import pyarrow as pa
 from worker.decode.json_cursor import Seen
 
 Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class Columns:
         topics: the rows' topics where transformations may have changed them.
         schema_name: of the rows' one schema; None where they have none, or it has no name.
         seen: see ``worker.decode.json_decoder.DecodedBlock``.
+        missing: fields that no record of the rows has.
+        nulls_are_missing: rows in which each null is a field that the record lacks; None where that
+            is not known.
         is_whole: whether the only column is the value itself, which is no struct and no map.
     """
 
@@ -39,4 +43,6 @@ class Columns:
     topics: pa.Array | None = None
     schema_name: str | None = None
     seen: Seen | None = None
+    missing: frozenset[str] = frozenset()
+    nulls_are_missing: Mask | None = None
     is_whole: bool = False

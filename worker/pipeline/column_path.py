@@ -121,7 +121,9 @@ class ColumnForm:
             if self._chain is not None:
                 yield from self._chain.run(block, columns, is_typed=is_typed)
             elif is_typed:
-                yield replace(columns, table=_with_names(columns.table, self._names))
+                missing = frozenset(self._names).difference(columns.table.column_names)
+                named = _with_names(columns.table, self._names)
+                yield replace(columns, table=named, missing=missing)
             else:
                 yield columns
 
@@ -159,7 +161,18 @@ def _values(
 ) -> ValueColumns | None:
     config = converters.config
     if is_plain_json(config.value_converter):
-        return json_values(plan, evolves=config.evolve_schema_enabled, keeps=bool(steps))
+        # a transformation may make a null of a field that is missing
+        has_defaults = not steps and any(
+            field.write_default is not None
+            for alike in tables
+            for field in alike.sample.schema.fields
+        )
+        return json_values(
+            plan,
+            evolves=config.evolve_schema_enabled,
+            keeps=bool(steps),
+            has_defaults=has_defaults,
+        )
     # transformations may change the schema, so the chain finds the tables that it asks to change
     asking = [] if steps else tables
     value = uncompressed(converters.value)

@@ -27,7 +27,7 @@ from worker.write.parquet_writer import sizes_of
 from worker.write.partitions import split_by_codes, take_rows
 from worker.write.routes import ColumnRouter
 from worker.write.table_writer import TableWriter
-from worker.write.upsert_writer import Appends, Changes, ColumnOperations, Marks
+from worker.write.upsert_writer import Appends, Changes, ColumnOperations, Marks, RowOutput
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class ColumnWriter:
         spec: PipelineSpec,
         tables: Mapping[str, TableWriter],
         records: RecordPath,
-        output: Appends | Changes,
+        output: RowOutput | Changes,
         reference: ReferencePath,
     ) -> None:
         self._unit = spec.config.timestamp_unit
@@ -80,6 +80,7 @@ class ColumnWriter:
         self._records = records
         self._output = output
         self._changes = output if isinstance(output, Changes) else None
+        self._has_outputs = isinstance(output, Appends) and output.has_outputs
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
 
@@ -130,7 +131,7 @@ class ColumnWriter:
             Part.of(
                 tables,
                 members,
-                decoded.table,
+                decoded,
                 codes,
                 unit=self._unit,
                 deleted=self._deleted(rows.marks, tables),
@@ -174,9 +175,11 @@ class ColumnWriter:
 
     def _marks(self, rows: _BlockRows, order: int) -> Marks | None:
         """Return what the rows change; rows of tables whose key stays unknown are ambiguous."""
-        if self._changes is None:
-            return None
         places = rows.decoded.places
+        if self._changes is None:
+            if not self._has_outputs:
+                return None
+            return Marks(np.full(len(places), int(Operation.INSERT), np.int64), order + places)
         for code, target in enumerate(rows.targets):
             unknown = [n for n in target or () if not self._changes.of(n).has_key]
             if not unknown:

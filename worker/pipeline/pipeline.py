@@ -37,13 +37,14 @@ from worker.batch.descriptors import (
 )
 from worker.batch.error_rows import error_row, is_reported
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
+from worker.outputs.output_rows import AppendsWithOutputs
 from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
 from worker.write.table_writer import by_position
 from worker.write.table_writers import TableWriters
-from worker.write.upsert_writer import Appends, Changes
+from worker.write.upsert_writer import Appends, Changes, RowOutput
 
 __all__ = [
     "DESCRIPTOR_DDL",
@@ -86,10 +87,15 @@ class PipelineTask:
         spec: what to do.
         clock: for the names of files.
         reference: replaces the record path of the spec's connector.
+        output: takes the rows in place of files, for connectors whose records only add rows.
     """
 
     def __init__(
-        self, spec: PipelineSpec, clock: Clock, reference: ReferencePath | None = None
+        self,
+        spec: PipelineSpec,
+        clock: Clock,
+        reference: ReferencePath | None = None,
+        output: RowOutput | None = None,
     ) -> None:
         self._spec = spec
         self._reference = reference or ReferencePath(spec.config)
@@ -101,7 +107,12 @@ class PipelineTask:
         if spec.config.is_row_level:
             upsert = spec.config.upsert_enabled
             changes = Changes(self._tables, names, upsert=upsert, limits=spec.limits)
-        self._output: Appends | Changes = Appends(spec.limits) if changes is None else changes
+        appends: RowOutput = output or (
+            AppendsWithOutputs(spec.limits, spec.config.outputs, has_tables=spec.config.has_tables)
+            if spec.config.outputs
+            else Appends(spec.limits)
+        )
+        self._output: RowOutput | Changes = appends if changes is None else changes
         self._records = RecordPath(spec, self._tables, self._reference, changes)
         self._columns = ColumnWriter(
             spec, self._tables, self._records, self._output, self._reference
@@ -162,7 +173,7 @@ class PipelineTask:
         failpoints.hit("W2")
         failpoints.hit("W14")
         self._write_records(block, np.flatnonzero(slow), outcome)
-        self._end_block(block.count)
+        self._end_block(block)
         self._progress.add(block, outcome)
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
@@ -201,9 +212,10 @@ class PipelineTask:
                 if not self._records.requests:
                     self._output.add(table, by_position(rows), marks)
 
-    def _end_block(self, count: int) -> None:
-        self._taken += count
+    def _end_block(self, block: Block) -> None:
+        first = self._taken
+        self._taken += block.count
         if self._records.requests:
             self._output.abort()
         else:
-            self._output.end_block()
+            self._output.end_block(block, first)

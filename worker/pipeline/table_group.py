@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import NestedField
 
+from connect.records.conversion.row_converter import write_default
 from worker.batch.blocks import one_chunk
+from worker.convert.scalars import some
 from worker.convert.table_columns import Target, convert, filled, join
+from worker.decode.decoded_rows import Columns
 from worker.write.table_writer import TableWriter
 
 Mask = npt.NDArray[np.bool_]
@@ -50,7 +56,7 @@ class Part:
         cls,
         tables: list[TableWriter],
         members: Mask,
-        decoded: pa.Table,
+        decoded: Columns,
         codes: Rows,
         *,
         unit: str,
@@ -59,8 +65,8 @@ class Part:
         """Convert the rows whose target has one of the tables."""
         table = tables[0]
         rows = None if members.all() else np.flatnonzero(members[codes])
-        source = decoded.select([f.name for f in table.schema.fields])
-        if rows is not None and len(rows) < decoded.num_rows:
+        source = decoded.table.select([f.name for f in table.schema.fields])
+        if rows is not None and len(rows) < decoded.table.num_rows:
             source = source.take(pa.array(rows))
         written = None
         if deleted is not None and deleted.rows.any():
@@ -72,6 +78,9 @@ class Part:
             stored = table.arrow_schema.field(i).type
             target = Target(column.field_type, stored, unit)
             values, more = convert(one_chunk(source.column(i)), target)
+            if column.write_default is not None:
+                values, undecided = _with_default(values, source.column(i), column, decoded, rows)
+                more = join(more, undecided)
             if column.required and values.null_count:
                 more = join(more, values.is_null().to_numpy(zero_copy_only=False))
                 values = filled(values)
@@ -93,6 +102,34 @@ class Part:
             ambiguous |= self.ambiguous
         else:
             ambiguous[self.rows[self.ambiguous]] = True
+
+
+def _with_default(
+    values: pa.Array,
+    source: pa.ChunkedArray,
+    column: NestedField,
+    decoded: Columns,
+    rows: Rows | None,
+) -> tuple[pa.Array, Mask | None]:
+    """Fill in a column's write default where records lack the field; return undecided rows, too."""
+    nulls = source.is_null().to_numpy()
+    if not nulls.any():
+        return values, None
+    lacking = np.zeros(len(nulls), np.bool_)
+    if column.name in decoded.missing:
+        lacking = nulls
+    elif decoded.nulls_are_missing is not None:
+        known = decoded.nulls_are_missing
+        lacking = nulls & (known if rows is None else known[rows])
+    return _chosen(lacking, write_default(column), values), some(nulls & ~lacking)
+
+
+def _chosen(rows: Mask, default: Any, values: pa.Array) -> pa.Array:
+    """Return values with a default in some rows."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _chosen(rows, default, values.storage))
+    return pc.if_else(pa.array(rows), pa.array([default], kind)[0], values)
 
 
 def _keyless(columns: list[pa.Array], keys: frozenset[int], written: Mask) -> Mask:

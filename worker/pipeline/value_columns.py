@@ -65,19 +65,26 @@ class PlainJsonValues:
     Args:
         decoder: decodes the documents.
         shadowed: names of fields; the record path takes documents that may hold one of them.
+        has_defaults: whether to find documents without any null.
     """
 
     is_typed = False
 
-    def __init__(self, decoder: ScannedJson, shadowed: Sequence[str]) -> None:
+    def __init__(
+        self, decoder: ScannedJson, shadowed: Sequence[str], *, has_defaults: bool = False
+    ) -> None:
         self._decoder = decoder
         self._shadowed = tuple(sorted(shadowed))
+        self._has_defaults = has_defaults
 
     def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
         """See ``ValueColumns``."""
         for decoded in self._decoder.decode(values):
             rows = places if decoded.rows is None else places[decoded.rows]
             columns = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
+            if self._has_defaults:
+                of_rows = values if decoded.rows is None else values.take(pa.array(decoded.rows))
+                columns = replace(columns, nulls_are_missing=~holding(of_rows, ["null"]))
             yield self._without_shadowed(block, columns)
 
     def _without_shadowed(self, block: Block, columns: Columns) -> Columns:
@@ -188,18 +195,21 @@ class WholeValues:
         yield Columns(pa.table({"": column}), places[rows], _NOTHING, is_whole=True)
 
 
-def json_values(plan: ChainPlan, *, evolves: bool, keeps: bool) -> PlainJsonValues:
+def json_values(
+    plan: ChainPlan, *, evolves: bool, keeps: bool, has_defaults: bool
+) -> PlainJsonValues:
     """Return what decodes JSON without schemas.
 
     Args:
         plan: the fields to decode.
         evolves: whether records with fields that no table has are reported.
         keeps: see ``JsonDecoder``.
+        has_defaults: see ``PlainJsonValues``; without transformations only.
     """
     decoder = json_decoder(
         plan.fields, report_unexpected=evolves, keeps=keeps, embedded=plan.embedded
     )
-    return PlainJsonValues(decoder, tuple(plan.shadowed))
+    return PlainJsonValues(decoder, tuple(plan.shadowed), has_defaults=has_defaults)
 
 
 def schema_values(

@@ -6,8 +6,8 @@ Rules of this file:
 - A Kafka consumer keeps all records of its last poll, and Spark keeps a consumer per partition. A
   fetch is bounded in compressed bytes only. So the records of a poll are bounded as well, by their
   mean size, and before that is known by a low number.
-- A batch of a backlog takes half a commit interval, as far as the last batches show how fast the
-  task is. Longer batches make fewer files and cost less: each Spark task makes a file per table.
+- A batch of a backlog takes a commit interval, as far as the last batches show how fast the task
+  is. So a commit has one file per table and Spark task, as a commit of the Java sink has.
 - A batch with results that do not fit into memory is read again in smaller batches. The size
   doubles with each batch that succeeds.
 - If records are small on average, their Arrow batches to Python are bounded in rows. A single large
@@ -22,19 +22,20 @@ from typing import Final
 
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
-from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
+from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD, OUTPUT_FULL
 
 FIRST_RECORDS: Final = 10_000
 SMALL_RECORDS: Final = 200_000
 BATCH_RECORDS: Final = 1_000_000
 SMALL_BYTES: Final = 48 * 2**20
-BATCH_GROWTH: Final = 8  # how much larger a batch may become by the measured speed
+BATCH_GROWTH: Final = 64  # how much larger a batch may become by the measured speed
 BATCH_BYTES: Final = 2**30
-BATCH_MS_MAX: Final = 10_000  # a stop waits for the end of a batch
-INTERVAL_SHARE: Final = 0.5  # of a commit interval, for a batch of a backlog
+BATCH_MS_MAX: Final = 60_000  # of the batches of a query; a killed worker repeats so much work
+BATCH_READ_MS_MAX: Final = 10_000  # of a batch read: nothing is answered until it ends
 STEADY: Final = 1.25  # the speed is known once a batch is at most this much faster than the last
+SIZE_CHANGE_MAX: Final = 2  # a query ends when its batches should be this much larger or smaller
 IMBALANCE_MAX: Final = 1.25  # of the largest Spark task, compared with the mean
-DEAD_LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for an announcement
+MESSAGE_BYTES_MAX: Final = 64 * 2**20  # of dead letters and rows that wait for an announcement
 SMALL_ROWS: Final = 5_000  # of an Arrow batch to Python
 SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected size of such a batch
 LARGE_BYTES: Final = 32 * 2**10  # of a key, a value or headers; a batch has at most 150 MiB of them
@@ -75,7 +76,15 @@ class ReadSpeed:
     @property
     def batch_records(self) -> int:
         """Number of records in a batch of ``batch_ms``."""
-        return int(self._records_per_ms * self.batch_ms)
+        return self.records_in(self.batch_ms)
+
+    def records_in(self, duration_ms: float) -> int:
+        """Return how many records the task reads in this time; 0 if that is unknown."""
+        return int(self._records_per_ms * duration_ms)
+
+    def duration_ms(self, record_count: int) -> float:
+        """Return how long a batch of so many records is expected to take; 0 if that is unknown."""
+        return record_count / self._records_per_ms if self._records_per_ms else 0.0
 
     def add(self, records: int, took_ms: float) -> None:
         """Take the last batch. The first ones are slower, because Java still compiles code."""
@@ -129,6 +138,17 @@ class ReadSizes:
         timely = min(self.speed.batch_records, least * BATCH_GROWTH)
         largest = max(least, timely)
         return max(1, min(largest, self._shrunk or largest))
+
+    def has_outgrown(self, records_max: int) -> bool:
+        """Return whether the bound has changed so much that a query should not keep this one.
+
+        Not after a batch that did not fit: a query then keeps the size that fits.
+        """
+        now = self.records_max
+        return (
+            self._shrunk is None
+            and not records_max / SIZE_CHANGE_MAX <= now <= records_max * SIZE_CHANGE_MAX
+        )
 
     @property
     def must_measure_speed(self) -> bool:
@@ -186,7 +206,7 @@ class ReadSizes:
             is_first = not self._has_large
             self._has_large = True
             return is_first
-        return code == DEAD_LETTERS_FULL and self.shrink(record_count)
+        return code in (DEAD_LETTERS_FULL, OUTPUT_FULL) and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:
         """Read fewer records from now on; return whether batches can become smaller."""

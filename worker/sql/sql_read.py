@@ -211,7 +211,7 @@ class _Reading:
                 continue
             codes = np.zeros(decoded.table.num_rows, np.int64)
             unit = self._config.timestamp_unit
-            part = Part.of([self._table], np.ones(1, np.bool_), decoded.table, codes, unit=unit)
+            part = Part.of([self._table], np.ones(1, np.bool_), decoded, codes, unit=unit)
             ambiguous = slow[decoded.places]
             part.add_ambiguous(ambiguous)
             slow[decoded.places[ambiguous]] = True

@@ -278,7 +278,7 @@ class _QueriedTask(PipelineTask):
         of_records = np.minimum.reduceat(outcome, block.firsts)
         of_records[one_by_one] = outcome[firsts]
         self._progress.add(block.of_firsts(), of_records)
-        self._end_block(block.count)
+        self._end_block(block)
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
         """Close all files and yield all descriptors."""

@@ -1,8 +1,8 @@
-"""Sends one Kafka transaction per answer: control events, dead letters and source offsets.
+"""Sends one Kafka transaction per answer: control events, rows, dead letters and source offsets.
 
 Rules of this file:
-- All or nothing: a ``read_committed`` consumer sees every event, dead letter and offset of an
-  answer, or none of them.
+- All or nothing: a ``read_committed`` consumer sees every event, row for an output, dead letter and
+  offset of an answer, or none of them.
 - No event is larger than 90 % of ``max.request.size``. The files of a table are split over as many
   DataWritten events as that requires. Each partition spec has separate events. DataComplete is
   last.
@@ -12,8 +12,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import encode_headers
+from worker.batch.messages import MessageChunk
 from worker.task.read_ledger import TaskAnnouncement
 
 EVENT_SHARE = 0.9
@@ -63,6 +65,7 @@ class Announcer:
         clock: for event times and ids.
         dead_letter: turns a dead letter of the pipeline into a message; returns None where dead
             letters are only counted.
+        topics: of the connector's outputs, in their order; None for those without a topic.
     """
 
     producer: TransactionalProducer
@@ -72,32 +75,48 @@ class Announcer:
     task: int
     clock: Clock
     dead_letter: Callable[[Any], ProducerMessage | None]
+    topics: tuple[str | None, ...] = ()
 
-    def announce(self, commit_id: UUID, answer: TaskAnnouncement) -> int:
+    def announce(
+        self, commit_id: UUID, answer: TaskAnnouncement, more: Sequence[ProducerMessage] = ()
+    ) -> int:
         """Send ``answer`` in one transaction; return the number of dead letters in it.
+
+        Args:
+            commit_id: of the round.
+            answer: what the task has read.
+            more: further dead letters.
 
         Raises:
             ConfigError: the metrics of a single file, or the partitions of the task, do not fit
-                into an event; a dead letter does not fit into a request
-                (``dead_letter_too_large``).
+                into an event; a dead letter or a row does not fit into a request
+                (``dead_letter_too_large``, ``output_too_large``).
             Fenced, RetriableError: as ``TransactionalProducer.transact``.
         """
         events = list(self.events(commit_id, answer))
         dead_letters = list(self._dead_letters(answer))
+        chunks = [chunk for batch in answer.batches for chunk in batch.messages]
+        self._refuse_large_rows(chunks)
+        rows = chain.from_iterable(chunk.messages(self.topics) for chunk in chunks)
         try:
             self.producer.transact(
-                [*(message for _, message in dead_letters), *events],
+                chain((message for _, message in dead_letters), more, rows, events),
                 group_id=self.connect_group_id,
                 offsets=answer.offsets,
-                on_stage=_hit,
+                on_stage=hit_stage,
             )
         except ConfigError as e:
-            if e.code == TOO_LARGE and dead_letters:  # at least the largest one is too large
+            largest = max(chunks, key=lambda chunk: chunk.largest, default=None)
+            dead_letter_size = max((_size(message) for _, message in dead_letters), default=0)
+            if e.code == TOO_LARGE and largest is not None and largest.largest > dead_letter_size:
+                topic, _, record = self._largest_row(largest)
+                e.at(output_topic=topic, **record)
+            elif e.code == TOO_LARGE and dead_letters:  # at least the largest one is too large
                 record = max(dead_letters, key=lambda dead_letter: _size(dead_letter[1]))[0].record
                 e.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
         failpoints.hit("W11")
-        return len(dead_letters)
+        return len(dead_letters) + len(more)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store source offsets without events; errors as ``announce``."""
@@ -138,6 +157,32 @@ class Announcer:
                 if message is not None:
                     self._refuse_too_large(dead_letter, message)
                     yield dead_letter, message
+
+    def _refuse_large_rows(self, chunks: list[MessageChunk]) -> None:
+        """Refuse a row that exceeds a request: no row may be left out."""
+        bytes_max = self.producer.request_bytes_max - MESSAGE_OVERHEAD_BYTES
+        for chunk in chunks:
+            if chunk.largest <= bytes_max:
+                continue
+            topic, size, record = self._largest_row(chunk)
+            if size > bytes_max:
+                needed = size + MESSAGE_OVERHEAD_BYTES
+                raise ConfigError(
+                    f"a row for topic {topic} has {size} bytes, and max.request.size is "
+                    f"{self.producer.request_bytes_max}: send fewer columns "
+                    "(icefloe.output.<name>.columns), or raise "
+                    "producer.override.max.request.size, and max.message.bytes of the topic, to "
+                    f"at least {needed}",
+                    code="output_too_large",
+                    **record,
+                )
+
+    def _largest_row(self, chunk: MessageChunk) -> tuple[str, int, dict[str, Any]]:
+        """Return the topic, the size and the source record of the largest row for a topic."""
+        numbers = [number for number, topic in enumerate(self.topics) if topic is not None]
+        row, size = chunk.largest_row(numbers)
+        record = {name: row.get(name) for name in ("topic", "partition", "offset")}
+        return self.topics[row["output"]] or "" if row else "", size, record
 
     def _refuse_too_large(self, dead_letter: Any, message: ProducerMessage) -> None:
         """Refuse a dead letter that exceeds a request: no byte of its record may be dropped."""
@@ -224,6 +269,7 @@ def _size(message: ProducerMessage) -> int:
     return len(message.key or b"") + len(message.value or b"") + headers
 
 
-def _hit(stage: Stage) -> None:
+def hit_stage(stage: Stage) -> None:
+    """Act at the failpoint of a stage of a transaction."""
     hit = failpoints.hit_in_flight if stage == "committing" else failpoints.hit
     hit(_FAILPOINTS[stage])

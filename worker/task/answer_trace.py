@@ -8,8 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -32,7 +31,7 @@ class _Step:
 
 @dataclass(slots=True)
 class AnswerTrace:
-    """The trace of one task's next answer. Used by the task's thread only.
+    """The trace of one task's next answer. Not thread-safe.
 
     Args:
         setup: the task.
@@ -53,18 +52,15 @@ class AnswerTrace:
         if self.is_on:
             self._read_from_ms = self._now_ms()
 
-    @contextmanager
-    def write(self, records_max: int) -> Iterator[None]:
-        """Collect a span around one micro-batch, whose records become files.
+    def wrote(self, records_max: int, *, started_ms: int) -> None:
+        """Collect a span of one micro-batch, whose records became files just now.
 
         Args:
             records_max: number of its source offsets.
+            started_ms: when its work began, monotonic clock.
         """
         if not self.is_on:
-            yield
             return
-        started_ms = self._now_ms()
-        yield
         self._write_count += 1
         if len(self._writes) < WRITES_MAX:
             offsets = {"icefloe.offsets": records_max}

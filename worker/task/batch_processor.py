@@ -1,6 +1,7 @@
 """Processes each micro-batch: writes its files, checks limits, moves positions, counts records.
 
 Rules of this file:
+- ``write`` takes most of the time and changes nothing that an announcement needs. ``add`` does.
 - A batch enters the ledger only after the dead letter limits accepted it.
 - Logs of records contain coordinates, never keys, values or headers.
 """
@@ -48,16 +49,24 @@ class BatchProcessor:
     metrics: TaskMetrics
     clock: Clock
 
-    def process(self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None) -> None:
-        """Write one micro-batch and add it to the pending batches; args as ``BatchRunner.run``.
+    def write(
+        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None
+    ) -> WrittenBatch:
+        """Write the files of one micro-batch; args and errors as ``BatchRunner.run``."""
+        with self.errors.counted():
+            return self.runner.run(rows, ranges, valid_through_ms)
+
+    def add(self, batch: WrittenBatch, *, started_ms: int) -> None:
+        """Add a batch to the pending batches.
+
+        Args:
+            batch: its files are written.
+            started_ms: when its work began (monotonic clock).
 
         Raises:
-            RecordError: a record, or too many records, could not be processed.
-            IcefloeError: as ``BatchRunner.run``.
+            RecordError: too many records could not be processed.
+            InvariantViolation: the batch is not the next one.
         """
-        started_ms = self.clock.monotonic_ms()
-        with self.errors.counted():
-            batch = self.runner.run(rows, ranges, valid_through_ms)
         self.errors.tolerated(batch)
         self.limits.add(batch)
         self.ledger.add(batch)

@@ -19,13 +19,24 @@ from pyspark.sql import DataFrame
 from connect import failpoints
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
-from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
-from connect.gateways.catalog.catalog import open_catalog
+from connect.config.location_policy import EVERYWHERE
+from connect.config.static_tables_policy import is_location
+from connect.config.table_formats import PARQUET
+from connect.errors import (
+    ConfigError,
+    IcefloeError,
+    InvariantViolation,
+    RecordError,
+    RetriableError,
+)
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog_properties import FOLDER_ROOTS
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.metrics import process_metrics
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
+from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
 from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
@@ -39,8 +50,10 @@ from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
+from worker.task.topic_rows import BatchTables, TopicRows
 
 RUNS_MAX = 10
+_NO_FOLDER = "s3://none"  # of a query without static tables
 
 log = structlog.get_logger("worker.task")
 
@@ -52,14 +65,14 @@ class PipelineRunner:
     Args:
         config: the connector, placeholders resolved.
         tables: its tables; closed with the runner.
-        dead_letter_table: where dead letters become rows, if the connector has one.
+        dead_letter_table: where dead letters become rows; None if the connector has no tables.
         task: number of the task, for dead letters.
         query: the connector's ``Sql`` transformation, if it has one.
     """
 
     config: ConnectorConfig
-    tables: TaskTables
-    dead_letter_table: DeadLetterTable
+    tables: BatchTables
+    dead_letter_table: DeadLetterTable | None
     task: int = 0
     query: SparkQuery | None = None
 
@@ -109,7 +122,7 @@ class PipelineRunner:
                 if error.code == NOT_WRITABLE and self._may_repeat(error, refused):
                     continue
                 if isinstance(error, RecordError):
-                    error = _advised(error)
+                    error = advised(error)
                 raise error.at(connector=self.config.name)
             self.tables.apply_requests(result)
         raise RetriableError(
@@ -149,10 +162,18 @@ class PipelineRunner:
             tuple((self.tables.reference(name), files) for name, files in step.items())
             for step in result.steps
         ]
-        refused = self.dead_letter_table.write(result.dead_letters)
+        letters = self.dead_letter_table
+        refused = letters.write(result.dead_letters) if letters is not None else ()
         if refused:  # added to the last step: there must not be more steps than records
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
-        return WrittenBatch(ranges, result.progress, tuple(steps), result.dead_letters, result.rows)
+        return WrittenBatch(
+            ranges,
+            result.progress,
+            tuple(steps),
+            result.dead_letters,
+            result.rows,
+            result.messages,
+        )
 
     def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:
         """Reload a table after its store refused files: vended credentials may have ended.
@@ -184,7 +205,8 @@ class PipelineRunner:
             for file in files
             if file.content is FileContent.DATA
         )
-        if result.rows.made < written or rows != result.rows.kept:
+        kept = result.rows.kept if self.config.has_tables else 0
+        if result.rows.made < written or rows != kept:
             counts = result.rows
             raise InvariantViolation(
                 f"{written} records were counted as written and made {counts.made} rows. The data "
@@ -195,7 +217,7 @@ class PipelineRunner:
             )
 
 
-def _advised(error: RecordError) -> RecordError:
+def advised(error: RecordError) -> RecordError:
     """Return the error that ends a task, with the setting that lets the task continue."""
     setting = (
         "iceberg.tables.unmatched to drop or dead-letter"
@@ -221,23 +243,49 @@ def make_runner(
         CommitRefused, RetriableError: as ``open_catalog``, and as ``session``.
     """
     ReferencePath(config)  # an error of an executor would be reported as a failure of Spark
-    catalog = open_catalog(
-        config.catalog_name,
-        config.catalog_properties,
-        config.locations,
-        process_metrics.catalog_requests("worker"),
-    )
-    clock = SystemClock()
-    tables = TaskTables(config, catalog, clock)
-    dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
-    plan = sql_plan(config)
-    query = None
-    if plan is not None:
-        static_tables = StaticTables(plan, catalog, clock, config.static_tables)
-        try:
+    clock, plan = SystemClock(), sql_plan(config)
+    if plan is None and not config.has_tables:
+        return PipelineRunner(config, TopicRows(config), None, assignment.task)
+    catalog = _catalog(config, plan)
+    try:
+        query = None
+        if plan is not None:
+            static_tables = StaticTables(plan, catalog, clock, config.static_tables)
             query = SparkQuery(session().spark, plan, static_tables)
             query.refresh()
-        except BaseException:
-            catalog.close()
-            raise
+        if not config.has_tables:
+            rows = TopicRows(config, catalog)
+            return PipelineRunner(config, rows, None, assignment.task, query)
+    except BaseException:
+        catalog.close()
+        raise
+    tables = TaskTables(config, catalog, clock)
+    dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
     return PipelineRunner(config, tables, dead_letter_table, assignment.task, query)
+
+
+def _catalog(config: ConnectorConfig, plan: SqlPlan | None) -> CatalogGateway:
+    """Open the catalog of the connector's tables and static tables.
+
+    Raises:
+        ConfigError: ``sql_table``: a query joins a table, and no catalog is configured; as
+            ``open_catalog``.
+        CommitRefused, RetriableError: as ``open_catalog``.
+    """
+    properties, locations = config.catalog_properties, config.locations
+    if not config.has_catalog:
+        places = () if plan is None else plan.tables.values()
+        for place in places:
+            if not is_location(place):
+                raise ConfigError(
+                    f"the query joins table {place}: set iceberg.catalog.* to its catalog",
+                    code="sql_table",
+                    connector=config.name,
+                )
+        # opens the store of static tables that are files; nothing is written
+        folder = next(iter(places), _NO_FOLDER)
+        properties = {**properties, "type": PARQUET, FOLDER_ROOTS[PARQUET]: folder}
+        locations = EVERYWHERE  # the policy for static tables decides
+    return open_catalog(
+        config.catalog_name, properties, locations, process_metrics.catalog_requests("worker")
+    )

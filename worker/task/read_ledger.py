@@ -27,6 +27,7 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from worker.batch.descriptors import PartitionProgress
+from worker.batch.messages import MessageChunk
 
 Offsets = Mapping[TopicPartition, int]
 TableFiles = tuple[tuple[TableReference, tuple[ContentFile, ...]], ...]
@@ -67,6 +68,10 @@ class OffsetRanges:
         """Return what remains after ``head``."""
         return OffsetRanges({**self.starts, **head.ends}, self.ends)
 
+    def starting_at(self, starts: Offsets) -> OffsetRanges:
+        """Return what remains from ``starts`` on; empty where a start is above its end."""
+        return OffsetRanges(starts, {tp: max(starts[tp], end) for tp, end in self.ends.items()})
+
     def not_empty(self) -> OffsetRanges:
         """Return only the partitions with a range that is not empty."""
         tps = [tp for tp, end in self.ends.items() if end > self.starts[tp]]
@@ -84,6 +89,7 @@ class WrittenBatch:
             earlier batches.
         dead_letters: records for the dead letter topic, in the form the announcer sends.
         rows: counts of the rows that the records produced, by outcome.
+        messages: rows for outputs.
     """
 
     ranges: OffsetRanges
@@ -91,6 +97,7 @@ class WrittenBatch:
     steps: tuple[TableFiles, ...] = ()
     dead_letters: tuple[Any, ...] = ()
     rows: RowCounts = field(default_factory=RowCounts)
+    messages: tuple[MessageChunk, ...] = ()
 
     @property
     def records_read(self) -> int:
@@ -124,6 +131,16 @@ class TaskAnnouncement:
     def has_files(self) -> bool:
         """Whether a table gets a file."""
         return any(files for batch in self.batches for step in batch.steps for _, files in step)
+
+    @property
+    def message_count(self) -> int:
+        """Number of the rows for outputs."""
+        return sum(chunk.count for batch in self.batches for chunk in batch.messages)
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of the rows for outputs."""
+        return sum(chunk.size for batch in self.batches for chunk in batch.messages)
 
     @property
     def rows(self) -> RowCounts:
@@ -188,6 +205,11 @@ class ReadLedger:
     def dead_letter_bytes(self) -> int:
         """Bytes of the pending batches' dead letters."""
         return sum(dead_letter.size for batch in self.pending for dead_letter in batch.dead_letters)
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the pending batches' rows for outputs."""
+        return sum(chunk.size for batch in self.pending for chunk in batch.messages)
 
     def unread(self, ends: Offsets) -> int:
         """Return the offsets between the positions and ``ends``: an upper bound of the records."""

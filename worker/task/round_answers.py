@@ -18,6 +18,7 @@ from worker.task.read_ledger import ReadLedger
 from worker.task.source_log import SourceLog
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_rounds import TaskRounds
+from worker.task.webhook_posts import WebhookPosts
 
 STORE_OFFSETS_INTERVAL_MS = 600_000
 
@@ -32,8 +33,10 @@ class RoundAnswers:
         ledger: the pending batches.
         rounds: the requested round.
         metrics: count the announcements.
+        posts: posts rows to webhooks.
         clock: time and ids.
         trace: collects the spans of the answers.
+        commits_files: whether tables get what is announced; rows for topics wait for no commit.
     """
 
     announcer: Announcer
@@ -41,8 +44,10 @@ class RoundAnswers:
     ledger: ReadLedger
     rounds: TaskRounds
     metrics: TaskMetrics
+    posts: WebhookPosts
     clock: Clock
     trace: AnswerTrace
+    commits_files: bool = True
     _stored_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,16 +61,19 @@ class RoundAnswers:
 
         Raises:
             DataLost: a source topic was deleted or created again.
-            ConfigError, Fenced, RetriableError: as ``Announcer.announce``.
+            ConfigError, Fenced, RetriableError: as ``Announcer.announce`` and
+                ``WebhookPosts.post``.
         """
         requested = self.rounds.requested
         commit_id = requested or self.clock.new_uuid()
         self.source.check_topics(self.ledger.next_offsets)
         answer = self.ledger.answer()
         started_ms = self.clock.monotonic_ms()
-        dead_letters = self.announcer.announce(commit_id, answer)
+        posted = self.posts.post(answer)
+        dead_letters = self.announcer.announce(commit_id, answer, posted.dead_letters)
         self.ledger.announced(answer)
-        self.rounds.announced(commit_id, has_batches=bool(answer.batches))
+        has_batches = bool(answer.batches) and self.commits_files
+        self.rounds.announced(commit_id, has_batches=has_batches)
         self._stored_ms = self.clock.monotonic_ms()
         self.trace.announced(
             requested,
@@ -75,6 +83,9 @@ class RoundAnswers:
         )
         metrics = self.metrics.announcement
         metrics.source_offsets_lost += sum(lost_range.offsets for lost_range in answer.lost)
+        metrics.add_output(
+            answer.message_count - posted.refused, answer.message_bytes, posted.refused
+        )
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 

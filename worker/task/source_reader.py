@@ -9,7 +9,12 @@ Rules of this file:
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
 - A query reads to the end of the log. A bounded run ends before it, so it uses batch reads only.
-- A stop never interrupts Spark: the callback returns at once for batches that have not started.
+- The size of a query's batches is fixed. When batches should have quite another size, the query
+  ends after the current one, and the next query continues there.
+- A stop does not interrupt Spark at once: the callback returns for batches that have not started.
+  A batch that takes too long after a stop is cancelled. Nothing of it is announced.
+- While a query runs, the task's thread calls ``on_wait`` again and again. The callback runs in a
+  thread of Spark at the same time.
 
 Source:
     docs/decisions/0003-reads.md, with the measurements.
@@ -17,6 +22,7 @@ Source:
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -28,6 +34,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
+from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
@@ -45,8 +52,13 @@ from worker.task.read_ledger import OffsetRanges, Offsets
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
+OnWait: TypeAlias = Callable[[], bool]
+"""Called in the task's thread while a query runs; returns whether to cancel the current batch."""
+
 QUERY_INTERVAL_MS = 5_000
 """Commit interval from which small reads are queries: their fixed cost is then below 2 %."""
+
+WAIT_S = 0.1  # between two calls of ``on_wait``
 
 _HEADERS = "array<struct<key: string, value: binary>>"
 _HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
@@ -80,9 +92,14 @@ class SourceReader:
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
 
     def read(
-        self, ranges: OffsetRanges, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
+        self,
+        ranges: OffsetRanges,
+        on_batch: OnBatch,
+        *,
+        is_stopping: Callable[[], bool],
+        on_wait: OnWait = lambda: False,
     ) -> None:
-        """Read the ranges: as one batch read, or as a query from their starts.
+        """Read the ranges: as one batch read, or as queries from their starts.
 
         A batch read is for small ranges of connectors with a short commit interval. A query reads
         to the current end of the log, so it may read more than the ranges. A bounded run is read
@@ -97,24 +114,36 @@ class SourceReader:
             ranges: what to read.
             on_batch: takes each micro-batch.
             is_stopping: checked before each micro-batch; once true, no other batch starts.
+            on_wait: called while a query runs.
 
         Raises:
             DataLost, RetriableError: as ``read_batch``.
         """
-        while self.is_bounded or self._starts_small(ranges) or self._measures_speed(ranges):
-            if is_stopping() or not ranges.record_count_max:
+        while ranges.record_count_max and not is_stopping():
+            head = self._head_of_batch_reads(ranges)
+            if head is not None:
+                self.read_batch(head, on_batch)
+                ranges = ranges.after(head)
+                continue
+            starts = self.run_query(
+                ranges.starts,
+                on_batch,
+                is_stopping=is_stopping,
+                on_wait=on_wait,
+                is_small=self.sizes.is_small(ranges.record_count_max),
+            )
+            if starts == ranges.starts:
                 return
-            starts_small = self._starts_small(ranges)
-            head = ranges.head(self.sizes.first_records if starts_small else self.sizes.records_max)
-            self.read_batch(head, on_batch)
-            ranges = ranges.after(head)
-        if not ranges.record_count_max:
-            return
+            ranges = ranges.starting_at(starts)
+
+    def _head_of_batch_reads(self, ranges: OffsetRanges) -> OffsetRanges | None:
+        """Return what one batch read should read of the ranges; None if a query should read."""
+        if self._starts_small(ranges):
+            return ranges.head(self.sizes.first_records)
+        if self.is_bounded or self._measures_speed(ranges):
+            return ranges.head(self.sizes.records_max)
         is_small = self.sizes.is_small(ranges.record_count_max)
-        if is_small and self.commit_interval_ms < QUERY_INTERVAL_MS:
-            self.read_batch(ranges, on_batch)
-        else:
-            self.run_query(ranges.starts, on_batch, is_stopping=is_stopping, is_small=is_small)
+        return ranges if is_small and self.commit_interval_ms < QUERY_INTERVAL_MS else None
 
     def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> None:
         """Read exactly ``ranges`` as one micro-batch.
@@ -146,8 +175,9 @@ class SourceReader:
         on_batch: OnBatch,
         *,
         is_stopping: Callable[[], bool],
+        on_wait: OnWait = lambda: False,
         is_small: bool = False,
-    ) -> None:
+    ) -> Offsets:
         """Read from ``starts`` to the current end of the log, in bounded micro-batches.
 
         Args:
@@ -155,7 +185,12 @@ class SourceReader:
             on_batch: called in the query's thread. Its exception ends the read and is raised by
                 this method.
             is_stopping: checked before each micro-batch; once true, no other batch starts.
+            on_wait: called while the query runs. Its exception cancels the current batch and is
+                raised by this method.
             is_small: whether few records wait, so that one Spark task reads them.
+
+        Returns:
+            The next source offset of every partition, after the last batch.
 
         Raises:
             DataLost, RetriableError: as ``read_batch``.
@@ -166,13 +201,19 @@ class SourceReader:
         def hand_over(rows: DataFrame, ranges: OffsetRanges) -> None:
             self._hand_over(rows, ranges, on_batch, are_small=are_small)
 
-        callback = _BatchCallback(starts, checkpoint, hand_over, is_stopping)
+        records_max = self.sizes.records_max
+        callback = _BatchCallback(
+            starts,
+            checkpoint,
+            hand_over,
+            lambda: is_stopping() or self.sizes.has_outgrown(records_max),
+        )
         stream = (
             self._spark(are_small=are_small)
             .readStream.format("kafka")
             .options(**self._options(starts, is_small=is_small))
             .option("startingOffsets", offsets_text(starts))
-            .option("maxOffsetsPerTrigger", str(self.sizes.records_max))
+            .option("maxOffsetsPerTrigger", str(records_max))
             .load()
         )
         try:
@@ -182,7 +223,7 @@ class SourceReader:
                 .trigger(availableNow=True)
                 .start()
             )
-            query.awaitTermination()
+            self._wait_for(query, callback, on_wait)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
         finally:
@@ -190,6 +231,25 @@ class SourceReader:
             shutil.rmtree(checkpoint, ignore_errors=True)
         if callback.failure is not None:
             raise callback.failure
+        return callback.next_offsets
+
+    def _wait_for(self, query: StreamingQuery, callback: _BatchCallback, on_wait: OnWait) -> None:
+        """Wait for the end of a query; cancel its current batch if ``on_wait`` requires that.
+
+        A query is not stopped by its own ``stop``, which waits for ever while Python's callback
+        waits for a job. Without its job, the callback returns.
+        """
+        has_ended = False
+        try:
+            while not (has_ended := bool(query.awaitTermination(WAIT_S))):
+                if on_wait():
+                    return
+        finally:
+            if not has_ended:
+                callback.cancel()
+                self.session.spark.sparkContext.cancelJobGroup(str(query.runId))
+                with contextlib.suppress(PySparkException, Py4JError):  # it had ended by an error
+                    query.awaitTermination()
 
     def _starts_small(self, ranges: OffsetRanges) -> bool:
         sizes = self.sizes
@@ -220,7 +280,9 @@ class SourceReader:
         """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
         if are_small not in self._selected:
-            self._selected[are_small] = [_column(name, are_small) for name in self.columns]
+            self._selected[are_small] = [
+                source_column(name, is_small=are_small) for name in self.columns
+            ]
         chosen = rows.select(*self._selected[are_small])
         if self.sizes.is_small(ranges.record_count_max):
             chosen = chosen.coalesce(1)
@@ -245,24 +307,30 @@ class _BatchCallback:
         hand_over: Callable[[DataFrame, OffsetRanges], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._next_offsets = dict(starts)
+        self.next_offsets: Offsets = dict(starts)
         self._checkpoint = checkpoint
         self._hand_over = hand_over
         self._is_stopping = is_stopping
+        self._is_cancelled = False
         self.failure: Exception | None = None
 
+    def cancel(self) -> None:
+        """Start no other batch, and expect the current one to fail."""
+        self._is_cancelled = True
+
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        if self.failure is not None or self._is_stopping():
+        if self._is_cancelled or self.failure is not None or self._is_stopping():
             return
         try:
             ends = self._ends(batch_id)
-            ranges = OffsetRanges(dict(self._next_offsets), ends)
+            ranges = OffsetRanges(dict(self.next_offsets), ends)
             if ranges.record_count_max:
                 self._hand_over(rows, ranges)
-            self._next_offsets = ends
+            self.next_offsets = ends
         except (PySparkException, Py4JError) as e:
-            self.failure = map_spark_error(e)
-            self.failure.__cause__ = e
+            if not self._is_cancelled:
+                self.failure = map_spark_error(e)
+                self.failure.__cause__ = e
         except Exception as e:  # in a thread of Spark: kept, and raised by ``run_query``
             self.failure = e
 
@@ -272,7 +340,7 @@ class _BatchCallback:
         return parse_offsets(text.splitlines()[-1])
 
 
-def _column(name: str, is_small: bool) -> Column:
+def source_column(name: str, *, is_small: bool) -> Column:
     """Return a column of the source: headers are never null, the size of small values is checked.
 
     Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow

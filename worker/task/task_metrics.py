@@ -114,6 +114,9 @@ class AnnouncementMetrics:
     COUNTERS: ClassVar = (
         "announcements",
         "dead_letters_produced",
+        "output_rows",
+        "output_bytes",
+        "output_rows_refused",
         "source_offsets_lost",
         "source_positions_recovered",
     )
@@ -121,6 +124,9 @@ class AnnouncementMetrics:
 
     announcements: int = 0
     dead_letters_produced: int = 0
+    output_rows: int = 0
+    output_bytes: int = 0
+    output_rows_refused: int = 0
     source_offsets_lost: int = 0
     source_positions_recovered: int = 0
     rounds_uncommitted: int = 0
@@ -135,6 +141,12 @@ class AnnouncementMetrics:
         self.announcement_durations.add(now_ms - started_ms, now_ms)
         self.dead_letters_produced += dead_letters
         self.clear_pending(now_ms)
+
+    def add_output(self, rows: int, size: int, refused: int) -> None:
+        """Count the rows for outputs of a committed announcement."""
+        self.output_rows += rows
+        self.output_bytes += size
+        self.output_rows_refused += refused
 
     def add_pending(self, records: int, now_ms: int) -> None:
         """Count records that are read and not announced."""
@@ -179,6 +191,24 @@ class RecordErrorMetrics:
 
 
 @dataclass(slots=True)
+class AggregateMetrics:
+    """Results of event-time aggregates, and their state."""
+
+    COUNTERS: ClassVar = ("aggregate_results", "aggregate_late_rows")
+    GAUGES: ClassVar = (
+        "aggregate_state_rows",
+        "aggregate_state_bytes",
+        "aggregate_watermark_timestamp_seconds",
+    )
+
+    aggregate_results: int = 0
+    aggregate_late_rows: int = 0
+    aggregate_state_rows: int = 0
+    aggregate_state_bytes: int = 0
+    aggregate_watermark_timestamp_seconds: float = 0
+
+
+@dataclass(slots=True)
 class TaskMetrics:
     """Totals since the task's first start, and last values; ``published`` as of the last time."""
 
@@ -186,6 +216,7 @@ class TaskMetrics:
     announcement: AnnouncementMetrics = field(default_factory=AnnouncementMetrics)
     source: SourceMetrics = field(default_factory=SourceMetrics)
     errors: RecordErrorMetrics = field(default_factory=RecordErrorMetrics)
+    aggregate: AggregateMetrics | None = None
     retries: int = 0
     published: list[TaskValue] = field(default_factory=list)
 
@@ -232,6 +263,9 @@ def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> boo
 def _values(metrics: TaskMetrics, now_ms: int) -> list[TaskValue]:
     """Return the present values of a task."""
     values: list[TaskValue] = [("counter", "task_retries", metrics.retries)]
+    if (own := metrics.aggregate) is not None:
+        values += [("counter", name, getattr(own, name)) for name in own.COUNTERS]
+        values += [("gauge", name, getattr(own, name)) for name in own.GAUGES]
     for counted in (metrics.batch, metrics.announcement, metrics.errors):
         values += [("counter", name, getattr(counted, name)) for name in counted.COUNTERS]
     for measured in (metrics.batch, metrics.announcement, metrics.source, metrics.errors):

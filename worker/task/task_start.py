@@ -19,7 +19,14 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.source_floor import SourceFloor
-from worker.spark.batch_sizing import BATCH_MS_MAX, INTERVAL_SHARE, ReadSizes, ReadSpeed
+from worker.spark.batch_sizing import (
+    BATCH_BYTES,
+    BATCH_MS_MAX,
+    BATCH_READ_MS_MAX,
+    MESSAGE_BYTES_MAX,
+    ReadSizes,
+    ReadSpeed,
+)
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
@@ -33,6 +40,7 @@ from worker.task.source_reader import SourceReader
 from worker.task.task_context import BatchRunner, TaskSetup
 from worker.task.task_rounds import TaskRounds
 from worker.task.task_run import TaskRun
+from worker.task.webhook_posts import WebhookPosts
 
 log = structlog.get_logger("worker.task")
 
@@ -64,10 +72,10 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
     waits_for = setup.context.waits_for
     waits_for(f"the broker to fence earlier producers of transactional.id {setup.transactional_id}")
-    producer = _fenced_producer(setup, clients)
+    producer = fenced_producer(setup, clients)
     waits_for("its layout in the config topic")
     floor = check_layout(setup)
-    admin = _admin(setup, clients)
+    admin = task_admin(setup, clients)
     wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
     waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
@@ -84,7 +92,9 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     rounds = _rounds(setup)
     reader = _source_reader(setup, runner)
     control = _control_listener(setup, admin, rounds, clients)
-    log.info("task started", positions=_positions_text(starts), **setup.log_labels)
+    log.info("task started", positions=positions_text(starts), **setup.log_labels)
+    posts = WebhookPosts.of(config, clock, setup.stop)
+    clients.callback(posts.close)
     run = TaskRun(
         setup,
         source,
@@ -101,7 +111,17 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
             setup.metrics,
             clock,
         ),
-        RoundAnswers(announcer, source, ledger, rounds, setup.metrics, clock, AnswerTrace(setup)),
+        RoundAnswers(
+            announcer,
+            source,
+            ledger,
+            rounds,
+            setup.metrics,
+            posts,
+            clock,
+            AnswerTrace(setup),
+            commits_files=config.has_tables,
+        ),
     )
     run.pass_lost()
     return run
@@ -132,7 +152,7 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
     return stored.source_floor
 
 
-def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
+def fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
     """Return the task's producer, after every older producer with this id is fenced."""
     config = setup.config
     producer = TransactionalProducer(
@@ -150,7 +170,8 @@ def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> Transac
     return producer
 
 
-def _admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+def task_admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+    """Return the admin client of a task; the exit stack gives it back."""
     config = setup.config
     properties = client_properties(
         setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
@@ -167,6 +188,7 @@ def _announcer(setup: TaskSetup, producer: TransactionalProducer, runner: BatchR
         task=setup.assignment.task,
         clock=setup.clock,
         dead_letter=runner.dead_letter,
+        topics=tuple(output.topic for output in setup.config.outputs),
     )
 
 
@@ -183,8 +205,10 @@ def _rounds(setup: TaskSetup) -> TaskRounds:
 
 def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     config, context = setup.config, setup.context
-    interval_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
-    speed = ReadSpeed(min(int(interval_ms * INTERVAL_SHARE), BATCH_MS_MAX))
+    is_bounded = setup.assignment.ends is not None
+    longest_ms = BATCH_READ_MS_MAX if is_bounded else BATCH_MS_MAX
+    # rows for topics wait in memory: their batches are bounded in bytes, however fast they are
+    speed = ReadSpeed(min(config.commit_interval_ms, longest_ms) if config.has_tables else 0)
     return SourceReader(
         setup.session(),
         source_options(
@@ -195,10 +219,15 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         ),
         columns=runner.columns,
         pool=config.name,
-        sizes=ReadSizes(context.small_records, context.batch_records, speed=speed),
+        sizes=ReadSizes(
+            context.small_records,
+            context.batch_records,
+            batch_bytes=BATCH_BYTES if config.has_tables else MESSAGE_BYTES_MAX,
+            speed=speed,
+        ),
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
-        is_bounded=setup.assignment.ends is not None,
+        is_bounded=is_bounded,
     )
 
 
@@ -238,7 +267,7 @@ def _control_ends(admin: KafkaAdmin, topic: str) -> Offsets:
     return admin.ends(partitions)
 
 
-def _positions_text(starts: Offsets) -> dict[str, int]:
+def positions_text(starts: Offsets) -> dict[str, int]:
     """Return the first start offsets by partition, for the log."""
     displayed = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
     return {f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed}

@@ -1,8 +1,8 @@
 """Rows of a table into the partitions of its spec, column by column.
 
 Rules of this file:
-- Values are Iceberg's internal form: dates are days, times and timestamps microseconds, uuid and
-  binary and fixed bytes, decimals unscaled integers.
+- Values are Iceberg's internal form: dates are days, times and timestamps microseconds (those of
+  format version 3 nanoseconds), uuid and binary and fixed bytes, decimals unscaled integers.
 - Rows are split by dictionary codes and one stable sort, for any number of fields.
 """
 
@@ -33,6 +33,9 @@ from pyiceberg.types import (
     IcebergType,
     PrimitiveType,
     StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
     UUIDType,
 )
 from pyiceberg_core import transform as vectorised  # type: ignore[import-untyped] # a Rust module
@@ -216,6 +219,10 @@ def arrow_transform(transform: FieldTransform[Any, Any], source: IcebergType) ->
         return lambda column: pa.nulls(len(column), _storage(column).type)
     if isinstance(transform, IdentityTransform):
         return _storage
+    if isinstance(source, TimestampNanoType | TimestamptzNanoType):
+        # the specification has them by their microseconds, rounded down
+        of_micros = arrow_transform(transform, TimestampType())
+        return lambda column: of_micros(_micros(column))
     if isinstance(transform, BucketTransform):
         width = transform.num_buckets
         return lambda column: vectorised.bucket(_for_core(column, source), width)
@@ -230,6 +237,14 @@ def arrow_transform(transform: FieldTransform[Any, Any], source: IcebergType) ->
     if function is None:
         raise ConfigError(f"transform {transform!r} is not known", code="unknown_transform")
     return lambda column: function(column).cast(pa.int32())
+
+
+def _micros(column: pa.Array) -> pa.Array:
+    nanos = column.cast(pa.int64())
+    micros = nanos.fill_null(0).to_numpy() // 1000
+    return pa.array(
+        micros, pa.timestamp("us"), mask=column.is_null().to_numpy(zero_copy_only=False)
+    )
 
 
 def _storage(column: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
+from pyiceberg.types import NestedField
 
 from connect import failpoints
 from connect.config.table_formats import ICEBERG, PARQUET
@@ -27,6 +28,7 @@ from connect.errors import RetriableError
 from connect.gateways.catalog import table_properties
 from connect.gateways.parquet.hive_paths import columns_in_folders, is_too_long, partition_path
 from connect.gateways.parquet.parquet_commit import STAGED_SUFFIX
+from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import (
     is_refusal,
     open_storage,
@@ -36,7 +38,6 @@ from connect.gateways.storage.object_store import (
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
 
@@ -82,23 +83,34 @@ def _shape(
     *,
     is_iceberg: bool,
 ) -> _Shape:
-    """Derive a shape; columns ``in_folders`` are in the names of folders and not in files."""
+    """Derive a shape; columns ``in_folders`` are in the names of folders and not in files.
+
+    Columns of type unknown, which are always null, are in no file, as the specification says.
+    """
     schema = Schema.model_validate_json(schema_json)
     # Iceberg finds a column by its id and stores names that Avro allows; others find it by its name
     stored = sanitize_column_names(schema) if is_iceberg else schema
     arrow_schema = schema_to_pyarrow(stored)
+    not_in_files = in_folders.union(f.name for f in arrow_schema if pa.types.is_null(f.type))
     return _Shape(
         schema=schema,
         arrow_schema=arrow_schema,
-        file_schema=pa.schema([f for f in arrow_schema if f.name not in in_folders])
-        if in_folders
+        file_schema=pa.schema([f for f in arrow_schema if f.name not in not_in_files])
+        if not_in_files
         else arrow_schema,
         row_schema=schema_to_pyarrow(schema),
-        columns_key=tuple(f"{f.name}\0{f.required}\0{f.field_type}" for f in schema.fields),
+        columns_key=tuple(map(_column_key, schema.fields)),
         footers=FooterReader(
             compute_statistics_plan(schema, dict(metrics)), parquet_path_to_id_mapping(stored)
         ),
     )
+
+
+def _column_key(field: NestedField) -> str:
+    """Return what the values of a column depend on."""
+    text = f"{field.name}\0{field.required}\0{field.field_type}"
+    whole = repr(field)
+    return f"{text}\0{whole}" if "write_default=" in whole else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +175,14 @@ class _TableStorage:
     def create(self, key: PartitionKey) -> tuple[str, Any]:
         """Create a file of one partition; return its path and an output stream."""
         name = self._file_names()
-        folder = _Folder(key.path) if key.path else None
+        has_folder = bool(key.path) and not self._is_staged
         if self._is_staged:
             self._check_published_path(key, name)
-            name, folder = name + STAGED_SUFFIX, None
-        path = self._locations.new_data_location(name, cast("Any", folder))
+            name += STAGED_SUFFIX
+        elif is_too_long(self._locations.data_path, key.path, name):
+            has_folder = False  # the metadata has the partition: readers do not parse paths
+        folder = cast("Any", _Folder(key.path)) if has_folder else None
+        path = self._locations.new_data_location(name, folder)
         try:
             with self.guarded():
                 # the name is unique; a check whether the file exists would cost two requests

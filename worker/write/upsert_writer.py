@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from pyiceberg.schema import Schema
 from connect.config.connector import ConnectorConfig
 from connect.records.row_operations import ChangeRules, Operation, message_key_names
 from control_schemas.events import ContentFile, RowCounts
-from worker.batch.blocks import one_chunk
+from worker.batch.blocks import Block, one_chunk
 from worker.batch.descriptors import file_rows, rows_row
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.write.parquet_writer import Writers
@@ -216,12 +216,47 @@ def _key_schema(schema_json: str, key_ids: tuple[int, ...]) -> str:
     return Schema(*keys, schema_id=schema.schema_id).model_dump_json()
 
 
+class RowOutput(Protocol):
+    """Takes the rows of connectors whose records only add rows; see ``Appends``."""
+
+    def add(
+        self,
+        table: TableWriter,
+        rows: pa.Table,
+        marks: Marks | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Take rows, whose columns are in the order of the table's."""
+        ...
+
+    def pin(self, block_bytes: int) -> None:
+        """Account for a block that added rows were cut from."""
+        ...
+
+    def end_block(self, block: Block, first: int) -> None:
+        """Note that a block was taken; ``first`` is the place of its first record."""
+        ...
+
+    def finish(self) -> Iterator[Descriptor]:
+        """End all output; yield its descriptors."""
+        ...
+
+    def abort(self) -> None:
+        """Discard what was taken."""
+        ...
+
+
 class Appends:
     """Writes rows of connectors whose records only add rows.
 
     Args:
         limits: of the writers.
+
+    Attributes:
+        has_outputs: whether rows also go to outputs; then they have marks.
     """
+
+    has_outputs: ClassVar[bool] = False
 
     def __init__(self, limits: PipelineLimits) -> None:
         self._writers = Writers(limits)
@@ -243,8 +278,8 @@ class Appends:
         """Account for a block that added rows were cut from."""
         self._writers.pin(block_bytes)
 
-    def end_block(self) -> None:
-        """Note that a block was taken."""
+    def end_block(self, block: Block, first: int) -> None:
+        """Note that a block was taken; ``first`` is the place of its first record."""
 
     def finish(self) -> Iterator[Descriptor]:
         """End all files; yield their descriptors and the count of their rows."""
@@ -310,8 +345,9 @@ class Changes:
     def pin(self, block_bytes: int) -> None:
         """Do nothing: kept rows are counted when they are added."""
 
-    def end_block(self) -> None:
+    def end_block(self, block: Block, first: int) -> None:
         """Note that a block was taken; end the step when it is too large."""
+        del block, first
         if self._kept_bytes >= self._bytes_max:
             self._end_step()
 

@@ -8,8 +8,11 @@ from connect.config.end_position import end_error
 from connect.config.key import Key, Prefix, at_least, between, one_of, where_read
 from connect.config.keys.format_keys import FORMAT_KEYS
 from connect.config.keys.maintenance_keys import MAINTENANCE_KEYS
+from connect.config.keys.output_keys import OUTPUTS_KEY
 from connect.config.keys.topic_keys import TOPIC_PREFIX
+from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
+from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -182,6 +185,7 @@ JAVA_KEYS: tuple[Key, ...] = (
 OWN_KEYS: tuple[Key, ...] = (
     *FORMAT_KEYS,
     *MAINTENANCE_KEYS,
+    OUTPUTS_KEY,
     Key(
         "iceberg.control.group-id",
         "STRING",
@@ -318,6 +322,24 @@ OWN_KEYS: tuple[Key, ...] = (
         "false",
     ),
     Key(
+        "iceberg.tables.write-mode",
+        "STRING",
+        "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
+        "`copy-on-write` writes the data files with the rows again, for small tables and readers "
+        "without support for equality deletes.",
+        MERGE_ON_READ,
+        choices=(MERGE_ON_READ, COPY_ON_WRITE),
+    ),
+    Key(
+        "iceberg.tables.copy-on-write-max-bytes",
+        "LONG",
+        "Maximum size of the data files that a commit with copy-on-write may write again. A larger "
+        "commit to an Iceberg table uses equality delete files.",
+        "1073741824",
+        unit="bytes",
+        check=where_read(at_least(1)),
+    ),
+    Key(
         "iceberg.tables.default-location",
         "STRING",
         "Template for the default location of new tables: a URI with `${namespace}` and "
@@ -427,11 +449,12 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.records",
         "INT",
-        "Number of unread records at which a task reads before the next commit round.",
-        "250000",
+        "Number of unread records at which a task reads before the next commit round. 0: as many "
+        "as it reads in a quarter of the commit interval, at least 250,000. More make fewer files.",
+        "0",
         "LOW",
         unit="records",
-        check=where_read(at_least(1)),
+        check=where_read(at_least(0)),
     ),
 )
 
@@ -453,6 +476,11 @@ TABLE_KEYS: tuple[Key, ...] = (
         "not set.",
     ),
     Key(
+        "write-mode",
+        "STRING",
+        "`merge-on-read` or `copy-on-write`; iceberg.tables.write-mode if not set.",
+    ),
+    Key(
         "maintenance-enabled",
         "BOOLEAN",
         "Let the maintenance process rewrite the table and remove its orphan files, as the "
@@ -462,6 +490,13 @@ TABLE_KEYS: tuple[Key, ...] = (
 )
 
 PREFIXES: tuple[Prefix, ...] = (
+    Prefix(
+        OUTPUT_PREFIX,
+        "Setting of one output: topic, where, key, columns, tables, topic.partitions, "
+        "topic.replication.factor, webhook.url, webhook.authorization, webhook.batch.rows, "
+        "webhook.retry.ms.",
+        "icefloe.output.alerts.topic",
+    ),
     Prefix(
         TOPIC_PREFIX,
         "Converters of one topic, or of the topics of a pattern: key.converter, value.converter "
@@ -477,7 +512,7 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location, maintenance-enabled, sort-enabled.",
+        "location, maintenance-enabled, sort-enabled, write-mode.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

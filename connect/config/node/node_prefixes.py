@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from connect.config.key import Prefix
-from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFIX
+from connect.config.location_policy import (
+    LOCATIONS_PREFIX,
+    OUTPUT_TOPICS_PREFIX,
+    STATIC_TABLES_PREFIX,
+)
 from connect.config.node.lineage_keys import LINEAGE_KAFKA_PREFIX
 
 NODE_PREFIXES: tuple[Prefix, ...] = (
@@ -47,6 +51,13 @@ NODE_PREFIXES: tuple[Prefix, ...] = (
         "is a name, a pattern or `default`, as for grants. Default: all tables, or none if the "
         "REST API has users.",
         "icefloe.static.tables.orders-*",
+    ),
+    Prefix(
+        OUTPUT_TOPICS_PREFIX,
+        "Topics (comma-separated patterns, `*` matches any text) to which outputs of connectors "
+        "may send rows. The suffix is a name, a pattern or `default`, as for grants. Default: all "
+        "topics, or none if the REST API has users.",
+        "icefloe.output.topics.orders-*",
     ),
     Prefix(
         LINEAGE_KAFKA_PREFIX,

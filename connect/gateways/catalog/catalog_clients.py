@@ -54,6 +54,7 @@ from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.folder_tables import open_folder_tables
+from connect.gateways.catalog.metadata_v3 import with_next_row_id, write_metadata
 from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
 from connect.gateways.catalog.table_metadata import changed_metadata, table_response
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
@@ -375,7 +376,7 @@ class _Guard(MetastoreCatalog):
 
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
-        MetastoreCatalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001 - the base's
+        write_metadata(metadata, io, metadata_path)
         verify_written(io, {metadata_path: None})
 
     def _update_and_stage_table(
@@ -411,7 +412,7 @@ def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     PyIceberg reads the length of the metadata log while it applies a change, and fails there where
     that is no number.
     """
-    metadata = table.metadata
+    metadata = with_next_row_id(table.metadata)
     text = metadata.properties.get(VERSIONS_MAX)
     if text is None or size(metadata.properties, VERSIONS_MAX, 0):
         return changed_metadata(metadata, updates, table.metadata_location)

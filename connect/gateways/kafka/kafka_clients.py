@@ -181,7 +181,7 @@ class TransactionalProducer:
     def _connect(self, topic: str, timeout_s: float) -> None:
         """Wait for a connection to a broker.
 
-        The client looks for its transaction coordinator every 500 ms, and fails the first time if
+        The client requests its transaction coordinator every 500 ms, and fails the first time if
         it has no connection yet: then an init takes 510 ms instead of 65. A request for metadata
         waits for the connection. It is of one topic, because a cluster may have many.
         """

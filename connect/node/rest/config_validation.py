@@ -17,7 +17,8 @@ from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys.iceberg_keys import DEFAULT_CONTROL_TOPIC
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.masking import Masker
-from connect.config.reserved_topics import control_topics, source_topics
+from connect.config.output_topics_policy import OutputTopicsPolicy
+from connect.config.reserved_topics import control_topics, output_topics, source_topics
 from connect.config.size_limits import ERRORS_CHARACTERS_MAX
 from connect.config.source_group import group_key, source_group
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
@@ -165,7 +166,12 @@ class ConfigValidator:
         facts = self._facts
         locations = LocationPolicy.of(str(config.get("name")), facts.properties)
         static = StaticTablesPolicy.of(str(config.get("name")), facts.properties)
-        is_open = locations == EVERYWHERE and static == EVERY_STATIC_TABLE
+        topics = OutputTopicsPolicy.of(str(config.get("name")), facts.properties)
+        is_open = (
+            locations == EVERYWHERE
+            and static == EVERY_STATIC_TABLE
+            and topics == OutputTopicsPolicy()
+        )
         if not granted_tables(config, facts.properties) and is_open:
             return {}
         resolved = {k: facts.resolve(v) for k, v in config.items() if v is not None}
@@ -193,6 +199,7 @@ class ConfigValidator:
     def _topics_read(self, others: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
         """Return the topics that other connectors name, and those that their regex has matched."""
         topics = set(source_topics(others.values(), self._facts.resolve))
+        topics |= output_topics(others.values())
         for other in others:
             with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
                 topics.update(self._herder.active_topics(other))

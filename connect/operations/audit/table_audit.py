@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -22,6 +23,7 @@ from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.snapshot_ancestry import (
+    ANNOUNCED_RECORDS,
     REWIND_PROPERTY,
     ancestry,
     engine,
@@ -92,7 +94,9 @@ class TableAudit:
         floor: Mapping[int, int] | None,
         offsets: Mapping[int, int],
     ) -> None:
-        added = _count(snapshot, "added-records")
+        # copy-on-write adds rows of the table again, and leaves superseded ones out
+        is_rewritten = ANNOUNCED_RECORDS in summary(snapshot)
+        added = _count(snapshot, ANNOUNCED_RECORDS if is_rewritten else "added-records")
         is_retained = floor is not None and all(
             floor.get(p, 0) >= self.log_starts.get(p, 0) for p in offsets
         )
@@ -169,7 +173,8 @@ class TableAudit:
         for manifest in chain[0].manifests(table.io):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                 file: Any = entry.data_file
-                paths[file.file_path] += 1
+                if file.file_format != FileFormat.PUFFIN:  # one holds vectors of several files
+                    paths[file.file_path] += 1
                 rows += file.record_count if file.content.value == 0 else 0
         twice = sorted(path for path, count in paths.items() if count > 1)
         if twice:

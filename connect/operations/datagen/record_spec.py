@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
+    FiniteFloat,
     Tag,
     ValidationError,
     model_validator,
@@ -19,6 +21,15 @@ from pydantic import (
 from connect.errors import ConfigError
 
 NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+def _encodable(text: str) -> str:
+    text.encode()  # of half a surrogate pair: an error of values
+    return text
+
+
+Long: TypeAlias = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Text: TypeAlias = Annotated[str, AfterValidator(_encodable)]
 
 
 class _Strict(BaseModel):
@@ -35,28 +46,37 @@ class _FieldBase(_Strict):
     nulls: float = Field(default=0.0, ge=0, le=1, description="share of records without a value")
 
 
+class _Range(_FieldBase):
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        least, most = (getattr(self, name) for name in ("min", "max"))
+        if least > most:
+            raise ValueError(f"min must not be above max: {least} and {most}")
+        return self
+
+
 class SequenceField(_FieldBase):
     """Whole numbers, each ``step`` above the last; the first is ``start``."""
 
     type: Literal["sequence"]
-    start: int = 0
-    step: int = 1
+    start: Long = 0
+    step: Long = 1
 
 
-class IntegerField(_FieldBase):
+class IntegerField(_Range):
     """Whole numbers from ``min`` to ``max``."""
 
     type: Literal["integer"]
-    min: int = 0
-    max: int = 1_000_000
+    min: Long = 0
+    max: Long = 1_000_000
 
 
-class DoubleField(_FieldBase):
+class DoubleField(_Range):
     """Numbers from ``min`` to ``max``, with ``digits`` behind the point."""
 
     type: Literal["double"]
-    min: float = 0.0
-    max: float = 1.0
+    min: FiniteFloat = 0.0
+    max: FiniteFloat = 1.0
     digits: int = Field(default=6, ge=0, le=15)
 
 
@@ -71,13 +91,17 @@ class ChoiceField(_FieldBase):
     """One of ``values``; ``weights`` give their relative frequency."""
 
     type: Literal["choice"]
-    values: tuple[str, ...] = Field(min_length=1)
-    weights: tuple[float, ...] | None = None
+    values: tuple[Text, ...] = Field(min_length=1)
+    weights: tuple[FiniteFloat, ...] | None = None
 
     @model_validator(mode="after")
     def _has_a_weight_for_each(self) -> Self:
-        if self.weights is not None and len(self.weights) != len(self.values):
+        if self.weights is None:
+            return self
+        if len(self.weights) != len(self.values):
             raise ValueError("weights must have as many entries as values")
+        if min(self.weights) < 0 or not any(self.weights):
+            raise ValueError("weights must be 0 or more, and one of them above 0")
         return self
 
 
@@ -102,7 +126,7 @@ class ObjectField(_FieldBase):
     fields: Fields
 
 
-class ListField(_FieldBase):
+class ListField(_Range):
     """A list of ``min`` to ``max`` values."""
 
     type: Literal["list"]
@@ -145,7 +169,7 @@ class RecordSpec(_Strict):
     topic: str = Field(min_length=1, max_length=249)
     partitions: int = Field(default=1, ge=1, le=10_000)
     replication_factor: int = Field(default=-1, ge=-1)
-    rate: float = Field(default=0, ge=0)
+    rate: FiniteFloat = Field(default=0, ge=0)
     count: int = Field(default=0, ge=0)
     key: str | None = None
     format: Literal["json", "avro"] = "json"

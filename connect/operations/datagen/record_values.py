@@ -144,15 +144,20 @@ class RecordEncoder:
 
 def avro_schema(spec: RecordSpec) -> dict[str, Any]:
     """Return the Avro schema of a specification's values."""
-    return _record("Generated", spec.fields)
+    return _record("Generated", spec.fields, set())
 
 
-def _record(name: str, fields: Mapping[str, AnyField]) -> dict[str, Any]:
-    listed = [{"name": key, "type": _type(field, f"{name}_{key}")} for key, field in fields.items()]
+def _record(name: str, fields: Mapping[str, AnyField], taken: set[str]) -> dict[str, Any]:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    listed = [
+        {"name": key, "type": _type(field, f"{name}_{key}", taken)} for key, field in fields.items()
+    ]
     return {"type": "record", "name": name, "fields": listed}
 
 
-def _type(field: AnyField, name: str) -> Any:
+def _type(field: AnyField, name: str, taken: set[str]) -> Any:
     avro_type: Any
     match field:
         case SequenceField() | IntegerField():
@@ -164,9 +169,9 @@ def _type(field: AnyField, name: str) -> Any:
         case TimestampField():
             avro_type = {"type": "long", "logicalType": "timestamp-millis"}
         case ObjectField():
-            avro_type = _record(name, field.fields)
+            avro_type = _record(name, field.fields, taken)
         case ListField():
-            avro_type = {"type": "array", "items": _type(field.of, name)}
+            avro_type = {"type": "array", "items": _type(field.of, name, taken)}
         case _:
             avro_type = "string"
     return ["null", avro_type] if field.nulls else avro_type

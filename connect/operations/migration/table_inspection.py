@@ -9,6 +9,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from connect.config.connector import ConnectorConfig
+from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.operations.migration.migration_report import MigrationReport, TableLeft
@@ -18,7 +19,6 @@ from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, sum
 from control_schemas.events import DataWritten
 
 VALID_THROUGH = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
-FORMAT_VERSION = 2
 
 
 class TableInspection:
@@ -97,10 +97,11 @@ class TableInspection:
         floors: Mapping[str, Mapping[int, int]],
     ) -> None:
         report = self._report
-        if metadata.format_version != FORMAT_VERSION:
+        if metadata.format_version not in FORMAT_VERSIONS:
             report.unsafe(
                 "format_version_unsupported",
-                f"{name} has format version {metadata.format_version}; only version 2 is written",
+                f"{name} has format version {metadata.format_version}; only versions 2 and 3 are "
+                "written",
             )
         own = report.used(report.group)
         is_unsure = bool(chain) and is_cut_off(chain[-1], metadata)

@@ -122,7 +122,12 @@ def preview_in_process(
 
 
 def _main() -> None:
-    """Read a request from standard input, write its answer to standard output."""
+    """Read a request from standard input, write its answer to standard output.
+
+    What a caller's converters and transformations print goes to standard error.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     request = json.loads(sys.stdin.buffer.read())
     install(Reach.of(request["node"]))
@@ -141,7 +146,8 @@ def _main() -> None:
     except IcefloeError as e:
         error = {"is_usage": isinstance(e, ConfigError), "message": str(e), "code": e.code}
         answer = {"error": error}
-    sys.stdout.write(answer_text(answer))
+    with answers:
+        answers.write(answer_text(answer))
 
 
 def answer_text(answer: Mapping[str, Any]) -> str:

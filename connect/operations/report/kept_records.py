@@ -19,6 +19,8 @@ from connect.model.records import KafkaRecord
 
 RECORD_BYTES: Final = 600
 """Memory of a record besides its bytes: objects of Python."""
+CELL_BYTES: Final = 8
+"""Memory of a value in a column besides its bytes, also of null."""
 
 
 class ReportTooLarge(ConfigError):  # noqa: N818 - says what the report is
@@ -36,12 +38,14 @@ class ReportLimits:
         bytes_max: their memory.
         records: kept now.
         size_bytes: their memory now.
+        cells: values in the columns of the tables.
     """
 
     records_max: int
     bytes_max: int
     records: int = 0
     size_bytes: int = 0
+    cells: int = 0
 
     def replace(self, old: KafkaRecord | None, new: KafkaRecord) -> None:
         """Count a record, in place of another one.
@@ -62,6 +66,21 @@ class ReportLimits:
                 f"the records of the report need more than {self.bytes_max:,} bytes: raise "
                 "--max-bytes, or read less with --from-timestamp",
                 topic=new.topic,
+            )
+
+    def add_cells(self, cells: int, topic: str) -> None:
+        """Count the values of a record in the columns of its table.
+
+        Raises:
+            ReportTooLarge: the tables need too much memory.
+        """
+        self.cells += cells
+        if self.cells * CELL_BYTES > self.bytes_max:
+            raise ReportTooLarge(
+                f"the tables of the report need more than {self.bytes_max:,} bytes: raise "
+                "--max-bytes, or read less with --from-timestamp. A field of one record takes "
+                "memory in all of them",
+                topic=topic,
             )
 
 

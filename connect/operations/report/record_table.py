@@ -21,7 +21,8 @@ from pyiceberg.types import IcebergType
 
 from connect.errors import RecordError
 from connect.model.records import ConnectSchema, KafkaRecord, Struct
-from connect.operations.report.column_types import ColumnType
+from connect.operations.report.column_types import ColumnType, cell_count
+from connect.operations.report.kept_records import ReportLimits
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.row_converter import ConversionOptions, column_converter
 from connect.records.converters.converter import Converter
@@ -32,6 +33,7 @@ VALUE: Final = "_value"
 OWN_COLUMNS: Final = (KEY, "_partition", "_offset", "_timestamp")
 EXAMPLES_MAX: Final = 20
 BATCH_ROWS: Final = 2_000
+BATCH_CELLS: Final = 1_000_000
 SCHEMAS_KEPT: Final = 256
 _TIMESTAMP: Final = pa.timestamp("ms", "UTC")
 
@@ -67,11 +69,7 @@ class _SideType:
         if value is None:
             return
         if schema is None:
-            try:
-                self.kind.add_value(value)
-            except RecursionError:
-                message = "the value is nested too deeply for a column"
-                raise RecordError(message, code="too_deep") from None
+            self.kind.add_value(value)
         elif self._seen.get(id(schema)) is not schema:
             self.kind.add_type(type_of(schema, force_optional=True))
             if len(self._seen) >= SCHEMAS_KEPT:
@@ -86,6 +84,7 @@ class RecordTable:
         key: converter of keys.
         value: converter of values.
         options: conversion to columns.
+        limits: of the report.
         unusable: counts records that cannot be decoded.
     """
 
@@ -94,10 +93,12 @@ class RecordTable:
         key: Converter,
         value: Converter,
         options: ConversionOptions,
+        limits: ReportLimits,
         unusable: UnusableRecords,
     ) -> None:
         self._converters = key, value
         self._options = options
+        self._limits = limits
         self._unusable = unusable
         self._key = _SideType()
         self._fields = _SideType()
@@ -108,6 +109,7 @@ class RecordTable:
         """Return the records as a table; those that cannot be decoded are counted.
 
         Raises:
+            ReportTooLarge: the table needs too much memory, or has too many columns.
             RetriableError: the schema registry is unavailable.
         """
         usable = [record for record in records if self._add_types(record)]
@@ -124,8 +126,9 @@ class RecordTable:
         types += [("_partition", pa.int32()), ("_offset", pa.int64()), ("_timestamp", _TIMESTAMP)]
         schema = pa.schema(types)
         rows = self._rows(usable, fields)
+        rows_at_once = max(1, min(BATCH_ROWS, BATCH_CELLS // len(schema)))
         batches = []
-        while batch := list(islice(rows, BATCH_ROWS)):
+        while batch := list(islice(rows, rows_at_once)):
             columns = zip(*batch, strict=True)
             arrays = [pa.array(c, t.type) for c, t in zip(columns, schema, strict=True)]
             batches.append(pa.record_batch(arrays, schema))
@@ -155,10 +158,17 @@ class RecordTable:
         to_key = self._converter(self._key.kind.result())
         to_value = self._converter(self._value.kind.result())
         to_row = column_converter(self._fields.kind.struct(), self._options)
+        key_cells = cell_count(self._key.kind.result())
+        row_cells = cell_count(self._fields.kind.struct())
+        value_cells = cell_count(self._value.kind.result())
         for record in records:
             try:
                 (_, key), (schema, value) = self._decoded(record)
                 is_row = _has_fields(schema, value)
+                count = key_cells(key) + row_cells(value if is_row else None)
+                if self._has_values:
+                    count += value_cells(None if is_row else value)
+                self._limits.add_cells(count + len(OWN_COLUMNS), record.topic)
                 row = to_row(value) if is_row else {}
                 cells = [to_key(key), *(row.get(name) for name in fields)]
                 if self._has_values:
@@ -168,6 +178,8 @@ class RecordTable:
                 self._unusable.add(record, f"{where}{error.message}")
             except RecordError as error:
                 self._unusable.add(record, f"{error.stage}: {error.message}")
+            except RecursionError:
+                self._unusable.add(record, "the value is nested too deeply")
             else:
                 yield [*cells, record.partition, record.offset, record.timestamp_ms]
 

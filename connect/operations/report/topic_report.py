@@ -56,7 +56,7 @@ class ReportRequest:
             at the beginning.
         is_latest: keep the latest record of each key; otherwise all.
         records_max: records that are kept, and rows of the result.
-        bytes_max: memory of the records, of the query and of its result, each.
+        bytes_max: memory of the records, of their tables, of the query and of its result, each.
     """
 
     sql: str
@@ -137,7 +137,7 @@ def run_report(
         for record in records.without_key:
             unusable.add(record, _NO_KEY)
         by = converters.of(topic)
-        table = RecordTable(by.key, by.value, options, unusable).of(records.rows())
+        table = RecordTable(by.key, by.value, options, limits, unusable).of(records.rows())
         made[topic] = table, unusable
     del kept
     tables = {name: made[topic][0] for name, topic in topics.items()}

@@ -2,7 +2,8 @@
 
 Rules of this file:
 - The table's schema decides. A field that the table lacks is ignored, because schema evolution ran
-  before. A column that the record lacks is null. Null in a required column is an error.
+  before. A column that the record lacks has its write default, or is null. Null in a required
+  column is an error.
 - Names match exactly, or case-insensitively if configured. If the table has a name mapping
   (``schema.name-mapping.default``), only the mapping applies. Two fields for one column are an
   error.
@@ -35,7 +36,9 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -55,6 +58,7 @@ from connect.records.conversion.numbers import (
 from connect.records.conversion.temporal import (
     TimestampUnit,
     TruncationCounts,
+    nano_timestamp_converter,
     time_converter,
     timestamp_converter,
     to_date,
@@ -164,6 +168,11 @@ def column_converter(
             unit=options.number_unit or options.timestamp_unit,
             losses=options.losses,
         )
+    if isinstance(column, TimestampNanoType | TimestamptzNanoType):
+        return nano_timestamp_converter(
+            zoned=isinstance(column, TimestamptzNanoType),
+            unit=options.number_unit or options.timestamp_unit,
+        )
     if isinstance(column, TimeType):
         return time_converter(options.losses, options.number_unit or "ms")
     if isinstance(column, FixedType):
@@ -245,9 +254,10 @@ class _Column:
     convert: Converter
     sources: tuple[str, ...]
     kind: IcebergType
+    default: Any
 
 
-Step = tuple[str, bool, Converter]
+Step = tuple[str, bool, Converter, Any]
 
 
 def _struct_converter(
@@ -256,7 +266,7 @@ def _struct_converter(
     columns = [_column(f, options, names) for f in struct.fields]
     fold = names is None and options.case_insensitive
     exact = names is None and not fold
-    steps = [(c.name, c.required, c.convert) for c in columns]
+    steps = [(c.name, c.required, c.convert, c.default) for c in columns]
     lookup = {(source.lower() if fold else source): c.name for c in columns for source in c.sources}
     plans = _StructPlans(columns, options)
 
@@ -271,9 +281,12 @@ def _struct_converter(
         if not exact or any(type(key) is not str for key in fields):
             fields = _by_column(fields, lookup, fold=fold)
         row: dict[str, Any] = {}
-        for name, required, convert in chosen:
+        for name, required, convert, default in chosen:
             item = fields.get(name)
             if item is None:
+                if default is not None and name not in fields:
+                    row[name] = default
+                    continue
                 if required:
                     raise _missing(name)
                 row[name] = None
@@ -302,7 +315,15 @@ def _column(column: NestedField, options: ConversionOptions, names: Names | None
         convert=column_converter(column.field_type, options, names),
         sources=names.get(column.field_id, own) if names is not None else own,
         kind=column.field_type,
+        default=write_default(column),
     )
+
+
+def write_default(column: NestedField) -> Any:
+    """Return what a row has where its record lacks a column; None is null."""
+    if column.write_default is None:
+        return None
+    return column_converter(column.field_type, ConversionOptions())(column.write_default)
 
 
 def _by_column(
@@ -351,7 +372,7 @@ class _StructPlans:
         units = {name: unit for name, inner in schema.fields if (unit := declared_unit(inner))}
         if not units:
             return None
-        return [(c.name, c.required, self._converter(c, units)) for c in self._columns]
+        return [(c.name, c.required, self._converter(c, units), c.default) for c in self._columns]
 
     def _converter(self, column: _Column, units: Mapping[str, TimestampUnit]) -> Converter:
         unit = next((units[s] for s in column.sources if s in units), None)

@@ -1,12 +1,13 @@
 """Conversion to date, time, timestamp and timestamptz columns.
 
 The results are integers, which pyarrow accepts for its temporal types: days since 1970 for dates,
-microseconds since midnight for times, microseconds since 1970 for timestamps. As in Java, years
-outside 1 to 9999 are supported.
+microseconds since midnight for times, microseconds since 1970 for timestamps, nanoseconds for those
+of format version 3. As in Java, years outside 1 to 9999 are supported.
 
 Rules of this file:
 - Text is ISO 8601 as Java's formatters parse it. An offset may have a colon before its minutes.
-- Digits beyond microseconds are truncated and counted (``TruncationCounts.sub_micro``).
+- Digits beyond microseconds are truncated and counted (``TruncationCounts.sub_micro``), where the
+  column does not have them.
 - A non-zero UTC offset is an error for a column without time zone, because its instant would be
   lost.
 """
@@ -102,18 +103,13 @@ def _days(year: str, month: str, day: str) -> int:
     return days_from_civil(int(year), int(month), int(day))
 
 
-def _clock_us(
-    hour: str, minute: str, second: str | None, fraction: str | None, lost: TruncationCounts
-) -> int:
+def _clock(hour: str, minute: str, second: str | None, fraction: str | None) -> tuple[int, int]:
+    """Return microseconds since midnight, and the nanoseconds beyond them."""
     hours, minutes, seconds = int(hour), int(minute), int(second or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
         raise Unconvertible("bad_text", "the text is not a time of day")
-    micros = 0
-    if fraction:
-        micros = int(fraction[:6].ljust(6, "0"))
-        if len(fraction) > 6 and fraction[6:].strip("0"):
-            lost.sub_micro += 1
-    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros
+    micros, nanos = divmod(int(fraction.ljust(9, "0")), 1000) if fraction else (0, 0)
+    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros, nanos
 
 
 def to_date(value: Any) -> int:
@@ -153,15 +149,16 @@ def time_converter(losses: TruncationCounts, unit: TimestampUnit = "ms") -> Call
             match = _TIME_TEXT.fullmatch(value)
             if match is None:
                 raise Unconvertible("bad_text", "the text is not an ISO time of day")
-            return _clock_us(match[1], match[2], match[3], match[4], losses)
+            micros, nanos = _clock(match[1], match[2], match[3], match[4])
+            losses.sub_micro += nanos != 0
+            return micros
         if kind is Time or kind is Timestamp:
             millis = value.millis
         elif kind is Date:
             millis = value.days * _DAY_MS
         elif kind is dt.time and value.tzinfo is None:
             seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
-            micros: int = seconds * 1_000_000 + value.microsecond
-            return micros
+            return seconds * 1_000_000 + int(value.microsecond)
         elif kind in _NUMBERS:
             return _time_of(whole(value, LONG_MIN, LONG_MAX, "time"), unit, losses)
         else:
@@ -193,7 +190,8 @@ def timestamp_converter(
     def to_timestamp(value: Any) -> int:
         kind = type(value)
         if kind is str:
-            micros = _parse_timestamp(value, zoned=zoned, losses=losses)
+            micros, nanos = _parse_timestamp(value, zoned=zoned)
+            losses.sub_micro += nanos != 0
         elif kind in _NUMBERS:
             micros = _from_number(value, unit, losses)
         elif kind is Timestamp:
@@ -214,6 +212,55 @@ def timestamp_converter(
     return to_timestamp
 
 
+def nano_timestamp_converter(*, zoned: bool, unit: TimestampUnit) -> Callable[[Any], int]:
+    """Build the converter of a timestamp_ns (``zoned`` false) or timestamptz_ns column.
+
+    Args:
+        zoned: whether the column is timestamptz_ns.
+        unit: unit of plain numbers.
+    """
+    column = "timestamptz_ns" if zoned else "timestamp_ns"
+
+    def to_timestamp(value: Any) -> int:
+        kind = type(value)
+        if kind is str:
+            micros, rest = _parse_timestamp(value, zoned=zoned)
+            nanos = micros * 1000 + rest
+        elif kind in _NUMBERS:
+            nanos = _nanos_of_number(value, unit)
+        elif kind is Timestamp:
+            nanos = value.millis * 1_000_000 + value.nanos
+        elif kind is Time:
+            nanos = value.millis * 1_000_000
+        elif kind is Date:
+            nanos = value.days * _DAY_US * 1000
+        elif kind is dt.datetime:
+            nanos = _from_datetime(value, zoned=zoned) * 1000
+        else:
+            raise wrong_type(value, column)
+        if LONG_MIN <= nanos <= LONG_MAX:
+            return nanos
+        raise Unconvertible("out_of_range", f"the instant is outside the range of {column}")
+
+    return to_timestamp
+
+
+def _nanos_of_number(value: Any, unit: TimestampUnit) -> int:
+    if unit == "s" and type(value) not in INTEGERS:
+        return _of_seconds(value, 1_000_000_000)[0]
+    number = int(value) if type(value) in INTEGERS else whole_number(value)
+    return number * (1 if unit == "ns" else _UNIT_US[unit] * 1000)
+
+
+def _of_seconds(value: Any, per_second: int) -> tuple[int, bool]:
+    """Return seconds with a fraction in a smaller unit, and whether digits are truncated."""
+    seconds = value if type(value) is Decimal else Decimal(repr(float(value)))
+    if not seconds.is_finite() or seconds.adjusted() > 20:
+        raise Unconvertible("out_of_range", "the number is not a valid instant")
+    whole_units = int((seconds * per_second).to_integral_value(rounding="ROUND_FLOOR"))
+    return whole_units, whole_units != seconds * per_second
+
+
 def _from_number(value: Any, unit: TimestampUnit, losses: TruncationCounts) -> int:
     if unit == "ns":
         micros, rest = divmod(whole(value, LONG_MIN, LONG_MAX, "timestamp"), 1000)
@@ -221,11 +268,8 @@ def _from_number(value: Any, unit: TimestampUnit, losses: TruncationCounts) -> i
         return micros
     if unit == "s" and type(value) not in INTEGERS:
         # many clients send instants as seconds with a fraction
-        seconds = value if type(value) is Decimal else Decimal(repr(float(value)))
-        if not seconds.is_finite() or seconds.adjusted() > 20:
-            raise Unconvertible("out_of_range", "the number is not a valid instant")
-        micros = int((seconds * 1_000_000).to_integral_value(rounding="ROUND_FLOOR"))
-        losses.sub_micro += micros != seconds * 1_000_000
+        micros, is_truncated = _of_seconds(value, 1_000_000)
+        losses.sub_micro += is_truncated
         return micros
     number = int(value) if type(value) in INTEGERS else whole_number(value)
     return number * _UNIT_US[unit]
@@ -240,22 +284,24 @@ def _from_datetime(value: dt.datetime, *, zoned: bool) -> int:
     return (value - _EPOCH_UTC) // _MICRO
 
 
-def _parse_timestamp(text: str, *, zoned: bool, losses: TruncationCounts) -> int:
+def _parse_timestamp(text: str, *, zoned: bool) -> tuple[int, int]:
+    """Return microseconds since 1970, and the nanoseconds beyond them."""
     match = _TIMESTAMP_TEXT.fullmatch(text)
     if match is None:
         raise Unconvertible("bad_text", "the text is not an ISO timestamp")
     year, month, day, hour, minute, second, fraction, offset = match.groups()
-    micros = _days(year, month, day) * _DAY_US
+    micros, nanos = _days(year, month, day) * _DAY_US, 0
     if hour == "24" and offset and not f"{minute}{second or ''}{fraction or ''}".strip("0"):
         micros += _DAY_US  # ISO's 24:00, which Java accepts before an offset
     else:
-        micros += _clock_us(hour, minute, second, fraction, losses)
+        clock, nanos = _clock(hour, minute, second, fraction)
+        micros += clock
     if offset is None or offset in "Zz":
-        return micros
+        return micros, nanos
     hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
     if minutes > 59 or hours * 60 + minutes > 18 * 60:
         raise Unconvertible("bad_text", "the UTC offset of the text is out of range")
     shift_us = (hours * 60 + minutes) * 60_000_000
     if shift_us and not zoned:
         raise Unconvertible("zone", "a UTC offset does not go into a column without zone")
-    return micros - shift_us if offset[0] == "+" else micros + shift_us
+    return (micros - shift_us if offset[0] == "+" else micros + shift_us), nanos

@@ -9,10 +9,11 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
-from connect.errors import IcefloeError, RetriableError
+from connect.errors import RetriableError
 from connect.records.converters.converter import Role, refusal
+from connect.records.entry_point_functions import outcome
 
 CODE: Final = "custom"
 UNAVAILABLE: Final = "converter_unavailable"
@@ -32,15 +33,13 @@ def guarded(name: str, role: Role, call: Callable[[], Result]) -> Result:
         RecordError: the function raised an exception.
         RetriableError: it raised an ``OSError``.
     """
-    try:
-        return call()
-    except (IcefloeError, MemoryError):
-        raise
-    except OSError as error:
+    result, error = outcome(call)
+    if isinstance(error, OSError):
         raise RetriableError(
             f"converter {name} raised {type(error).__name__}: a service that it uses is not "
             "available",
             code=UNAVAILABLE,
-        ) from None
-    except Exception as error:  # user's code: its libraries have exceptions of their own classes
-        raise refusal(role, CODE, f"{name} raised {type(error).__name__}") from None
+        )
+    if error is not None:
+        raise refusal(role, CODE, f"{name} raised {type(error).__name__}")
+    return cast("Result", result)

@@ -132,7 +132,7 @@ class _Finder:
             check_count(SchemaChanges(self.adds, {}, ()), self._config)
         if not name:
             raise RecordError("a new field has an empty name", code="bad_column_name")
-        check_type(kind, case_insensitive=self._fold)
+        check_type(kind, case_insensitive=self._fold, level=len(path))
         if self._fold and path not in self.adds:
             folded = name.lower()
             if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):

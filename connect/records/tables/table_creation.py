@@ -27,7 +27,7 @@ from connect.records.tables.folder_columns import folder_struct
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
 from connect.records.tables.table_location import location_for
-from connect.records.tables.type_inference import infer_type, type_of
+from connect.records.tables.type_inference import check_level, infer_type, type_of
 
 # Iceberg's Java library sets this property on new tables
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
@@ -126,13 +126,20 @@ def _type(record: SinkRecord, config: ConnectorConfig) -> StructType:
     return kind
 
 
-def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
+def check_type(kind: IcebergType, *, case_insensitive: bool, level: int = 0) -> None:
     """Check that a table can have a column of this type.
 
+    Args:
+        kind: the type.
+        case_insensitive: names that differ in their case only are equal.
+        level: of the type in the table; 0 for the record itself, 1 for its fields.
+
     Raises:
-        RecordError: a name is empty or ambiguous, a struct has no fields, or a decimal's scale is
-            not supported.
+        RecordError: a name is empty or ambiguous, a struct has no fields, a decimal's scale is
+            not supported, or the type is nested too deeply.
     """
+    if not kind.is_primitive:
+        check_level(level)
     if isinstance(kind, StructType):
         by_name: dict[str, Any] = {}
         for field in kind.fields:
@@ -146,11 +153,11 @@ def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
                 raise RecordError(
                     "a struct without fields cannot be written", code="unsupported_type"
                 )
-            check_type(field.field_type, case_insensitive=case_insensitive)
+            check_type(field.field_type, case_insensitive=case_insensitive, level=level + 1)
     elif isinstance(kind, ListType):
-        check_type(kind.element_type, case_insensitive=case_insensitive)
+        check_type(kind.element_type, case_insensitive=case_insensitive, level=level + 1)
     elif isinstance(kind, MapType):
-        check_type(kind.key_type, case_insensitive=case_insensitive)
-        check_type(kind.value_type, case_insensitive=case_insensitive)
+        check_type(kind.key_type, case_insensitive=case_insensitive, level=level + 1)
+        check_type(kind.value_type, case_insensitive=case_insensitive, level=level + 1)
     elif isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision:
         raise RecordError(f"tables do not support {kind}", code="unsupported_type")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from pyiceberg.types import (
@@ -42,7 +43,11 @@ from connect.records.conversion.text import java_text
 
 PLACEHOLDER_ID: Final = 0
 DECIMAL_PRECISION_MAX: Final = 38
+COLUMN_LEVELS_MAX: Final = 40
+"""Structs, lists and maps inside each other. Readers have limits: Arrow's C interface 64 levels,
+its Parquet reader 100, of which a list takes two."""
 
+_NESTED: Final = frozenset({"struct", "array", "map"})
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _LOGICAL: Final[Mapping[tuple[str, str | None], IcebergType]] = {
     ("int32", "org.apache.kafka.connect.data.Date"): DateType(),
@@ -104,22 +109,34 @@ def infer_type(value: Any) -> IcebergType | None:
     Raises:
         RecordError: the value is nested too deeply.
     """
-    try:
-        return _infer(value)
-    except RecursionError:
-        raise RecordError("the value is nested too deeply for a column", code="too_deep") from None
+    return _infer(value, 0)
 
 
-def _infer(value: Any) -> IcebergType | None:
+def check_level(level: int) -> None:
+    """Check that a column may have a struct, list or map at this level; its own level is 1.
+
+    Raises:
+        RecordError: code ``too_deep``.
+    """
+    if level > COLUMN_LEVELS_MAX:
+        raise RecordError(
+            f"the value is nested too deeply for a column: more than {COLUMN_LEVELS_MAX} levels",
+            code="too_deep",
+        )
+
+
+def _infer(value: Any, level: int) -> IcebergType | None:
     kind = type(value)
     if kind is list:
-        element = _infer(value[0]) if value else None
+        check_level(level)
+        element = _infer(value[0], level + 1) if value else None
         return list_of(element) if element is not None else None
     if kind is dict:
+        check_level(level)
         fields = [
             optional_field(key if type(key) is str else java_text(key), inner)
             for key, item in value.items()
-            if key is not None and (inner := _infer(item)) is not None
+            if key is not None and (inner := _infer(item, level + 1)) is not None
         ]
         return StructType(*fields) if fields else None
     infer = _VALUES.get(kind)
@@ -136,23 +153,27 @@ def optional_field(name: str, kind: IcebergType) -> NestedField:
     return NestedField(field_id=PLACEHOLDER_ID, name=name, field_type=kind, required=False)
 
 
-def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
+def type_of(schema: ConnectSchema, *, force_optional: bool, level: int = 0) -> IcebergType:
     """Return the type of a Connect schema.
 
     Args:
         schema: the schema.
         force_optional: make nested fields, elements and values optional in any case.
+        level: of the type; as ``check_level``.
 
     Raises:
         RecordError: no column type corresponds to the schema.
     """
+    if schema.type in _NESTED:
+        check_level(level)
+    part_of = partial(type_of, force_optional=force_optional, level=level + 1)
     if schema.type == "struct":
         return StructType(
             *(
                 NestedField(
                     field_id=PLACEHOLDER_ID,
                     name=name,
-                    field_type=type_of(inner, force_optional=force_optional),
+                    field_type=part_of(inner),
                     required=not (force_optional or inner.optional),
                 )
                 for name, inner in schema.fields
@@ -161,16 +182,16 @@ def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
     if schema.type == "array":
         element = _part(schema.value_schema)
         return list_of(
-            type_of(element, force_optional=force_optional),
+            part_of(element),
             required=not (force_optional or element.optional),
         )
     if schema.type == "map":
         key, value = _part(schema.key_schema), _part(schema.value_schema)
         return MapType(
             key_id=PLACEHOLDER_ID,
-            key_type=type_of(key, force_optional=force_optional),
+            key_type=part_of(key),
             value_id=PLACEHOLDER_ID,
-            value_type=type_of(value, force_optional=force_optional),
+            value_type=part_of(value),
             value_required=not (force_optional or value.optional),
         )
     if schema.type == "bytes" and schema.name == _DECIMAL:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from connect.errors import ConfigError
 from connect.model.records import SinkRecord
+from connect.records.entry_point_functions import TRANSFORMATION, made_by
 from connect.records.transforms.transform import Apply, Declaration, Example, Options, Side, refused
 
 GROUP: Final = "icefloe.transforms"
@@ -44,20 +45,8 @@ def declaration(point: EntryPoint) -> Declaration:
 
 def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
     del side
-    try:
-        factory = point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"transformation {point.name}: {point.value} cannot be loaded: {error}",
-            code="transform_class",
-        ) from None
     own: Mapping[str, str] = options[_ALL_OPTIONS]
-    try:
-        function = factory(own)
-    except _ABOUT_A_RECORD as error:
-        raise ConfigError(
-            f"transformation {point.name} rejects its options: {error}", code="transform_option"
-        ) from None
+    function = made_by(TRANSFORMATION, point, own)
     apply = _of_columns(point.name, function)
     if apply is not None:
         return apply

@@ -58,7 +58,21 @@ _FUNCTIONS: Final[Any] = type(functions.Functions)(
 )
 
 
-def _compiled(name: str, expression: str) -> Any:
+def with_functions() -> Any:
+    """Return search options with the added functions."""
+    return jmespath.Options(custom_functions=_FUNCTIONS())
+
+
+def compiled(name: str, expression: str) -> Any:
+    """Return a compiled expression.
+
+    Args:
+        name: of its option, for errors.
+        expression: its text.
+
+    Raises:
+        ConfigError: ``jmespath``.
+    """
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
         raise ConfigError(
             f"{name}: the expression has more than {EXPRESSION_CHARACTERS_MAX} characters",
@@ -92,16 +106,16 @@ def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     del side
     fields = {
-        steps(target): _compiled(_FIELDS + target, expression)
+        steps(target): compiled(_FIELDS + target, expression)
         for target, expression in options[_FIELDS].items()
     }
-    where = _compiled("where", options["where"]) if options["where"] else None
+    where = compiled("where", options["where"]) if options["where"] else None
     if not fields and where is None:
         raise ConfigError(
             "neither fields nor where is set; set at least one of them", code="transform_option"
         )
     keeps, sets_null = options["keep"], options["set-null"]
-    search_options = jmespath.Options(custom_functions=_FUNCTIONS())
+    search_options = with_functions()
 
     def search(expression: Any, document: dict[str, Any]) -> Any:
         try:

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.config.table_formats import FOLDER_FORMATS, FORMAT_NAMES
+from connect.config.table_formats import FOLDER_FORMATS, FORMAT_NAMES, FORMAT_VERSIONS
 from connect.errors import CommitRefused, ConfigError, RecordError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog_properties import (
@@ -32,7 +32,6 @@ from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
 from connect.validation.preflight.live_checks import Check, Found, reported
 
-FORMAT_VERSION = 2
 _LIMITS = {
     "rest.client.connection-timeout-ms": CONNECT_TIMEOUT_MS,
     "rest.client.socket-timeout-ms": READ_TIMEOUT_MS,
@@ -74,7 +73,7 @@ def bounded(properties: Mapping[str, str], each_s: float) -> dict[str, str]:
 
 def wanted_tables(config: ConnectorConfig) -> list[WantedTable]:
     """Return the tables that a configuration names."""
-    keys = dict.fromkeys(config.tables, "iceberg.tables")
+    keys = dict.fromkeys(config.tables if config.has_tables else (), "iceberg.tables")
     keys |= {
         config.qualified(table): "iceberg.tables.topic-to-table-map"
         for table in config.topic_tables.values()
@@ -173,12 +172,12 @@ class CatalogQuestions:
 
     def _present(self, each: WantedTable, table: Table) -> Found:
         version = table.metadata.format_version
-        if version != FORMAT_VERSION:
+        if version not in FORMAT_VERSIONS:
             yield (
                 each.key,
                 (
-                    f"table {each.name} has format version {version}; only version "
-                    f"{FORMAT_VERSION} is supported"
+                    f"table {each.name} has format version {version}; only versions 2 and 3 are "
+                    "supported"
                 ),
             )
         if each.is_row_level:

@@ -53,7 +53,9 @@ def editor() -> Draft202012Validator:
 
 
 @pytest.mark.parametrize(
-    "example", sorted((ROOT / "examples").glob("**/*.json")), ids=lambda p: p.name
+    "example",
+    sorted(p for p in (ROOT / "examples").glob("*/*.json") if p.name != "datagen.json"),
+    ids=lambda p: f"{p.parent.name}/{p.stem}",
 )
 def test_the_schema_accepts_every_example(editor: Draft202012Validator, example: Path) -> None:
     """In both shapes."""

@@ -74,6 +74,23 @@ def test_json_and_avro_have_the_same_values() -> None:
         ({"fields": {"id": {"fake": "person.no_such"}}}, "person.no_such"),
         ({"fields": {"id": {"fake": "no_such.name"}}}, "no_such.name"),
         ({"locale": "xx"}, "locale xx"),
+        ({"fields": {"a": {"type": "integer", "min": 5, "max": 1}}}, "min must not be above max"),
+        ({"fields": {"a": {"type": "integer", "max": 2**63}}}, "less than or equal to"),
+        ({"fields": {"a": {"type": "sequence", "start": 2**63}}}, "less than or equal to"),
+        ({"fields": {"a": {"type": "double", "min": 5}}}, "min must not be above max"),
+        ({"fields": {"a": {"type": "double", "max": float("inf")}}}, "finite number"),
+        ({"fields": {"a": {"type": "double", "min": float("nan")}}}, "finite number"),
+        ({"fields": {"a": {"type": "list", "min": 5, "of": {"type": "boolean"}}}}, "above max"),
+        (
+            {"fields": {"a": {"type": "choice", "values": ["x"], "weights": [0]}}},
+            "weights must be 0 or more, and one of them above 0",
+        ),
+        (
+            {"fields": {"a": {"type": "choice", "values": ["x", "y"], "weights": [-1, 2]}}},
+            "weights must be 0 or more",
+        ),
+        ({"fields": {"a": {"type": "choice", "values": ["\ud800"]}}}, "a.choice.values"),
+        ({"rate": float("inf")}, "finite number"),
     ],
 )
 def test_a_wrong_specification_is_refused(
@@ -84,6 +101,15 @@ def test_a_wrong_specification_is_refused(
     file.write_text(json.dumps({"topic": "t", "fields": FIELDS, "key": "id", **change}))
     with pytest.raises(ConfigError, match=message):
         RecordValues(read_spec(file))
+
+
+def test_records_inside_each_other_have_names_of_their_own() -> None:
+    """Avro refuses a name that two records have."""
+    inner = {"type": "object", "fields": {"x": {"type": "boolean"}}}
+    fields = {"a_b": inner, "a": {"type": "object", "fields": {"b": inner}}}
+    nested = spec(fields=fields, key=None, format="avro")
+    _, value = RecordValues(nested).next(0, 0)
+    assert RecordEncoder(1, avro_schema(nested)).encode(value)
 
 
 def test_the_example_of_the_page_produces_records(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -65,6 +67,8 @@ COLUMNS: list[IcebergType] = [
     TimeType(),
     TimestampType(),
     TimestamptzType(),
+    TimestampNanoType(),
+    TimestamptzNanoType(),
     ListType(1, LongType(), element_required=False),
     MapType(1, StringType(), 2, DoubleType(), value_required=True),
     StructType(NestedField(1, "a", LongType()), NestedField(2, "b", StringType(), required=True)),
@@ -204,6 +208,39 @@ def test_plain_numbers_have_the_configured_unit(
     """``iceberg.tables.timestamp-unit``; seconds may have a fraction."""
     options = ConversionOptions(timestamp_unit=unit)
     assert column_converter(TimestampType(), options)(value) == micros
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "nanos"),
+    [
+        ("ms", 1_500, 1_500_000_000),
+        ("us", 1_500, 1_500_000),
+        ("s", 1_500, 1_500_000_000_000),
+        ("s", 1.5, 1_500_000_000),
+        ("s", Decimal("-0.0000000015"), -2),
+        ("ns", 1_500, 1_500),
+        ("ms", "1970-01-01T00:00:01.123456789", 1_123_456_789),
+        ("ms", "1969-12-31T23:59:59.999999999+00:00", -1),
+        ("ms", "2262-04-11T23:47:16.854775807", 2**63 - 1),
+        ("ms", Timestamp(1, 234_567), 1_234_567),
+        ("ms", Time(1), 1_000_000),
+        ("ms", Date(-1), -86_400_000_000_000),
+        ("ms", dt.datetime(1970, 1, 1, 0, 0, 1, 5), 1_000_005_000),  # noqa: DTZ001 - local time
+    ],
+)
+def test_nanoseconds_are_kept(unit: TimestampUnit, value: Any, nanos: int) -> None:
+    """In columns of format version 3, in both of them; no digit is lost, and none is counted."""
+    options = ConversionOptions(timestamp_unit=unit, losses=TruncationCounts())
+    for column in (TimestampNanoType(), TimestamptzNanoType()):
+        assert column_converter(column, options)(value) == nanos
+    assert unit == "s" or options.losses.sub_micro == 0
+
+
+def test_instants_beyond_nanoseconds_are_refused() -> None:
+    """64 bits of nanoseconds reach from 1677 to 2262; an offset needs a column with zone."""
+    for value in ("2262-04-11T23:47:16.854775808", "1600-01-01T00:00:00", 2**62, Date(10**6)):
+        assert attempt(TimestampNanoType(), value) == (None, "out_of_range")
+    assert attempt(TimestampNanoType(), "2024-01-01T00:00:00+01:00") == (None, "zone")
 
 
 def test_cut_digits_are_counted() -> None:

@@ -217,14 +217,21 @@ def test_the_function_gets_topic_headers_and_role(monkeypatch: pytest.MonkeyPatc
         ("own_converters:nothing", "must return a function"),
         ("own_converters:no_fields", "declares no fields"),
         ("own_converters:lists", "cannot convert b to list"),
+        ("own_converters:pattern", "rejects its options: missing \\)"),
+        ("own_converters:no_file", "rejects its options: .*No such file"),
+        ("broken_converters:x", "cannot be loaded: no license"),
     ],
 )
 def test_unusable_functions_are_errors_of_the_configuration(
-    monkeypatch: pytest.MonkeyPatch, value: str, message: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str, message: str
 ) -> None:
-    """Each error names the converter."""
+    """Each error names the converter, for exceptions of any class."""
+    (tmp_path / "broken_converters.py").write_text("raise RuntimeError('no license')\n")
+    monkeypatch.syspath_prepend(tmp_path)
     own(
         monkeypatch,
+        pattern=lambda _: re.compile("("),
+        no_file=lambda _: (tmp_path / "missing.avsc").read_text(),
         nothing=lambda _: None,
         no_fields=lambda _: ColumnConverter({}, lambda v: v),
         lists=lambda _: ColumnConverter({"b": pa.list_(pa.int64())}, lambda v: v),

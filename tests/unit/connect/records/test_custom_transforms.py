@@ -85,15 +85,19 @@ def test_an_exception_refuses_the_record(monkeypatch: pytest.MonkeyPatch) -> Non
         odd=lambda _: lambda _: "secret",
         many=lambda _: lambda r: [r, r],
         none=lambda _: None,
+        pattern=lambda _: re.compile("("),
+        no_file=lambda _: Path("missing.avsc").read_text(),
     )
     for name, message in (("raising", "KeyError"), ("odd", "str")):
         with pytest.raises(RecordError, match=message) as refused:
             made(f"own_transforms:{name}")(record(1))
         assert "secret" not in str(refused.value)
     assert made("own_transforms:many")(record(1)) == [record(1), record(1)]
-    for value in ("own_transforms:none", "own_transforms:missing", "no_such_module:x"):
+    for value in ("none", "missing", "pattern", "no_file"):
         with pytest.raises(ConfigError, match="Own"):
-            made(value)
+            made(f"own_transforms:{value}")
+    with pytest.raises(ConfigError, match="Own"):
+        made("no_such_module:x")
 
 
 def documented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
@@ -227,6 +231,50 @@ def test_deep_values_are_no_crash() -> None:
     assert refused.value.code == "too_deep"
     with pytest.raises(RecordError):
         changes(BASE, record({"n": value}), CONFIG)
+
+
+def lists(levels: int) -> list[Any]:
+    value: list[Any] = [1]
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def schemas(levels: int) -> ConnectSchema:
+    schema = ConnectSchema("int64", optional=True)
+    for _ in range(levels):
+        schema = ConnectSchema("array", value_schema=schema, optional=True)
+    return schema
+
+
+@pytest.mark.parametrize("levels", [41, 200, 700])
+def test_no_record_makes_a_column_that_readers_cannot_open(levels: int) -> None:
+    """PyArrow opens no file with 100 levels, and DuckDB and Spark's Arrow read 64 at most."""
+    inner = {"x": {"a": lists(levels)}}
+    schema = struct(id=ConnectSchema("int64"), x=schemas(levels))
+    for deep in (
+        record({"id": 1, "x": lists(levels)}),
+        record(inner),
+        record(Struct(schema, {"id": 1, "x": None}), schema),
+    ):
+        for attempt in (schema_for_record, partial(changes, BASE)):
+            with pytest.raises(RecordError) as refused:
+                attempt(deep, CONFIG)
+            assert refused.value.code == "too_deep"
+
+
+def test_columns_of_forty_levels_can_be_read() -> None:
+    """Their files are written and read; a field below counts its place in the table."""
+    schema = schema_for_record(record({"x": lists(40)}), CONFIG)
+    column = pa.array([lists(40)], schema_to_pyarrow(schema).field("x").type)
+    file = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": column}), file)
+    assert pq.read_table(file.getvalue())["x"].to_pylist() == [lists(40)]
+    assert changes(BASE, record({"x": lists(40)}), CONFIG)
+    table = schema_for_record(record({"x": {"a": 1}}), CONFIG)
+    assert changes(table, record({"x": {"b": lists(39)}}), CONFIG)
+    with pytest.raises(RecordError):
+        changes(table, record({"x": {"b": lists(40)}}), CONFIG)
 
 
 @pytest.mark.parametrize("value", [None, {}, {"a": None}, {"a": []}, "x", [1], 5])

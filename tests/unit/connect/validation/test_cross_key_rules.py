@@ -35,9 +35,52 @@ PARQUET = {
     f"{CATALOG}uri": "",
 }
 AUTO = {"iceberg.tables.auto-create-enabled": "true"}
+ALERTS = {"icefloe.outputs": "alerts", "icefloe.output.alerts.topic": "alerts"}
+ALERTS_TOPIC = "icefloe.output.alerts.topic"
+ROWS = {
+    **ALERTS,
+    "icefloe.format": "topic",
+    "icefloe.rows.columns": "id BIGINT",
+    "iceberg.tables": "",
+    f"{CATALOG}type": "",
+    f"{CATALOG}uri": "",
+}
 
 
 WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    *(
+        ("topic_keys", {**ROWS, key: value}, key, "the connector has no tables")
+        for key, value in (
+            ("iceberg.tables", "shop.orders"),
+            ("iceberg.tables.auto-create-enabled", "true"),
+            ("iceberg.table.shop.orders.id-columns", "id"),
+            ("iceberg.maintenance.expire-snapshots.enabled", "true"),
+            ("errors.deadletterqueue.table", "shop.dead"),
+            ("icefloe.output.alerts.tables", "shop.orders"),
+        )
+    ),
+    ("topic_keys", {"icefloe.rows.columns": "id INT"}, "icefloe.rows.columns", "needs icefloe.f"),
+    ("output_topics", {**ALERTS, ALERTS_TOPIC: "orders"}, ALERTS_TOPIC, "the connector reads it"),
+    (
+        "output_topics",
+        {**ALERTS, "topics": "", "topics.regex": "ale.*"},
+        ALERTS_TOPIC,
+        "the connector reads it",
+    ),
+    ("output_topics", {**ALERTS, ALERTS_TOPIC: "control-iceberg"}, ALERTS_TOPIC, "control topic"),
+    ("output_topics", {**ALERTS, LETTERS: "alerts"}, ALERTS_TOPIC, "the dead letter topic"),
+    (
+        "outputs_only_add",
+        {**ALERTS, "iceberg.tables.upsert-mode-enabled": "true", f"{ORDERS}id-columns": "id"},
+        "icefloe.outputs",
+        "replace and delete others",
+    ),
+    (
+        "output_tables",
+        {**ALERTS, "icefloe.output.alerts.tables": "shop.order"},
+        "icefloe.output.alerts.tables",
+        "table shop.order. Did you mean shop.orders?",
+    ),
     (
         "control_topic_is_not_a_source",
         {"iceberg.control.topic": "orders"},
@@ -194,7 +237,35 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.write-props.write.format.default",
         "only parquet is supported",
     ),
-    ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
+    (
+        "format_version",
+        {**AUTO, f"{NEW}format-version": "1"},
+        f"{NEW}format-version",
+        "versions 2 and 3",
+    ),
+    (
+        "write_mode",
+        {"iceberg.tables.write-mode": "copy-on-write"},
+        "iceberg.tables.write-mode",
+        "no record replaces or deletes rows",
+    ),
+    (
+        "write_mode",
+        {
+            **AUTO,
+            f"{NEW}format-version": "3",
+            "iceberg.tables.upsert-mode-enabled": "true",
+            f"{ORDERS}write-mode": "copy-on-write",
+        },
+        f"{ORDERS}write-mode",
+        "format version 3",
+    ),
+    (
+        "write_mode",
+        {f"{ORDERS}write-mode": "merge"},
+        f"{ORDERS}write-mode",
+        "Must be merge-on-read or copy-on-write",
+    ),
     (
         "catalog_properties",
         {f"{CATALOG}catalog-impl": "x"},
@@ -242,8 +313,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     *(
         ("folder_keys", {**DELTA, key: value}, key, message)
         for key, value, message in (
-            ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
-            ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
+            ("iceberg.tables.write-mode", "merge-on-read", "Delta tables have no delete files"),
             ("iceberg.tables.default-commit-branch", "b", "no branches"),
             (f"{ORDERS}commit-branch", "b", "no branches"),
             (f"{ORDERS}sort-by", "id", "no sort order"),
@@ -302,6 +372,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         f"{ORDERS}partition-by",
         "top-level columns",
     ),
+    (
+        "aggregate_keys",
+        {"icefloe.aggregate.window": "1 hour"},
+        "icefloe.aggregate.window",
+        "needs icefloe.format=aggregate",
+    ),
 ]
 
 
@@ -325,6 +401,8 @@ def test_every_rule_is_tested() -> None:
     "change",
     [
         {},
+        ROWS,
+        {**ROWS, "iceberg.tables.timestamp-unit": "s", f"{CATALOG}s3.region": "eu-central-1"},
         {"topics": "", "topics.regex": ".*", "iceberg.control.topic": "orders"},
         {"errors.deadletterqueue.topic.replication.factor": "-1"},
         {"iceberg.tables.unmatched": "dead-letter", LETTERS: "letters"},
@@ -365,6 +443,7 @@ def test_every_rule_is_tested() -> None:
         },
         {"icefloe.topic.x.value.converter": "String", "icefloe.topic.x.regex": "${env:REGEX}"},
         {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
+        {f"{NEW}format-version": "3", **AUTO},
     ],
 )
 def test_valid_configurations_have_no_errors(change: dict[str, str]) -> None:
@@ -410,15 +489,15 @@ def test_groups_and_topics_of_others_are_refused() -> None:
     assert errors({"consumer.override.group.id": "own"}, **taken) == {}
 
 
-@pytest.mark.parametrize("key", ["topics", LETTERS])
+@pytest.mark.parametrize("key", ["topics", LETTERS, ALERTS_TOPIC])
 def test_reserved_topics_hold_no_records(key: str) -> None:
-    """Topics of control events, configurations or states cannot be source or dead letter topics."""
+    """Topics of control events, configurations or states hold no records, letters or rows."""
     taken = {"topics": frozenset({"nodes-config", "control-bob"})}
     for topic in ("nodes-config", "control-bob"):
-        found = errors({key: f"{topic}"}, **taken)
+        found = errors({**ALERTS, key: f"{topic}"}, **taken)
         assert list(found) == [key]
         assert "control events, configurations or states" in found[key][0]
-    assert errors({key: "free"}, **taken) == {}
+    assert errors({**ALERTS, key: "free"}, **taken) == {}
 
 
 def test_a_reserved_topic_among_others_is_found() -> None:
@@ -433,7 +512,7 @@ def test_control_topics_hold_no_other_records() -> None:
     found = errors({key: "nodes-config"}, own_topics=frozenset({"nodes-config"}))
     assert "belongs to the nodes or the broker" in found[key][0]
     found = errors({key: "sales"}, sources=frozenset({"sales"}))
-    assert "another connector reads that topic" in found[key][0]
+    assert "another connector uses that topic" in found[key][0]
 
 
 def test_a_control_topic_may_be_shared() -> None:

@@ -115,7 +115,7 @@ def test_a_file_has_pyicebergs_bytes(codec: str, tmp_path: Path) -> None:
     path = f"file://{tmp_path}/m.avro"
     metadata = {"avro.codec": codec, "schema": "é", "content": "data"}
     with PreparedAvroFile[ManifestEntry](
-        io.new_output(path), entry_form(PARTITION), metadata
+        io.new_output(path), entry_form(PARTITION, 2), metadata
     ) as own:
         own.write_block(entries[:3])
         own.write_block(entries[3:])
@@ -140,7 +140,7 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     """Not even an empty one."""
     path = f"file://{tmp_path}/m.avro"
     file = PreparedAvroFile[ManifestEntry](
-        PyArrowFileIO().new_output(path), entry_form(PARTITION), {"avro.codec": "null"}
+        PyArrowFileIO().new_output(path), entry_form(PARTITION, 2), {"avro.codec": "null"}
     )
     with pytest.raises(TypeError), file:
         file.write_block([entry(1), None])  # type: ignore[list-item]

@@ -7,7 +7,14 @@ import pytest
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
-from worker.spark.batch_sizing import BATCH_RECORDS, FIRST_RECORDS, ReadSizes, ReadSpeed, task_count
+from worker.spark.batch_sizing import (
+    BATCH_GROWTH,
+    BATCH_RECORDS,
+    FIRST_RECORDS,
+    ReadSizes,
+    ReadSpeed,
+    task_count,
+)
 
 TP = TopicPartition("t", 0)
 
@@ -116,10 +123,31 @@ def test_a_batch_of_a_backlog_takes_its_time() -> None:
     assert measured(sizes, (1_000_000, 2_000)).records_max == 2_500_000
     assert measured(sizes, (2_500_000, 4_000)).records_max == 3_125_000
     assert measured(sizes, (3_125_000, 30_000)).records_max == BATCH_RECORDS
-    assert measured(sizes, (1_000_000, 10)).records_max == 8 * BATCH_RECORDS
+    assert measured(sizes, (1_000_000, 10)).records_max == BATCH_GROWTH * BATCH_RECORDS
     assert measured(ReadSizes(), (1_000_000, 2_000)).records_max == BATCH_RECORDS
     large = measured(ReadSizes(speed=ReadSpeed(60_000)), (1_000_000, 2_000), each=4_000)
-    assert 8 * 2**30 * 0.99 < large.records_max * 4_000 < 8 * 2**30 * 1.01
+    bytes_max = BATCH_GROWTH * 2**30
+    assert bytes_max * 0.99 < large.records_max * 4_000 < bytes_max * 1.01
+
+
+def test_a_query_ends_when_its_batches_are_of_another_size() -> None:
+    """At half or twice the bound that it began with; small changes keep it."""
+    sizes = measured(ReadSizes(speed=ReadSpeed(5_000)), (1_000_000, 1_000))
+    assert sizes.records_max == 5_000_000
+    assert not sizes.has_outgrown(3_000_000)
+    assert not sizes.has_outgrown(9_000_000)
+    assert sizes.has_outgrown(2_400_000)
+    assert sizes.has_outgrown(11_000_000)
+    assert sizes.shrink(5_000_000)
+    assert not sizes.has_outgrown(100_000), "what fits is kept"
+
+
+def test_the_duration_of_a_batch_follows_from_the_speed() -> None:
+    """So does what is read in a time. Both are 0 until a batch was measured."""
+    speed = ReadSizes(speed=ReadSpeed(5_000)).speed
+    assert (speed.duration_ms(1_000_000), speed.records_in(1_000)) == (0, 0)
+    speed.add(1_000_000, 2_000)
+    assert (speed.duration_ms(3_000_000), speed.records_in(1_000)) == (6_000, 500_000)
 
 
 def test_the_speed_is_known_when_it_stops_growing() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers
 from worker.batch.descriptors import DeadLetter, PartitionProgress
+from worker.batch.messages import SCHEMA, MessageChunk
 from worker.task.announcer import EVENT_SHARE, Announcer
 from worker.task.read_ledger import OffsetRanges, ReadLedger, TaskAnnouncement, WrittenBatch
 
@@ -68,6 +70,57 @@ def test_a_dead_letter_that_does_not_fit_is_named() -> None:
         made.announce(COMMIT, TaskAnnouncement((batch,), (), (), {}))
     assert e.value.code == "dead_letter_too_large"
     assert e.value.coordinates == {"topic": "orders", "partition": 3, "offset": 77}
+
+
+def chunk_of(*values: bytes) -> MessageChunk:
+    """Rows for outputs of records with offsets from 70."""
+    rows = [
+        {"output": 1, "key": b"k", "value": value, "timestamp": n, "topic": "orders"}
+        | {"partition": 3, "offset": 70 + n}
+        for n, value in enumerate(values)
+    ]
+    return MessageChunk.of(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+
+def test_a_row_that_does_not_fit_is_named() -> None:
+    """Before the transaction begins; the error has its record, its topic and the way out."""
+    batch = WrittenBatch(
+        OffsetRanges({TP: 0}, {TP: 3}), {}, messages=(chunk_of(b"a", b"x" * 1_000, b"b"),)
+    )
+    made = replace(announcer(request_bytes_max=1_400), topics=("all", "large"))
+    with pytest.raises(ConfigError, match=r"topic large has 1001 bytes.*at least 1513") as e:
+        made.announce(COMMIT, TaskAnnouncement((batch,), (), (), {}))
+    assert e.value.code == "output_too_large"
+    assert e.value.coordinates == {"topic": "orders", "partition": 3, "offset": 71}
+
+
+def test_rows_are_sent_between_dead_letters_and_events() -> None:
+    """In the order of batches and chunks, in the same transaction."""
+    transactions: list[list[ProducerMessage]] = []
+
+    class Recording(LimitedProducer):
+        def transact(self, messages: Any, **_: Any) -> None:
+            transactions.append(list(messages))
+
+    record = KafkaRecord("orders", 3, 77, None, -1, None, b"x", ())
+    letter = DeadLetter(record, RecordError("bad"))
+    batches = tuple(
+        WrittenBatch(OffsetRanges({TP: n}, {TP: n + 1}), {}, (), (letter,), messages=(chunk_of(v),))
+        for n, v in enumerate((b"first", b"second"))
+    )
+    made = replace(
+        announcer(),
+        producer=cast("TransactionalProducer", Recording(1_048_576)),
+        topics=("all", "large"),
+        dead_letter=lambda given: ProducerMessage("dead", None, given.record.value),
+    )
+    assert made.announce(COMMIT, TaskAnnouncement(batches, (), (), {})) == 2
+    messages = transactions[-1]
+    assert len(transactions) == 1
+    assert [m.topic for m in messages] == ["dead", "dead", "large", "large", "control"]
+    assert messages[2:4] == [
+        ProducerMessage("large", b"k", value, timestamp_ms=0) for value in (b"first", b"second")
+    ]
 
 
 def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileContent.DATA) -> Any:

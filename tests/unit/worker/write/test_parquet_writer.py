@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gc
+import json
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -41,19 +43,22 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
 from connect.gateways.catalog.table_properties import ignored
+from connect.gateways.storage.file_metrics import FooterReader
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.support.property_values import NASTY, TUNING
 from worker.batch.descriptors import BatchResult
 from worker.pipeline.pipeline import PipelineLimits, TablePlan
-from worker.write.file_metrics import FooterReader
 from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
@@ -267,6 +272,30 @@ def test_files_are_below_the_data_path(tmp_path: Path) -> None:
     assert "kind=a" not in file.file_path
 
 
+LONG_VALUES = ["x" * 300, "é/" * 60, "y" * 5_000]
+
+
+@pytest.mark.parametrize("table_format", ["iceberg", "delta"])
+@pytest.mark.parametrize("properties", [{}, {"write.object-storage.enabled": "true"}])
+def test_a_partition_value_may_be_longer_than_a_name_in_the_store(
+    table_format: str, properties: dict[str, str], tmp_path: Path
+) -> None:
+    """Its file has no folder of its own; the partition is in the metadata. No record waits."""
+    schema = Schema(NestedField(1, "kind", StringType(), required=False))
+    by_kind = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "kind"))
+    planned = replace(
+        plan(tmp_path, schema, spec=by_kind, properties=properties), table_format=table_format
+    )
+    kinds = ["short", *LONG_VALUES]
+    values = [json.dumps({"kind": kind}).encode() for kind in kinds]
+    files = run_batches(config(), [planned], [source(values)]).files["db.t1"]
+    assert sorted(file.partition[0].value for file in files) == sorted(kinds)
+    for file in files:
+        [row] = pq.read_table(file.file_path.removeprefix("file://"), partitioning=None).to_pylist()
+        assert row == {"kind": file.partition[0].value}
+        assert ("kind=" in file.file_path) == (row["kind"] == "short")
+
+
 def test_a_location_provider_class_of_a_property_is_not_imported(tmp_path: Path) -> None:
     """A location provider that a table property names is not loaded into the worker."""
     named = {"write.py-location-provider.impl": "no.such.Module"}
@@ -300,6 +329,28 @@ def test_metrics_equal_those_of_pyiceberg(tmp_path: Path) -> None:
             assert getattr(ours, name) == theirs[name], name
         assert ours.lower_bounds.items() >= theirs["lower_bounds"].items()
         assert ours.upper_bounds.items() >= theirs["upper_bounds"].items()
+
+
+def test_nanosecond_timestamps_have_their_type_and_bounds(tmp_path: Path) -> None:
+    """Of format version 3; a column of type unknown is in no file."""
+    schema = Schema(
+        NestedField(1, "ts", TimestampNanoType(), required=False),
+        NestedField(2, "tz", TimestamptzNanoType(), required=False),
+        NestedField(3, "none", UnknownType(), required=False),
+    )
+    values = [
+        b'{"ts":"1969-12-31T23:59:59.999999999","tz":"1970-01-01T00:00:00.000000001Z"}',
+        b"{}",
+    ]
+    [file] = write(tmp_path, values, schema)
+    assert (file.lower_bounds, file.null_value_counts) == (
+        {1: (-1).to_bytes(8, "little", signed=True), 2: (1).to_bytes(8, "little")},
+        {1: 1, 2: 1},
+    )
+    logical = [str(footer(file).schema.column(i).logical_type) for i in range(2)]
+    assert footer(file).num_columns == 2
+    assert ["timeUnit=nanoseconds" in text for text in logical] == [True, True]
+    assert ["isAdjustedToUTC=true" in text for text in logical] == [False, True]
 
 
 def test_dates_of_any_year_have_bounds(tmp_path: Path) -> None:

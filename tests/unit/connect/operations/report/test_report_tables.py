@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -50,12 +51,13 @@ def latest(*records: KafkaRecord) -> list[tuple[int, int]]:
 
 
 def table(
-    *records: KafkaRecord, options: dict[str, str] = SCHEMALESS
+    *records: KafkaRecord, options: dict[str, str] = SCHEMALESS, bytes_max: int = 2**20
 ) -> tuple[pa.Table, UnusableRecords]:
     config = parse(converter_config({"t": "t"}, options), node={})
     by = ConvertersByTopic(config).of("t")
     unusable = UnusableRecords()
-    made = RecordTable(by.key, by.value, ConversionOptions(), unusable).of(records)
+    shared = limits(bytes_max=bytes_max)
+    made = RecordTable(by.key, by.value, ConversionOptions(), shared, unusable).of(records)
     return made, unusable
 
 
@@ -115,6 +117,41 @@ def test_memory_is_limited() -> None:
     kept.add([record(n, 1, b"x" * 9_000) for n in range(3)])
     with pytest.raises(ReportTooLarge, match="raise --max-bytes"):
         kept.add([record(3, 2, b"x" * 9_000)])
+
+
+WIDE: list[Callable[[int], Any]] = [
+    lambda n: {f"field{n}": n},
+    lambda n: {"in": {f"field{n}": n}},
+    lambda n: {"list": [{f"field{n}": n}]},
+    lambda n: {"list": [{}] * 1_000 + [{f"field{n % 100}": n}]},
+]
+
+
+@pytest.mark.parametrize("value", WIDE)
+def test_the_memory_of_tables_is_limited(value: Callable[[int], Any]) -> None:
+    """Fields that only one record has take memory in all of them."""
+    few, many = ([record(n, n, value(n)) for n in range(count)] for count in (3, 1_000))
+    assert table(*few)[0].num_rows == 3
+    with pytest.raises(ReportTooLarge, match="raise --max-bytes"):
+        table(*many)
+
+
+def test_the_fields_of_a_topic_are_limited() -> None:
+    """Names that are data would make a column each."""
+    with pytest.raises(ReportTooLarge, match="more than 10,000 fields"):
+        table(*(record(n, n, {f"{n}-{i}": i for i in range(3_000)}) for n in range(4)))
+
+
+@pytest.mark.parametrize("levels", [41, 300, 900])
+def test_a_deep_value_is_text(levels: int) -> None:
+    """Engines read no type of so many levels; other records are not affected."""
+    text = "[" * levels + "]" * levels
+    deep = KafkaRecord("t", 0, 0, 0, 0, b"1", b'{"a": %s, "b": 1}' % text.encode())
+    made, unusable = table(deep, record(1, 2, {"b": 2}))
+    result = run_query('SELECT a, b FROM "t"', {"t": made}, rows_max=9, bytes_max=2**20)
+    is_usable = levels < 900  # text of more levels is not made
+    assert sorted(b for _, b in result.rows) == ([1, 2] if is_usable else [2])
+    assert unusable.count == (0 if is_usable else 1)
 
 
 def test_columns_are_the_fields_of_all_records() -> None:

@@ -1,0 +1,1 @@
+"""Copy-on-write: data files written again without the rows that a round deletes."""

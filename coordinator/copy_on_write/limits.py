@@ -1,0 +1,84 @@
+"""Limits of the rewriting of one commit.
+
+Rules of this file:
+- A commit that reaches a limit is not rewritten (``NotRewritten``); its format decides what then.
+- Two files of a process are rewritten at a time, for all its connectors. So its memory is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from connect.clock import Clock
+
+KEYS_MAX: Final = 4_000_000
+"""Keys of the delete files of one commit; they are in memory."""
+KEY_BYTES_MAX: Final = 256 * 2**20
+DURATION_MS_MAX: Final = 60_000
+"""Time for all attempts of one commit; shorter than the time after which a coordinator stalls."""
+FILES_AT_A_TIME: Final = 2
+
+_REWRITING: Final = threading.BoundedSemaphore(FILES_AT_A_TIME)
+
+
+class NotRewritten(Exception):  # noqa: N818 - an answer, not a failure
+    """The rows of a commit cannot be removed by rewriting files.
+
+    Args:
+        reason: the label of its metric.
+        text: what an operator reads.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class RewriteBudget:
+    """What one commit may still rewrite.
+
+    Attributes:
+        clock: measures the time.
+        bytes_max: size of the files that an attempt may replace.
+        deadline_ms: monotonic; None before the first attempt.
+    """
+
+    clock: Clock
+    bytes_max: int
+    deadline_ms: int | None = None
+
+    def start(self) -> None:
+        """Begin an attempt."""
+        if self.deadline_ms is None:
+            self.deadline_ms = self.clock.monotonic_ms() + DURATION_MS_MAX
+
+    def check_time(self) -> None:
+        """Raise ``NotRewritten`` after the time limit."""
+        if self.deadline_ms is not None and self.clock.monotonic_ms() > self.deadline_ms:
+            raise NotRewritten("time", f"files were rewritten for {DURATION_MS_MAX // 1000} s")
+
+    def check_bytes(self, size_bytes: int) -> None:
+        """Raise ``NotRewritten`` where the files to replace are too large."""
+        if size_bytes > self.bytes_max:
+            raise NotRewritten(
+                "bytes",
+                f"{size_bytes} bytes would be rewritten, and "
+                f"iceberg.tables.copy-on-write-max-bytes is {self.bytes_max}",
+            )
+
+    @contextlib.contextmanager
+    def one_file(self) -> Iterator[None]:
+        """Wait until a file may be rewritten; raise ``NotRewritten`` after the time limit."""
+        assert self.deadline_ms is not None
+        left_ms = max(0, self.deadline_ms - self.clock.monotonic_ms())
+        if not _REWRITING.acquire(timeout=left_ms / 1000):
+            raise NotRewritten("time", "files of other tables were rewritten meanwhile")
+        try:
+            yield
+        finally:
+            _REWRITING.release()

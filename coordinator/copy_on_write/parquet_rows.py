@@ -1,0 +1,281 @@
+"""Parquet data files: their key columns, and copies of them without some rows.
+
+Rules of this file:
+- A copy has the columns, types and field ids of its source. Where Arrow cannot keep them, nothing
+  is copied (``NotRewritten``).
+- Rows are read in batches of bounded size, and written in row groups of bounded size.
+- A column that the file lacks has the value of its partition, or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.copy_on_write.deleted_keys import DeletedKeys
+from coordinator.copy_on_write.limits import NotRewritten
+
+Mask = npt.NDArray[np.bool_]
+NamesOf = Callable[[pa.Schema], Mapping[int, str]]
+"""Returns the name of each top-level column of a file by its field id."""
+_BATCH_BYTES: Final = 16 * 2**20
+_BATCH_ROWS_MAX: Final = 2**20
+_SAMPLE_ROWS: Final = 256
+_GROUP_BYTES: Final = 64 * 2**20
+_BUFFER_BYTES: Final = 2**20
+FORM: Final = "file_form"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The columns of a key.
+
+    Attributes:
+        field_ids: in the order of the key's columns.
+        kinds: Arrow types.
+        empty_as_null: field ids of texts of which the empty one is null.
+    """
+
+    field_ids: tuple[int, ...]
+    kinds: tuple[pa.DataType, ...]
+    empty_as_null: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which rows of one file are deleted.
+
+    Attributes:
+        keys: of the deletes that reach the file, with their columns.
+        step: of the file's rows; deletes of later steps apply.
+        names_of: finds the file's columns.
+        constants: values of columns that the file may lack, by field id.
+    """
+
+    keys: Sequence[tuple[KeyColumns, DeletedKeys]]
+    step: int
+    names_of: NamesOf
+    constants: Mapping[int, Any]
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that are read."""
+        names = self.names_of(schema)
+        field_ids = {field_id for columns, _ in self.keys for field_id in columns.field_ids}
+        return sorted(names[field_id] for field_id in field_ids & names.keys())
+
+    def deleted(self, rows: pa.RecordBatch, names: Mapping[int, str]) -> Mask:
+        """Return which rows are deleted.
+
+        Args:
+            rows: with their key columns.
+            names: of the file's columns by field id.
+        """
+        out: Mask = np.zeros(rows.num_rows, np.bool_)
+        for columns, keys in self.keys:
+            values = [
+                self._column(rows, names.get(field_id), field_id, kind)
+                for field_id, kind in zip(columns.field_ids, columns.kinds, strict=True)
+            ]
+            out |= keys.last_steps(values) > self.step
+        return out
+
+    def _column(
+        self, rows: pa.RecordBatch, name: str | None, field_id: int, kind: pa.DataType
+    ) -> pa.Array:
+        if name is None:
+            value = self.constants.get(field_id)
+            if value is None:
+                return pa.nulls(rows.num_rows, kind)
+            plain = value.bytes if isinstance(value, UUID) else value
+            return pa.repeat(pa.scalar(plain, kind), rows.num_rows)
+        return as_kind(rows.column(name), kind)
+
+
+def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in the type of a key; older files have narrower types.
+
+    Raises:
+        NotRewritten: the types do not fit.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise NotRewritten(
+            "key_columns", f"a key column of type {column.type} cannot be compared with {kind}"
+        ) from error
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which values of a key column are compared."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def open_parquet(stream: Any) -> pq.ParquetFile:
+    """Open a file for reading in batches.
+
+    Raises:
+        NotRewritten: it is not Parquet.
+    """
+    try:
+        return pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise NotRewritten(FORM, "a data file is no Parquet file that Arrow reads") from error
+
+
+def has_deleted_rows(file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]) -> bool:
+    """Return whether a filter deletes any row; only key columns are read.
+
+    Args:
+        file: open.
+        rows: the filter.
+        check: called between batches.
+    """
+    groups = range(file.metadata.num_row_groups)
+    return any(mask.any() for at in groups for mask in _masks(file, at, rows, check))
+
+
+def copy_rows(
+    file: pq.ParquetFile,
+    rows: RowFilter,
+    create: Callable[[], Any],
+    options: Mapping[str, Any],
+    check: Callable[[], None],
+) -> tuple[Any, int] | None:
+    """Copy the rows that a filter keeps.
+
+    Args:
+        file: open.
+        rows: the filter.
+        create: opens the copy; called when there is a first row.
+        options: of the Parquet writer.
+        check: called between batches.
+
+    Returns:
+        The copy's footer and size in bytes; None if no row is kept, and there is no copy.
+
+    Raises:
+        NotRewritten: Arrow cannot keep the columns of the file.
+    """
+    schema = file.schema_arrow
+    stream: Any = None
+    writer: pq.ParquetWriter | None = None
+    try:
+        for group in _groups(_kept(file, rows, check)):
+            if writer is None:
+                plain = schema.remove_metadata()
+                stream = create()
+                has_int96 = any(
+                    file.metadata.schema.column(i).physical_type == "INT96"
+                    for i in range(len(file.metadata.schema))
+                )
+                writer = pq.ParquetWriter(
+                    stream, plain, use_deprecated_int96_timestamps=has_int96, **options
+                )
+            writer.write_table(pa.Table.from_batches(group, writer.schema))
+        if writer is None:
+            return None
+        writer.close()
+        size = stream.tell()
+        stream.close()
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise NotRewritten(FORM, f"Arrow cannot copy the file: {type(error).__name__}") from error
+    footer = writer.writer.metadata
+    _check_same_form(file.metadata.schema, footer.schema)
+    return footer, size
+
+
+def _check_same_form(source: Any, copy: Any) -> None:
+    """Raise ``NotRewritten`` where a column of the copy has another meaning."""
+    if _form(source) != _form(copy):
+        raise NotRewritten(FORM, "Arrow would write columns of the file in another type")
+
+
+def _form(schema: Any) -> list[tuple[Any, ...]]:
+    columns = (schema.column(i) for i in range(len(schema)))
+    return [
+        (
+            c.path,
+            c.max_definition_level,
+            c.max_repetition_level,
+            # decimals may have any physical type
+            c.physical_type if c.logical_type.type != "DECIMAL" else "",
+            str(c.logical_type),
+        )
+        for c in columns
+    ]
+
+
+def _batches(file: pq.ParquetFile, at: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group in batches of about ``_BATCH_BYTES``."""
+    group = file.metadata.row_group(at)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if columns is None or chunk.path_in_schema.partition(".")[0] in columns
+    )
+    per_row = max(1, size // max(1, group.num_rows))
+    if columns is None and group.num_rows > _SAMPLE_ROWS:  # values of a dictionary may be large
+        sample = next(file.iter_batches(_SAMPLE_ROWS, row_groups=[at], use_threads=False))
+        per_row = max(per_row, sample.nbytes // _SAMPLE_ROWS)
+    count = min(max(_BATCH_BYTES // per_row, 64), _BATCH_ROWS_MAX)
+    yield from file.iter_batches(count, row_groups=[at], columns=columns, use_threads=False)
+
+
+def _masks(
+    file: pq.ParquetFile, at: int, rows: RowFilter, check: Callable[[], None]
+) -> Iterator[Mask]:
+    """Yield which rows of a row group are deleted, in parts; only key columns are read."""
+    names = rows.names_of(file.schema_arrow)
+    columns = rows.columns(file.schema_arrow)
+    if columns:
+        for batch in _batches(file, at, columns):
+            check()
+            yield rows.deleted(batch, names)
+    else:  # the keys are values of the partition, the same in all rows
+        one = pa.RecordBatch.from_pydict({"": [None]})
+        yield np.repeat(rows.deleted(one, names), file.metadata.row_group(at).num_rows)
+
+
+def _kept(
+    file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are not deleted; a row group without any is not read."""
+    for at in range(file.metadata.num_row_groups):
+        deleted = np.concatenate([*_masks(file, at, rows, check), np.zeros(0, np.bool_)])
+        if deleted.all():
+            continue
+        first = 0
+        for batch in _batches(file, at, None):
+            check()
+            mask = deleted[first : first + batch.num_rows]
+            first += batch.num_rows
+            if not mask.any():
+                yield batch
+            elif not mask.all():
+                yield batch.filter(pa.array(~mask))
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield the batches of each row group."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,1 @@
+SELECT sensor, value, "at" FROM lab.events ORDER BY "at";

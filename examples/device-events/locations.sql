@@ -1,0 +1,1 @@
+SELECT device, city, floor FROM geo.locations ORDER BY device;

@@ -1,0 +1,4 @@
+SELECT count(*) AS requests, count(DISTINCT uuid) AS uuids,
+       min(meta.kafka.offset) AS first_offset, max(meta.kafka.offset) AS last_offset,
+       count(*) FILTER (date::VARCHAR <> left(meta.producer.timestamp, 10)) AS wrong_dates
+FROM delta_scan('web_requests');

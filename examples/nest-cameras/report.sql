@@ -1,0 +1,2 @@
+SELECT _key AS device, room, start_time AS last_person
+FROM alerts ORDER BY device
