@@ -125,14 +125,14 @@ class Lossy(CatalogGateway):
     answer: Callable[[], IcefloeError] | None = None
     is_applied = False
 
-    def commit(self, *change: object, with_history: bool = True) -> Table:
+    def commit(self, *change: object, reads_answer: bool = True) -> Table:
         """Apply or not, and fail as asked."""
         if self.answer is None:
-            return super().commit(*change, with_history=with_history)
+            return super().commit(*change, reads_answer=reads_answer)
         error = self.answer()
         self.answer = None
         if self.is_applied:
-            super().commit(*change, with_history=with_history)
+            super().commit(*change, reads_answer=reads_answer)
         raise error
 
 
