@@ -285,9 +285,7 @@ class Committer:
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
         ready = self.begin(commit)
-        if not isinstance(ready, ReadyCommit):
-            return ready
-        return self._attempt(ready)
+        return self._attempt(ready) if isinstance(ready, ReadyCommit) else ready
 
     def _attempt(self, ready: ReadyCommit) -> TableCommitted:
         return self._end(ready, partial(ready.attempts.commit, ready.table, ready.state))
@@ -386,7 +384,6 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            # the answer is needed for what it says of others' changes only here
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
