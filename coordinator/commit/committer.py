@@ -386,7 +386,7 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            # the answer is needed for what it says of others' changes only here
+            # only these read in the answer what others have changed
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)

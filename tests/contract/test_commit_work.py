@@ -140,7 +140,7 @@ def test_snapshots_are_made_for_branches_and_tags_only(
 ) -> None:
     """A commit to a table with 300 snapshots makes as many objects as one to a table with 5.
 
-    This catalog answers with all snapshots, whatever it is asked for.
+    This catalog answers every request with all snapshots.
     """
     made = {}
     gateway = open_catalog("iceberg", memory_catalog.properties)

@@ -182,7 +182,7 @@ class GuardedRest(RestCatalog):
     def load_references(self, identifier: Identifier) -> Table:
         """Load a table without the snapshots that no branch and no tag names.
 
-        A server may not know the parameter: then the others are dropped here.
+        A server may not know the parameter: then the client drops the others.
         """
         return self._loaded(identifier, with_history=False)
 

@@ -31,7 +31,7 @@ class CoordinatorProcesses:
         self._placed: dict[str, str] = {}
 
     def place(self, run: ConnectorRun) -> None:
-        """Set the process of a connector's coordinator, which is about to be placed here."""
+        """Set the process of a connector's coordinator, which this node is about to run."""
         if run.name not in self._placed:
             load = Counter(
                 other.coordinator.child for other in self._runs.values() if other.has_coordinator

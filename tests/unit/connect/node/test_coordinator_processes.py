@@ -47,7 +47,7 @@ def test_a_node_starts_as_many_as_configured() -> None:
 
 
 def test_a_connector_goes_to_the_least_loaded_process_and_stays() -> None:
-    """Also when it is placed elsewhere for a while, or deleted and created again."""
+    """Also when it is placed on another node for a while, or deleted and created again."""
     runs: dict[str, ConnectorRun] = {}
     processes = CoordinatorProcesses(("worker", *coordinator_names(2)), runs)
 

@@ -62,7 +62,7 @@ def test_an_output_is_parsed() -> None:
             f"{OUT}topic.replication.factor",
             "at least 1, or -1",
         ),
-        ({**ALERTS, f"{OUT}colums": "a"}, f"{OUT}colums", "Did you mean columns?"),
+        ({**ALERTS, f"{OUT}column": "a"}, f"{OUT}column", "Did you mean columns?"),
         ({**ALERTS, "icefloe.outputs": "alerts,alerts"}, "icefloe.outputs", "named twice"),
         ({**ALERTS, "icefloe.outputs": "alerts,a.b"}, "icefloe.outputs", "1 to 64 letters"),
         (
