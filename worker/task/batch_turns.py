@@ -23,12 +23,10 @@ class RunningBatch:
     Attributes:
         record_count: number of its source offsets.
         started_ms: when its work began (monotonic clock).
-        is_last: whether it reads to the end of the log.
     """
 
     record_count: int
     started_ms: int
-    is_last: bool
 
 
 @dataclass(slots=True)
@@ -36,7 +34,7 @@ class BatchTurns:
     """The turns of one task.
 
     Attributes:
-        running: the large batch that is being written; a round does not wait long for it.
+        running: the batch whose files are being written.
         has_failed: whether the task's thread had an error in its turn.
     """
 
@@ -56,8 +54,8 @@ class BatchTurns:
             yield
 
     @contextmanager
-    def writing(self, batch: RunningBatch | None) -> Iterator[None]:
-        """Leave the turn while the files of a batch are written; None for a small batch.
+    def writing(self, batch: RunningBatch) -> Iterator[None]:
+        """Leave the turn while the files of a batch are written.
 
         Raises:
             RetriableError: as ``of_callback``.

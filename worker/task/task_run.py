@@ -19,7 +19,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
-from worker.spark.batch_sizing import MESSAGE_BYTES_MAX
+from worker.task.answer_timing import AnswerTiming
 from worker.task.batch_processor import BatchProcessor
 from worker.task.batch_turns import BatchTurns, RunningBatch
 from worker.task.control_listener import ControlListener
@@ -33,9 +33,6 @@ from worker.task.task_rounds import TaskRounds
 SOURCE_POLL_MS = 1_000
 SOURCE_POLL_MS_MAX = 10_000  # while no records arrive
 SOURCE_POLLS = 30  # at least so many in a commit interval, if that is long enough
-ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for the end of a read
-LAST_ANSWER_SHARE = 0.5  # the same, for a batch that reads to the end of the log
-UNREAD_RECORDS = 250_000  # may always wait for a round, if icefloe.drain.records is 0
 STOP_MS = 10_000  # a stop waits so long for the end of a batch
 
 log = structlog.get_logger("worker.task")
@@ -75,6 +72,11 @@ class TaskRun:
     _poll_after_ms: int = field(default=SOURCE_POLL_MS, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
     _turns: BatchTurns = field(default_factory=BatchTurns, init=False)
+
+    @property
+    def _timing(self) -> AnswerTiming:
+        config = self.setup.config
+        return AnswerTiming(config, self.rounds, self.ledger, self.reader.sizes)
 
     def serve(self) -> None:
         """Serve rounds until a stop or new secrets, then announce what is pending.
@@ -118,7 +120,7 @@ class TaskRun:
         self._poll_after_ms = poll_after_ms(
             self._poll_after_ms, self.setup.config.commit_interval_ms, is_idle=not unread
         )
-        if unread >= self._unread_records_max:
+        if unread >= self._timing.unread_records_max:
             self._read(ends)
 
     def drain(self) -> None:
@@ -195,22 +197,14 @@ class TaskRun:
         started_ms = self._now_ms()
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
-            running = self._running_batch(ranges, started_ms)
+            running = RunningBatch(ranges.record_count_max, started_ms)
             with self._turns.writing(running), self._awaited_executors():
                 batch = self.batches.write(rows, ranges, valid_through_ms)
-            self.answers.trace.wrote(ranges.record_count_max, started_ms=started_ms)
+            self.answers.trace.wrote(running.record_count, started_ms=started_ms)
             self.batches.add(batch, started_ms=started_ms)
             self.receive(0)
-            if self._must_announce(ranges, self._now_ms() - started_ms):
+            if self._timing.is_due_after(running, self._reading_to, self._now_ms()):
                 self.answers.announce()
-
-    def _running_batch(self, ranges: OffsetRanges, started_ms: int) -> RunningBatch | None:
-        """Return the batch as rounds see it; None for a small one, which an answer waits for."""
-        count = ranges.record_count_max
-        if self.reader.sizes.is_small(count):
-            return None
-        is_last = self.ledger.unread(self._reading_to) <= count
-        return RunningBatch(count, started_ms, is_last)
 
     def _starts_no_batch(self) -> bool:
         if self._turns.has_failed:
@@ -227,32 +221,11 @@ class TaskRun:
         with self._turns.of_thread() as has_turn:
             if has_turn:
                 self.receive(0)
-                if self._is_answer_due():
+                if self._timing.is_due_during(
+                    self._turns.running, self._reading_to, self._now_ms()
+                ):
                     self.answers.announce()
         return self.setup.stop.age_ms(self._now_ms()) >= STOP_MS
-
-    def _is_answer_due(self) -> bool:
-        """Return whether the requested round must not wait for the end of the running batch."""
-        running, requested_ms = self._turns.running, self.rounds.requested_ms
-        if running is None or self.rounds.requested is None or requested_ms is None:
-            return False
-        now_ms = self._now_ms()
-        wait_ms = self._round_ms * (LAST_ANSWER_SHARE if running.is_last else ANSWER_SHARE)
-        expected_ms = self.reader.sizes.speed.duration_ms(running.record_count)
-        left_ms = running.started_ms + expected_ms - now_ms
-        return left_ms > wait_ms or now_ms - requested_ms > wait_ms
-
-    @property
-    def _unread_records_max(self) -> int:
-        """How many records may wait for the next round: reading them must not make it late."""
-        timely = self.reader.sizes.speed.records_in(self._round_ms * ANSWER_SHARE)
-        return self.setup.config.drain_records or max(UNREAD_RECORDS, timely)
-
-    @property
-    def _round_ms(self) -> int:
-        """How long a round may take: its interval, or its timeout if that is shorter."""
-        config = self.setup.config
-        return min(config.commit_interval_ms, config.commit_timeout_ms)
 
     @contextlib.contextmanager
     def _awaited_executors(self) -> Iterator[None]:
@@ -267,21 +240,6 @@ class TaskRun:
         yield
         if awaits:
             context.waits_for(None)
-
-    def _must_announce(self, ranges: OffsetRanges, batch_ms: int) -> bool:
-        """Return whether to announce now, in the middle of a read.
-
-        In a backlog the answer must not wait for the end of the read. Near the end it does wait:
-        otherwise the last records would miss a commit interval. Dead letters and rows for
-        topics are held in memory, so too many bytes of them are announced without a request.
-        """
-        if self.ledger.dead_letter_bytes + self.ledger.output_bytes > MESSAGE_BYTES_MAX:
-            return True
-        count = ranges.record_count_max
-        if self.rounds.requested is None or self.reader.sizes.is_small(count):
-            return False
-        left_ms = self.ledger.unread(self._reading_to) * batch_ms / count
-        return left_ms > self._round_ms * ANSWER_SHARE
 
     # ------------------------------------------------------------------ polls
 

@@ -10,7 +10,7 @@ from connect.errors import RetriableError
 from worker.task.batch_turns import BatchTurns, RunningBatch
 from worker.task.task_context import StopSignal
 
-BATCH = RunningBatch(1_000, 0, is_last=False)
+BATCH = RunningBatch(1_000, 0)
 
 
 def test_the_thread_has_turns_only_while_files_are_written() -> None:
