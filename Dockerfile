@@ -16,7 +16,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 # with the libraries of all extras
 COPY requirements/runtime.lock /tmp/runtime.lock
-RUN python -m pip install --no-cache-dir --require-hashes -r /tmp/runtime.lock && rm /tmp/runtime.lock
+RUN python -m pip install --no-cache-dir --no-deps --require-hashes -r /tmp/runtime.lock && rm /tmp/runtime.lock
 COPY --from=build /wheels /tmp/wheels
 RUN python -m pip install --no-cache-dir --no-deps /tmp/wheels/*.whl && rm -rf /tmp/wheels
 RUN useradd --create-home --uid 10001 icefloe && install -d -o icefloe /var/lib/icefloe
@@ -36,7 +36,7 @@ CMD ["node", "--properties", "/etc/icefloe/node.properties"]
 FROM node AS notebook
 USER root
 COPY requirements/notebook.lock /tmp/notebook.lock
-RUN python -m pip install --no-cache-dir --require-hashes -r /tmp/notebook.lock && rm /tmp/notebook.lock
+RUN python -m pip install --no-cache-dir --no-deps --require-hashes -r /tmp/notebook.lock && rm /tmp/notebook.lock
 USER icefloe
 EXPOSE 8888
 ENTRYPOINT ["tini", "--", "jupyter", "lab"]

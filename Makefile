@@ -33,6 +33,8 @@ help: ## list the targets
 
 setup: $(STAMP) jars classes ## install the locked dependencies, this package and the jars into .venv
 
+# --no-deps: a lock file is complete. Without it, pip resolves extras such as google-auth[pyopenssl] again, and
+# refuses a newer version that the lock file does not have.
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$$($(FIND_PYTHON) || true)"; \
 	if [ -z "$$python" ]; then \
@@ -41,7 +43,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	  exit 1; \
 	fi; \
 	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -49,7 +51,7 @@ clients: $(CLIENTS)/.complete ## install third-party client programs for tests, 
 
 $(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
 	@[ -x $(CLIENTS)/bin/python ] || $(BIN)/python -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.lock
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/clients.lock
 	@touch $@
 
 jars: $(STAMP)

@@ -69,6 +69,11 @@ PARQUET = {
     "P3": "all files published, before the marker",
     "P4": "marker written, before staged files are deleted",
 }
+AGGREGATE = {
+    "A1": "results of a batch computed, state not saved",
+    "A2": "state saved, before the transaction",
+    "A3": "transaction committed, before older state is deleted",
+}
 COPY_ON_WRITE = {
     "D1": "data files copied, before the commit that lists the copies",
 }
@@ -87,7 +92,15 @@ TOOLS = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
-NAMES = {**WORKER, **COORDINATOR, **PARQUET, **COPY_ON_WRITE, **REWIND, **TOOLS}
+NAMES = {
+    **WORKER,
+    **COORDINATOR,
+    **PARQUET,
+    **AGGREGATE,
+    **COPY_ON_WRITE,
+    **REWIND,
+    **TOOLS,
+}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}

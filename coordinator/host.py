@@ -9,7 +9,7 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -43,6 +43,27 @@ PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may t
 _STATES: Final[Mapping[str, str]] = {"opened": "RUNNING", "failing": "FAILED"}
 
 log = structlog.get_logger("coordinator")
+
+
+class IdleCoordinator:
+    """The coordinator of a connector whose task needs no commits: it waits for its stop.
+
+    Args:
+        running: called when it begins.
+    """
+
+    def __init__(self, running: Callable[[], None]) -> None:
+        self._running = running
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Wait for the stop request."""
+        self._running()
+        self._stopping.wait()
+
+    def stop(self) -> None:
+        """End soon."""
+        self._stopping.set()
 
 
 class CoordinatorHost:
@@ -100,7 +121,9 @@ class CoordinatorHost:
         """Stop every coordinator; those still at work after the grace are left to the exit."""
         self.units.shutdown(grace_ms)
 
-    def _coordinator(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorCoordinator:
+    def _coordinator(
+        self, unit: HostedUnit, command: Mapping[str, Any]
+    ) -> ConnectorCoordinator | IdleCoordinator:
         name = unit.key[0]
         renewal = SecretRenewal(
             command["config"],
@@ -111,6 +134,8 @@ class CoordinatorHost:
         )
         resolved = renewal.latest()
         parsed = resolved.config
+        if parsed.aggregation is not None:
+            return IdleCoordinator(lambda: self.units.report(unit, "RUNNING", None))
         wiring = CoordinatorContext(
             kafka=client_properties(resolved.node, parsed.kafka_overrides),
             secrets=renewal,

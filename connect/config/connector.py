@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.aggregation import Aggregation
 from connect.config.end_position import EndPosition
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.output_config import OutputConfig
@@ -22,7 +23,7 @@ from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]
-TableFormat = Literal["iceberg", "delta", "parquet", "topic"]
+TableFormat = Literal["iceberg", "delta", "parquet", "topic", "aggregate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class TableConfig:
     ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
-    ``copies_on_write`` removes rows by writing data files again, and not with delete files.
+    ``copies_on_write`` removes rows by writing data files again, and not with delete files; at most
+    ``copy_bytes_max`` per commit.
     """
 
     name: str
@@ -111,6 +113,7 @@ class TableConfig:
     is_maintained: bool = True
     sort_enabled: bool = False
     copies_on_write: bool = False
+    copy_bytes_max: int = 2**30
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -211,8 +214,8 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
+    aggregation: Aggregation | None = None
     multi_table_commit: bool = False
-    copy_on_write_bytes_max: int = 2**30
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
@@ -257,8 +260,8 @@ class ConnectorConfig:
 
     @property
     def has_tables(self) -> bool:
-        """Return whether rows are written to tables; otherwise they only go to outputs."""
-        return self.table_format != "topic"
+        """Return whether rows are written to tables; otherwise they only go to topics."""
+        return self.table_format not in {"topic", "aggregate"}
 
     @property
     def has_catalog(self) -> bool:

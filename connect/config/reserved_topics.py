@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.keys.iceberg_keys import CONTROL_TOPIC, DEFAULT_CONTROL_TOPIC
 from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS, OutputConfig
 from connect.errors import ConfigError
@@ -87,6 +88,8 @@ def refuse_reserved(
     dead_letter_topic: str | None,
     reserved: frozenset[str],
     outputs: Iterable[OutputConfig] = (),
+    *,
+    aggregate_topic: str | None = None,
 ) -> None:
     """Raise an error if a connector uses a reserved topic.
 
@@ -95,6 +98,7 @@ def refuse_reserved(
         dead_letter_topic: its dead letter topic.
         reserved: the reserved topics.
         outputs: its outputs.
+        aggregate_topic: the topic of its aggregates.
 
     Raises:
         ConfigError: ``topic_reserved``; the message contains the key and the topic.
@@ -102,6 +106,7 @@ def refuse_reserved(
     for key, names in (
         ("topics", topics),
         ("errors.deadletterqueue.topic.name", [dead_letter_topic] if dead_letter_topic else ()),
+        (AGGREGATE_TOPIC, [aggregate_topic] if aggregate_topic else ()),
         *((f"{OUTPUT_PREFIX}{o.name}.topic", (o.topic,)) for o in outputs if o.topic),
     ):
         for name in names:

@@ -11,18 +11,26 @@ DELTA: Final = "delta"
 PARQUET: Final = "parquet"
 TOPIC: Final = "topic"
 """No tables: all rows go to outputs."""
+AGGREGATE: Final = "aggregate"
+"""No tables: event-time aggregates go to a topic."""
 DELTA_LOCATION: Final = "icefloe.delta.location"
 PARQUET_LOCATION: Final = "icefloe.parquet.location"
+AGGREGATE_LOCATION: Final = "icefloe.aggregate.location"
 ROWS_COLUMNS: Final = "icefloe.rows.columns"
 ROWS: Final = "rows"
 """What takes the place of a table's name where a connector has no tables."""
-FOLDER_FORMATS: Final[Mapping[str, str]] = {DELTA: DELTA_LOCATION, PARQUET: PARQUET_LOCATION}
-"""Formats whose tables are folders, and the key of their location."""
+FOLDER_FORMATS: Final[Mapping[str, str]] = {
+    DELTA: DELTA_LOCATION,
+    PARQUET: PARQUET_LOCATION,
+    AGGREGATE: AGGREGATE_LOCATION,
+}
+"""Formats whose tables, or whose state, are folders, and the key of their location."""
 FORMAT_NAMES: Final[Mapping[str, str]] = {
     ICEBERG: "Iceberg tables",
     DELTA: "Delta tables",
     PARQUET: "Parquet folders",
     TOPIC: "rows for topics",
+    AGGREGATE: "Aggregates",
 }
 """What tables of a format are called in messages."""
 
@@ -36,5 +44,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",
     PARQUET: "parquet_unsupported",
     TOPIC: "topic_unsupported",
+    AGGREGATE: "aggregate_unsupported",
 }
 """Code of the error that tables of a format do not support something."""

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 
 from connect.config.location_policy import LocationPolicy
 from connect.config.table_formats import (
+    AGGREGATE,
     DELTA,
     FOLDER_FORMATS,
     FORMAT_NAMES,
@@ -27,10 +28,14 @@ from connect.config.table_formats import (
 from connect.errors import ConfigError
 
 CatalogKind: TypeAlias = Literal[
-    "rest", "sql", "hive", "glue", "dynamodb", "bigquery", "delta", "parquet"
+    "rest", "sql", "hive", "glue", "dynamodb", "bigquery", "delta", "parquet", "aggregate"
 ]
 KINDS: tuple[str, ...] = tuple(k for k in get_args(CatalogKind) if k not in FOLDER_FORMATS)
-FOLDER_ROOTS: Mapping[str, str] = {DELTA: "delta.root", PARQUET: "parquet.root"}
+FOLDER_ROOTS: Mapping[str, str] = {
+    DELTA: "delta.root",
+    PARQUET: "parquet.root",
+    AGGREGATE: "aggregate.root",
+}
 """By format without a catalog, the property with the location of its tables."""
 FOLDER_OF_TABLE = "folder.of."
 """Prefix of properties that set the location of one such table."""
@@ -56,10 +61,14 @@ _KIND_BY_CLASS: dict[str, CatalogKind] = {
     "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog": "dynamodb",
     "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
 }
-_FOLDER_KINDS: tuple[CatalogKind, ...] = ("delta", "parquet")  # of icefloe.format
+_FOLDER_KINDS: tuple[CatalogKind, ...] = ("delta", "parquet", "aggregate")  # of icefloe.format
 _FOLDER_SCHEMES: Mapping[str, tuple[frozenset[str], str]] = {
     DELTA: (frozenset({"file", "s3", "s3a", "abfs", "abfss"}), "s3://, s3a:// and abfss://"),
     PARQUET: (frozenset({"file", "s3", "s3a"}), "s3:// and s3a://"),
+    AGGREGATE: (
+        frozenset({"file", "s3", "s3a", "abfs", "abfss", "gs"}),
+        "s3://, s3a://, abfss:// and gs://",
+    ),
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _NO_PATH = re.compile(r"[%?#\\\x00-\x1f\x7f]|^\s|\s$")

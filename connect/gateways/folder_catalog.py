@@ -22,7 +22,7 @@ from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdat
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from connect.config.local_paths import TABLE_PATHS
-from connect.config.table_formats import FORMAT_NAMES, ICEBERG, UNSUPPORTED
+from connect.config.table_formats import DELTA, FORMAT_NAMES, ICEBERG, UNSUPPORTED
 from connect.errors import CommitRefused
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
@@ -191,7 +191,7 @@ class FolderCatalog(NoopCatalog):
     def _table(self, identifier: Identifier, snapshot: FolderSnapshot) -> Table:
         return Table(
             identifier=identifier,
-            metadata=_metadata(snapshot),
+            metadata=_metadata(snapshot, has_free_spec=self.table_format == DELTA),
             metadata_location=snapshot.log_file,
             io=GuardedFileIO(self._tables.properties),
             catalog=self,
@@ -204,8 +204,15 @@ def table_format_of(table: Table) -> str:
     return catalog.table_format if isinstance(catalog, FolderCatalog) else ICEBERG
 
 
-def _metadata(snapshot: FolderSnapshot) -> TableMetadataV2:
+def _metadata(snapshot: FolderSnapshot, *, has_free_spec: bool) -> TableMetadataV2:
+    """Return a version as metadata of Iceberg.
+
+    Args:
+        snapshot: the version.
+        has_free_spec: whether equality deletes may be announced, which apply to all partitions.
+    """
     schema, spec = snapshot.schema, snapshot.spec
+    free = [PartitionSpec(spec_id=spec.spec_id + 1)] if has_free_spec and spec.fields else []
     return TableMetadataV2.model_validate(
         {
             "format-version": 2,
@@ -215,7 +222,7 @@ def _metadata(snapshot: FolderSnapshot) -> TableMetadataV2:
             "last-column-id": schema.highest_field_id,
             "schemas": [schema],
             "current-schema-id": schema.schema_id,
-            "partition-specs": [spec],
+            "partition-specs": [spec, *free],
             "default-spec-id": spec.spec_id,
             "last-partition-id": max((f.field_id for f in spec.fields), default=999),
             "sort-orders": [UNSORTED_SORT_ORDER],

@@ -57,6 +57,42 @@ CATALOGUE: tuple[Metric, ...] = (
     # worker
     Metric("records_read", "counter", "records", _TASK, "Source records read."),
     Metric("records_written", "counter", "records", _TASK, "Records in data files."),
+    Metric(
+        "aggregate_results",
+        "counter",
+        "records",
+        _TASK,
+        "Results of groups and windows sent to the topic of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_late_rows",
+        "counter",
+        "rows",
+        _TASK,
+        "Rows of groups and windows that were dropped because their window was closed. Late "
+        "records of the same group, window and Spark task are one row.",
+    ),
+    Metric(
+        "aggregate_state_rows",
+        "gauge",
+        "rows",
+        _TASK,
+        "Groups and windows in the state of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_state_bytes",
+        "gauge",
+        "bytes",
+        _TASK,
+        "Memory that Spark uses for the state of an aggregate connector.",
+    ),
+    Metric(
+        "aggregate_watermark_timestamp_seconds",
+        "gauge",
+        "seconds",
+        _TASK,
+        "Watermark of an aggregate connector, as event time; 0 before the first.",
+    ),
     Metric("records_dropped", "counter", "records", _TASK, "Records filtered or without a route."),
     Metric(
         "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."

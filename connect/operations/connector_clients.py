@@ -10,7 +10,7 @@ from pathlib import Path
 from connect.config.connector import ConnectorConfig
 from connect.config.properties_file import parse_properties
 from connect.config.reserved_topics import node_topics
-from connect.config.table_formats import FORMAT, FORMAT_NAMES, TOPIC, UNSUPPORTED
+from connect.config.table_formats import FORMAT, FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
@@ -118,9 +118,9 @@ def refuse_without_snapshots(config: ConnectorConfig) -> None:
     """
     if not config.has_tables:
         raise ConfigError(
-            f"connector {config.name} has no tables ({FORMAT}={TOPIC}), and this operation needs "
-            "tables",
-            code=UNSUPPORTED[TOPIC],
+            f"connector {config.name} has no tables ({FORMAT}={config.table_format}), and this "
+            "operation needs tables",
+            code=UNSUPPORTED[config.table_format],
         )
     if not config.is_iceberg:
         raise ConfigError(

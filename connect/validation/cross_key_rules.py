@@ -24,6 +24,7 @@ from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.records.tables.partition_spec import check_terms
 from connect.records.tables.table_location import NAMESPACE, TABLE
+from connect.validation.aggregate_rules import aggregate_keys
 from connect.validation.config_view import ConfigView, Rule
 from connect.validation.format_rules import folder_keys, folder_partition_terms, topic_keys
 from connect.validation.ignored_keys import no_effect
@@ -241,7 +242,8 @@ def format_version(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 
 def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`copy-on-write` needs records that replace or delete rows."""
+    """`copy-on-write` needs records that replace or delete rows, and tables of version 2."""
+    version = view.raw.get("iceberg.tables.auto-create-props.format-version")
     for name in ("iceberg.tables.write-mode", *(n for n, _, _ in view.per_table("write-mode"))):
         text = (view.raw.get(name) or "").strip().lower()
         if not text or view.has_placeholder(name):
@@ -258,6 +260,8 @@ def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
                     "iceberg.tables.cdc-field, too",
                 ),
             )
+        elif text == COPY_ON_WRITE and (version or "").strip() == "3":
+            yield name, invalid(name, text, "tables of format version 3 are not copied on write")
 
 
 def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:
@@ -326,4 +330,5 @@ RULES: tuple[Rule, ...] = (
     output_topics,
     outputs_only_add,
     output_tables,
+    aggregate_keys,
 )

@@ -13,10 +13,12 @@ from connect.config.key import invalid
 from connect.config.local_paths import TABLE_PATHS
 from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.table_formats import (
+    AGGREGATE,
     DELTA,
     FOLDER_FORMATS,
     FORMAT,
     FORMAT_NAMES,
+    MERGE_ON_READ,
     PARQUET,
     ROWS_COLUMNS,
     TOPIC,
@@ -26,29 +28,37 @@ from connect.validation.config_view import ConfigView
 from connect.validation.key_checks import split_terms
 
 _REFUSED: Final = {
-    "iceberg.tables.cdc-field": "rows of {tables} are only added; unset it, or use Iceberg tables",
-    "iceberg.tables.upsert-mode-enabled": "rows of {tables} are only added; unset it, or use "
-    "Iceberg tables",
     "iceberg.tables.default-commit-branch": "{tables} have no branches; unset it",
     "iceberg.tables.default-sort-by": "{tables} have no sort order; unset it",
     "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
-    "iceberg.tables.write-mode": "rows of {tables} are only added; unset it",
 }
+_ROW_LEVEL: Final = (
+    "iceberg.tables.cdc-field",
+    "iceberg.tables.upsert-mode-enabled",
+    "iceberg.tables.write-mode",
+    "iceberg.tables.copy-on-write-max-bytes",
+)
+_ONLY_ADDED: Final = "rows of {tables} are only added; unset it, or use Iceberg or Delta tables"
+_NO_DELETE_FILES: Final = "{tables} have no delete files; unset it, or set copy-on-write"
 _NO_CATALOG: Final = "{tables} have no catalog; remove it, and set {location}"
 
 _REFUSED_OF_TABLE: Final = {
     "commit-branch": "{tables} have no branches; unset it",
     "sort-by": "{tables} have no sort order; unset it",
     "sort-enabled": "{tables} have no sort order; unset it",
-    "write-mode": "rows of {tables} are only added; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",
     PARQUET: "files of Parquet folders are neither compacted nor expired; unset it",
+    AGGREGATE: "they have no table; unset it",
 }
-_STORE_PREFIXES: Final = {DELTA: ("s3.", "adls.", "client."), PARQUET: ("s3.", "client.")}
+_STORE_PREFIXES: Final = {
+    DELTA: ("s3.", "adls.", "client."),
+    PARQUET: ("s3.", "client."),
+    AGGREGATE: ("s3.", "adls.", "gcs.", "client."),
+}
 _NO_STORE_OPTION: Final = "options of the object store are {prefixes}; unset it"
 _MAINTENANCE: Final = "iceberg.maintenance."
 _OF_ROWS: Final = frozenset(
@@ -69,7 +79,7 @@ def folder_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
     if chosen not in FOLDER_FORMATS:
         return
     for name in view.raw:
-        why = _why(name, chosen)
+        why = _why(name, chosen, (view.raw[name] or "").strip().lower())
         if why is not None and (view.raw[name] or "").strip().lower() not in _OFF:
             yield name, f"{name} cannot be used with {FORMAT}={chosen}: {why}"
     fold = "iceberg.tables.schema-case-insensitive"
@@ -139,12 +149,19 @@ def _wrong_term(term: str, chosen: str) -> str | None:
     return None
 
 
-def _why(name: str, chosen: str) -> str | None:
-    text = _text(name, chosen)
+def _why(name: str, chosen: str, value: str) -> str | None:
+    text = _row_level_text(name, chosen, value) or _text(name, chosen)
     prefixes = " and ".join(f"iceberg.catalog.{each}*" for each in _STORE_PREFIXES[chosen])
     return text and text.format(
         tables=FORMAT_NAMES[chosen], location=FOLDER_FORMATS[chosen], prefixes=prefixes
     )
+
+
+def _row_level_text(name: str, chosen: str, value: str) -> str | None:
+    is_mode = name.endswith(".write-mode")
+    if chosen == PARQUET and (name in _ROW_LEVEL or is_mode):
+        return _ONLY_ADDED
+    return _NO_DELETE_FILES if is_mode and value == MERGE_ON_READ else None
 
 
 def _text(name: str, chosen: str) -> str | None:

@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from connect.config.aggregation import (
+    FUNCTIONS,
+    REQUIRED,
+    SLIDE,
+    WATERMARK,
+    WINDOW,
+    duration_ms,
+    parse_functions,
+)
 from connect.config.client_overrides import override_errors
 from connect.config.key import Key, Raw, displayed, invalid, missing, typed
 from connect.config.keys.connector_keys import (
@@ -31,6 +40,7 @@ from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS
 from connect.config.placeholders import has_placeholder
 from connect.config.size_limits import SENTENCES_MAX, SUGGESTED_NAMES_MAX
 from connect.config.table_formats import (
+    AGGREGATE,
     FOLDER_FORMATS,
     FORMAT,
     FORMAT_NAMES,
@@ -144,6 +154,7 @@ def check_connector(raw: Raw) -> Checked:
     else:
         _check_tables(raw, checked)
     _check_new_tables(raw, checked)
+    _check_aggregates(raw, checked)
     _check_groups(raw, checked)
     _check_topic_keys(raw, checked)
     for name, why in output_errors(raw, checked.values[OUTPUTS] or []):
@@ -275,7 +286,7 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
             "iceberg.tables.route-field", "Must specify a route field if using dynamic tables"
         )
     elif (
-        not (tables or is_dynamic or is_named)
+        not (tables or is_dynamic or is_named or values[FORMAT] == AGGREGATE)
         and "iceberg.tables.dynamic-enabled" not in checked.errors
     ):
         checked.add("iceberg.tables", "Must specify table name(s)")
@@ -381,6 +392,27 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
             _MULTI_TABLE,
             "Only a REST catalog can commit to several tables at once; set it to false",
         )
+
+
+def _check_aggregates(raw: Raw, checked: Checked) -> None:
+    """Check that the keys of aggregates are there and can be parsed."""
+    values = checked.values
+    if values[FORMAT] != AGGREGATE:
+        return
+    for name in REQUIRED:
+        if not (raw.get(name) or "").strip():
+            checked.add(name, missing(name))
+    for name in (WINDOW, SLIDE, WATERMARK):
+        text = values[name]
+        if text and not has_placeholder(text):
+            try:
+                duration_ms(text)
+            except ConfigError as error:
+                checked.add(name, invalid(name, text, error.message))
+    try:
+        parse_functions(values[FUNCTIONS] or ())
+    except ConfigError as error:
+        checked.add(FUNCTIONS, invalid(FUNCTIONS, displayed(values[FUNCTIONS]), error.message))
 
 
 def _may_be_rest(properties: Mapping[str, str]) -> bool:

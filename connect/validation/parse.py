@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from connect.config.aggregation import Aggregation
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
     ConnectorConfig,
@@ -32,7 +34,15 @@ from connect.config.placeholders import has_placeholder
 from connect.config.source_group import named_group
 from connect.config.start_position import StartPosition, start_position
 from connect.config.static_tables_policy import StaticTablesPolicy
-from connect.config.table_formats import COPY_ON_WRITE, FORMAT, ROWS, ROWS_COLUMNS, TOPIC
+from connect.config.table_formats import (
+    AGGREGATE,
+    AGGREGATE_LOCATION,
+    COPY_ON_WRITE,
+    FORMAT,
+    ROWS,
+    ROWS_COLUMNS,
+    TOPIC,
+)
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.gateways.reach import Reach
@@ -112,6 +122,7 @@ def parse(
     return dataclasses.replace(
         config,
         raw=dict(raw),
+        aggregation=_aggregation(checked.values),
         locations=LocationPolicy.of(config.name, node or {}, resolve),
         static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
     )
@@ -281,6 +292,7 @@ def _table_configs(
             copies_on_write=own["write-mode"].strip().lower() == COPY_ON_WRITE
             if "write-mode" in own
             else default.copies_on_write,
+            copy_bytes_max=default.copy_bytes_max,
         )
         for table, own in settings.items()
     }
@@ -323,6 +335,7 @@ def _default_table(checked: Checked) -> TableConfig:
         location=v["iceberg.tables.default-location"] or None,
         sort_enabled=v["iceberg.tables.sort-enabled"],
         copies_on_write=v["iceberg.tables.write-mode"] == COPY_ON_WRITE,
+        copy_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
     )
 
 
@@ -377,6 +390,12 @@ def _unmatched(errors: ErrorsConfig) -> Unmatched:
     return "dead-letter" if errors.tolerance_all else "fail"
 
 
+def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
+    if values[FORMAT] != AGGREGATE:
+        return None
+    return Aggregation.of(values, values[AGGREGATE_LOCATION] or "")
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
@@ -413,7 +432,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         schema_case_insensitive=is_folder(raw) or v["iceberg.tables.schema-case-insensitive"],
         cdc_field=v["iceberg.tables.cdc-field"] or None,
         upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
-        copy_on_write_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
         write_properties=split(raw, "iceberg.tables.write-props."),
         unmatched=v["iceberg.tables.unmatched"] or _unmatched(errors),
         refused=v["iceberg.tables.refused"],

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from connect.config import source_group as groups
 from connect.config import version_range
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.client_overrides import PREFIXES, split
 from connect.config.key import Key, Raw, invalid, typed
 from connect.config.keys.client_keys import CLIENT_KEYS
@@ -450,6 +451,7 @@ def _check_topics(raw: Raw, checked: Checked, cluster: TakenNames) -> None:
     for name, topics in (
         ("topics", checked.values.get("topics") or ()),
         (dead_letter_key, (checked.values.get(dead_letter_key),)),
+        (AGGREGATE_TOPIC, (checked.values.get(AGGREGATE_TOPIC),)),
         *((key, ((raw.get(key) or "").strip(),)) for key in outputs),
     ):
         for topic in topics:

@@ -211,6 +211,11 @@ class StagedSnapshot:
         self._staged, self._staged_for = staged, table.metadata_location
         return staged
 
+    @property
+    def consumed(self) -> frozenset[str]:
+        """Announced files that the snapshot does not list although their rows are in it."""
+        return frozenset() if self.rewriter is None else self.rewriter.consumed
+
     def is_in(self, table: Table) -> bool:
         """Whether the table holds the snapshot."""
         snapshot_id = self.content.snapshot_id

@@ -21,6 +21,7 @@ Source:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -75,7 +76,6 @@ from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
-from coordinator.copy_on_write.limits import RewriteBudget
 from coordinator.kernel.effects import (
     CommitOutcome,
     TableCommit,
@@ -279,10 +279,8 @@ class Committer:
 
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
-            try:
+            with contextlib.suppress(_FloorMoved):
                 return self._commit_once(commit)
-            except _FloorMoved:
-                continue
         return self._commit_once(commit)
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
@@ -380,7 +378,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
-            self._rewriter(commit, selection),
+            RowRewriter.of(self._config, str(commit.table), selection, self.clock),
         )
         attempts = CommitAttempts(
             self._catalog,
@@ -408,8 +406,7 @@ class Committer:
         memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
-        if attempts.snapshot.rewriter is not None:
-            memory.held_files.consumed(attempts.snapshot.rewriter.consumed)
+        memory.held_files.consumed(attempts.snapshot.consumed)
         if _deletes_metadata(done.table):
             old = _superseded_metadata(ready.table.metadata, done.table.metadata)
             delete_files(done.table.io, old)
@@ -430,14 +427,6 @@ class Committer:
             self.clock.monotonic_ms() - ready.started_ms,
             ready.selection.size_bytes,
         )
-
-    def _rewriter(self, commit: TableCommit, selection: Selection) -> RowRewriter | None:
-        config, name = self._config, str(commit.table)
-        if not (config.is_row_level and config.table(name).copies_on_write):
-            return None
-        budget = RewriteBudget(self.clock, config.copy_on_write_bytes_max)
-        labels = {"connector": config.name, "table": name}
-        return RowRewriter(selection, budget, self.clock, labels)
 
     def _memory(self, commit: TableCommit) -> _Memory:
         with self._lock:

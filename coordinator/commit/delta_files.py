@@ -90,7 +90,7 @@ def delta_file(file: ContentFile, table: DeltaVersion, now_ms: int) -> DeltaFile
         size_bytes=file.file_size_in_bytes,
         partition_values=_partition_values(file, table),
         modified_ms=created_ms(file.file_path) or now_ms,
-        stats=_stats(file, table, columns),
+        stats=delta_stats(file, table, columns),
     )
 
 
@@ -130,7 +130,8 @@ def partition_text(kind: IcebergType, value: Any) -> str:
     return str(value)
 
 
-def _stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Leaf]) -> str:
+def delta_stats(file: ContentFile, table: DeltaVersion, columns: Mapping[int, Leaf]) -> str:
+    """Return the statistics of a file with metrics of Iceberg, as JSON."""
     in_folders = {part.name for part in table.spec.fields}
     stats: dict[str, Any] = {"numRecords": file.record_count}
     lows, highs, nulls = {}, {}, {}

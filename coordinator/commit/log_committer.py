@@ -24,7 +24,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic
+from functools import partial
+from typing import Any, Final, Generic, Protocol
 from uuid import UUID
 
 import structlog
@@ -100,18 +101,19 @@ class _Memory:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
         pending: floors that attempts whose outcome is not known would have stored.
+        row_changes: of attempts that are not known to be in the table.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
     pending: list[dict[int, int]] = field(default_factory=list)
+    row_changes: list[RowChanges] = field(default_factory=list)
 
     def begin(self, table_uuid: UUID, floor: Mapping[int, int]) -> None:
         """Forget what is known of another table, and start with this one."""
         self.table_uuid = table_uuid
-        self.floor = dict(floor)
-        self.pending.clear()
+        self.committed(floor)
 
     def check(self, floor: Mapping[int, int], commit: TableCommit) -> None:
         """Compare the table's floor with what this coordinator committed.
@@ -147,6 +149,54 @@ class _Memory:
         """
         self.floor = dict(floor)
         self.pending.clear()
+        self.row_changes.clear()
+
+    def settle(self, version: int, present: RowChanges | None) -> None:
+        """Delete copies of attempts that cannot land: the version that they aim at is taken.
+
+        The floor is not theirs, so the version is not theirs, either. The present changes are kept.
+        """
+        left = []
+        for each in self.row_changes[-_PENDING_MAX:]:
+            if each is present or each.last_version > version:
+                left.append(each)
+            else:
+                each.discard()
+        self.row_changes = left
+
+
+class RowChanges(Protocol):
+    """The row-level changes of one selection of files.
+
+    Attributes:
+        selection: the files.
+        last_version: the highest version that an attempt aims at.
+    """
+
+    selection: Selection
+    last_version: int
+
+    def on(self, table: Any, now_ms: int) -> Callable[[Mapping[str, int], Any, int], int]:
+        """Resolve the changes against a version.
+
+        Returns:
+            Commits them as the next version; takes transactions, metadata and wall clock.
+
+        Raises:
+            CommitRefused, RetriableError: they cannot be resolved.
+        """
+        ...
+
+    def landed(self, *, is_last: bool) -> None:
+        """Delete files that are not needed any more; ``is_last`` if the last attempt landed."""
+        ...
+
+    def discard(self) -> None:
+        """Delete all copies: no attempt can land."""
+        ...
+
+
+RowChangesOf = Callable[[Selection, str], "RowChanges | None"]
 
 
 class LogCommitter(Generic[File]):
@@ -161,6 +211,8 @@ class LogCommitter(Generic[File]):
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
         control: the control topic; None where no broker is at hand.
         descriptions: reports the tables that were committed to; None reports none.
+        row_changes: returns the row-level changes of a selection for a table's name; None where
+            files are only added.
     """
 
     def __init__(
@@ -173,8 +225,10 @@ class LogCommitter(Generic[File]):
         control_topic_id: str | None = None,
         control: ControlLogCheck | None = None,
         descriptions: TableDescriptions | None = None,
+        row_changes: RowChangesOf = lambda *_: None,
     ) -> None:
         self._tables = tables
+        self._row_changes = row_changes
         self._to_file = to_file
         self._config = config
         self._clock = clock
@@ -206,13 +260,16 @@ class LogCommitter(Generic[File]):
         commit_uuid = str(self._clock.new_uuid())
         added: Selection | None = None
         failure: CommitError | RetriableError | None = None
+        changes: RowChanges | None = None
         for attempt in range(ATTEMPTS_MAX):
             table = self._loaded(commit, failure)
             state = self._checked(table, commit, memory)
+            memory.settle(table.version, changes)
             refuse_foreign_table(commit, state.floor, self._config)
             selection = select(commit, state.floor, table.location, {})
             if not selection.steps:
                 committed_version = None if added is None else self._version_of(table, commit_uuid)
+                _landed(changes, is_last=False)
                 return self._committed(commit, table, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
                 raise failure
@@ -223,18 +280,31 @@ class LogCommitter(Generic[File]):
             offsets = {partition: offset for partition, offset in floor.items() if offset}
             added = selection
             memory.pending = [*memory.pending[-_PENDING_MAX:], offsets]
+            changes = self._changes_of(selection, changes, commit, memory)
             try:
                 change = self._change(commit, state, offsets)
-                version = self._append(table, selection, change, commit_uuid)
+                version = self._append(table, selection, change, commit_uuid, changes)
             except (CommitError, RetriableError) as error:
                 failure = error
             else:
+                memory.settle(version, changes)
                 memory.committed(offsets)
                 failpoints.hit("C12")
+                _landed(changes, is_last=True)
                 return self._committed(commit, table, version, selection, started_ms)
         raise CommitConflict(
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
         ) from failure
+
+    def _changes_of(
+        self, selection: Selection, before: RowChanges | None, commit: TableCommit, memory: _Memory
+    ) -> RowChanges | None:
+        """The row-level changes of a selection, with the copies of earlier attempts."""
+        if before is not None and before.selection == selection:
+            return before
+        changes = self._row_changes(selection, str(commit.table))
+        memory.row_changes += [changes] if changes else []
+        return changes
 
     def _change(self, commit: TableCommit, state: LogState, offsets: Mapping[int, int]) -> _Change:
         """What a commit says of itself, and what the table remembers."""
@@ -252,17 +322,26 @@ class LogCommitter(Generic[File]):
         return _Change(transactions, summary)
 
     def _append(
-        self, table: TableVersion[File], selection: Selection, change: _Change, commit_uuid: str
+        self,
+        table: TableVersion[File],
+        selection: Selection,
+        change: _Change,
+        commit_uuid: str,
+        changes: RowChanges | None,
     ) -> int:
         now_ms = self._clock.now_ms()
-        files = [
-            self._to_file(file, table, now_ms)
-            for step in selection.steps
-            for file in (*step.data_files, *step.delete_files)
-        ]
+        if changes is not None:
+            append = changes.on(table, now_ms)
+        else:
+            files = [
+                self._to_file(file, table, now_ms)
+                for step in selection.steps
+                for file in (*step.data_files, *step.delete_files)
+            ]
+            append = partial(table.append, files)
         summary = {**change.summary, COMMIT_UUID: commit_uuid}
         failpoints.hit_in_flight("C10")
-        version = table.append(files, change.transactions, summary, now_ms)
+        version = append(change.transactions, summary, now_ms)
         failpoints.hit("C11")
         return version
 
@@ -348,6 +427,11 @@ class LogCommitter(Generic[File]):
             self._clock.monotonic_ms() - started_ms,
             added.size_bytes,
         )
+
+
+def _landed(changes: RowChanges | None, *, is_last: bool) -> None:
+    if changes is not None:
+        changes.landed(is_last=is_last)
 
 
 def _log_repeated(

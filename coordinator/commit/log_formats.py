@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from connect.config.connector import ConnectorConfig
@@ -13,6 +14,7 @@ from connect.gateways.parquet.parquet_tables import CompletedTables
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.delta_files import delta_file
+from coordinator.commit.delta_row_changes import DeltaRowChanges
 from coordinator.commit.log_committer import LogCommitter
 from coordinator.commit.parquet_files import parquet_file
 
@@ -38,6 +40,8 @@ def log_committer(
     properties, locations = config.catalog_properties, config.locations
     if config.table_format == "delta":
         store = open_delta_tables(properties, locations, observe)
+        if config.is_row_level:
+            more["row_changes"] = partial(DeltaRowChanges.of, config, clock)
         return LogCommitter[DeltaFile](store, delta_file, config, clock, **more)
     folders = CompletedTables(open_parquet_tables(properties, locations, observe))
     return LogCommitter[PublishedFile](folders, parquet_file, config, clock, **more)

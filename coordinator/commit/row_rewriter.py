@@ -7,7 +7,7 @@ Rules of this file:
   files of the table still apply to it, and only those.
 - Delete files of the round are in no snapshot. They, and data files of which no row or only a copy
   is left, are deleted when a snapshot with the round is certainly in the table.
-- A file that is added without being read is looked up in the store: an announcement that is
+- A file that is added without being read is verified in the store: an announcement that is
   repeated may name a file that an earlier round has consumed.
 - Copies are deleted only if no attempt may list them. Otherwise they are orphans.
 - What cannot be rewritten is committed with delete files (merge-on-read), and reported.
@@ -21,50 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
-import pyarrow as pa
 import structlog
-from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    parquet_path_to_id_mapping,
-    pyarrow_to_schema,
-    schema_to_pyarrow,
-)
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestFile,
 )
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import UpdateMetrics
-from pyiceberg.transforms import IdentityTransform, VoidTransform
-from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 from connect import failpoints
 from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
 from connect.config.table_formats import COPY_ON_WRITE
-from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
-from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from connect.metrics import process_metrics
 from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
@@ -72,12 +46,10 @@ from coordinator.commit.content_files import FileConverter
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.manifests import ManifestSet, NewFile, manifest_set
 from coordinator.commit.prepared_manifests import AddedManifests, AttemptId
-from coordinator.copy_on_write.deleted_keys import IN_TABLE, DeletedKeys
+from coordinator.commit.source_files import TableFiles, partition_of
+from coordinator.copy_on_write.deleted_keys import IN_TABLE
 from coordinator.copy_on_write.limits import NotRewritten, RewriteBudget
-from coordinator.copy_on_write.parquet_rows import FORM, KeyColumns, storage_type
 from coordinator.copy_on_write.round_deletes import (
-    EVERYWHERE,
-    DeleteFile,
     FileCopy,
     RoundDeletes,
     SourceFile,
@@ -85,8 +57,6 @@ from coordinator.copy_on_write.round_deletes import (
 
 NOT_REWRITTEN: Final = "icefloe.copy-on-write.not-used"
 _FORMAT_VERSION: Final = 2
-_WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
-_FIELD_ID: Final = b"PARQUET:field_id"
 
 log = structlog.get_logger("coordinator")
 
@@ -106,13 +76,6 @@ class RewrittenRows:
     existing: tuple[ManifestFile, ...]
     changed: tuple[ManifestFile, ...]
     summary: Mapping[str, str]
-
-
-class _Partition(NamedTuple):
-    """A partition of a spec, as the reach of deletes."""
-
-    spec_id: int
-    values: tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -144,6 +107,17 @@ class RowRewriter:
     _work: _TableWork | None = None
     _used: frozenset[str] = frozenset()
     _refused: NotRewritten | None = None
+
+    @classmethod
+    def of(
+        cls, config: ConnectorConfig, table: str, selection: Selection, clock: Clock
+    ) -> RowRewriter | None:
+        """Return the rewriter of a commit; None for tables without copy-on-write."""
+        settings = config.table(table)
+        if not (config.is_row_level and settings.copies_on_write):
+            return None
+        budget = RewriteBudget(clock, settings.copy_bytes_max)
+        return cls(selection, budget, clock, {"connector": config.name, "table": table})
 
     def on(
         self,
@@ -264,7 +238,7 @@ class _TableWork:
                 "format_version", f"the table has format version {metadata.format_version}"
             )
         convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
-        files = _Files(table, rewriter)
+        files = TableFiles(table, frozenset(selection.paths), rewriter.clock)
         new, deletes = [], []
         for step, files_of_step in enumerate(selection.steps):
             for each in files_of_step.data_files:
@@ -290,7 +264,7 @@ class _TableWork:
     ) -> RewrittenRows:
         """Return what is added and removed on these manifests."""
         self.deletes.budget.start()
-        files = _Files(self.table, None)
+        files = TableFiles(self.table, frozenset(), self.deletes.budget.clock)
         removals, sources = self._sources(existing, files) if self.deletes.files else ([], [])
         affected = self.deletes.affected(
             [*(source for _, source in self.new), *(source for _, _, source in sources)]
@@ -312,11 +286,11 @@ class _TableWork:
                 raise NotRewritten("partition_spec", "a column of a partition spec was dropped")
             removal.paths.add(source.path)
             metrics.remove_file(entry.data_file)
-            partitions.add(_partition(entry.data_file))
+            partitions.add(partition_of(entry.data_file))
             if (copy := files.described(entry.data_file, copies[source.path])) is not None:
                 metrics.add_file(copy)
                 added.append(NewFile(copy, entry.sequence_number))
-        partitions |= {_partition(new.data_file) for new in added}
+        partitions |= {partition_of(new.data_file) for new in added}
         self.used = frozenset(new.data_file.file_path for new in added)
         with storage_errors("writing manifests"):
             changed = [_without(manifests, r) for r in removals if r.paths]
@@ -334,7 +308,7 @@ class _TableWork:
         )
 
     def _added(
-        self, copies: Mapping[str, FileCopy], files: _Files, metrics: UpdateMetrics
+        self, copies: Mapping[str, FileCopy], files: TableFiles, metrics: UpdateMetrics
     ) -> list[NewFile]:
         """The announced data files, or what is left of them."""
         out = []
@@ -351,7 +325,7 @@ class _TableWork:
         return out
 
     def _sources(
-        self, existing: Sequence[ManifestFile], files: _Files
+        self, existing: Sequence[ManifestFile], files: TableFiles
     ) -> tuple[list[_Removal], list[tuple[_Removal, ManifestEntry, SourceFile]]]:
         """The data files of the table, by manifest."""
         io = self.table.io
@@ -373,191 +347,6 @@ class _TableWork:
                     source = files.source(entry.data_file, IN_TABLE)
                     sources.append((removal, entry, source))
         return removals, sources
-
-
-class _Files:
-    """The files of a table.
-
-    Args:
-        table: as it was loaded.
-        rewriter: names copies; None where none are made.
-    """
-
-    def __init__(self, table: Table, rewriter: RowRewriter | None) -> None:
-        self._table = table
-        self._specs = table.specs()
-        self._schema = table.schema()
-        self._announced = frozenset(rewriter.selection.paths) if rewriter else frozenset()
-        self._clock = rewriter.clock if rewriter else None
-        self._places = table_properties.location_provider(table.location(), table.properties)
-
-    def source(self, data_file: DataFile, step: int) -> SourceFile:
-        """A data file as a source."""
-        spec = self._specs[data_file.spec_id]
-        return SourceFile(
-            data_file.file_path,
-            data_file.file_size_in_bytes,
-            _partition(data_file),
-            step,
-            self.names_of,
-            _constants(spec, data_file),
-            lambda columns, keys: self._may_have(data_file, spec, columns, keys),
-        )
-
-    def deletes(self, data_file: DataFile, step: int) -> DeleteFile:
-        """A delete file.
-
-        Raises:
-            NotRewritten: its deletes are not by key.
-        """
-        if data_file.content != DataFileContent.EQUALITY_DELETES or not data_file.equality_ids:
-            raise NotRewritten("position_deletes", "the round has position deletes")
-        spec = self._specs[data_file.spec_id]
-        fields = [self._key_field(field_id) for field_id in data_file.equality_ids]
-        kinds = tuple(storage_type(schema_to_pyarrow(f.field_type)) for f in fields)
-        is_global = all(isinstance(f.transform, VoidTransform) for f in spec.fields)
-        return DeleteFile(
-            data_file.file_path,
-            data_file.record_count,
-            KeyColumns(tuple(f.field_id for f in fields), kinds),
-            EVERYWHERE if is_global else _partition(data_file),
-            step,
-        )
-
-    def names_of(self, schema: pa.Schema) -> Mapping[int, str]:
-        """Return the name of each top-level column of a file by its field id."""
-        ids = {
-            int(f.metadata[_FIELD_ID]): f.name for f in schema if _FIELD_ID in (f.metadata or {})
-        }
-        if ids:
-            return ids
-        mapping = self._table.name_mapping()
-        if mapping is None:
-            raise NotRewritten(FORM, "a data file has no field ids, and the table no name mapping")
-        names = set(schema.names)
-        return {
-            mapped.field_id: name
-            for mapped in mapping.root
-            for name in mapped.names
-            if name in names and mapped.field_id is not None
-        }
-
-    def open_input(self, path: str) -> Any:
-        """Open a file for reading.
-
-        Raises:
-            CommitRefused: ``announced_file_missing``. NotRewritten: a file of the table is missing.
-        """
-        try:
-            return self._table.io.new_input(path).open()
-        except FileNotFoundError as error:
-            if path in self._announced:
-                raise _missing(path) from error
-            raise NotRewritten("file_missing", f"{path} of the table is missing") from error
-
-    def verify(self, path: str) -> None:
-        """Check that an announced file is in the store."""
-        with storage_errors(f"reading {path}"):
-            try:
-                len(self._table.io.new_input(path))
-            except FileNotFoundError as error:
-                raise _missing(path) from error
-
-    def create(self, source: SourceFile) -> tuple[str, Any]:
-        """Create a copy of a source; return its path and a stream."""
-        assert self._clock is not None
-        partition = cast("_Partition", source.partition)
-        spec = self._specs[partition.spec_id]
-        name = f"{self._clock.new_timed_uuid()}-00000.parquet"
-        path = spec.partition_to_path(Record(*partition.values), self._schema)
-        folder = _Folder(path) if spec.fields else None
-        path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
-        return path, self._table.io.new_output(path).create(overwrite=True)
-
-    def described(self, source: DataFile, copy: FileCopy) -> DataFile | None:
-        """Return a copy as manifests hold it; None if no row is left."""
-        if copy.path is None:
-            return None
-        properties = table_properties.metrics(self._table.properties)
-        try:
-            schema = pyarrow_to_schema(copy.schema, self._table.name_mapping())
-            collectors = compute_statistics_plan(schema, properties)
-            ids = parquet_path_to_id_mapping(schema)
-            metrics = FooterReader(collectors, ids).read(copy.footer)
-        except (ValueError, TypeError, KeyError) as error:
-            raise NotRewritten(FORM, "the columns of a data file are not Iceberg's") from error
-        out = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=copy.path,
-            file_format=FileFormat.PARQUET,
-            partition=source.partition,
-            record_count=copy.footer.num_rows,
-            file_size_in_bytes=copy.size_bytes,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts={},
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            key_metadata=None,
-            split_offsets=metrics.split_offsets,
-            equality_ids=None,
-            sort_order_id=source.sort_order_id,
-        )
-        out.spec_id = source.spec_id
-        return out
-
-    def _key_field(self, field_id: int) -> NestedField:
-        for schema in (self._schema, *self._table.schemas().values()):
-            for each in schema.fields:
-                if each.field_id == field_id:
-                    is_plain = isinstance(each.field_type, PrimitiveType)
-                    if is_plain and not isinstance(each.field_type, FloatType | DoubleType):
-                        return each
-        raise NotRewritten("key_columns", f"field {field_id} is no top-level column of plain type")
-
-    def _may_have(
-        self, file: DataFile, spec: PartitionSpec, columns: KeyColumns, keys: DeletedKeys
-    ) -> bool:
-        """Whether a file may have rows with a key, by its bounds and its partition."""
-        for at, field_id in enumerate(columns.field_ids):
-            kind = self._key_field(field_id).field_type
-            if not _may_have_value(file, field_id, kind, at, keys):
-                return False
-            for place, part in enumerate(spec.fields):
-                value = file.partition[place]
-                if part.source_id == field_id and not _may_be_in(value, part, kind, at, keys):
-                    return False
-        if file.file_format != FileFormat.PARQUET or file.key_metadata:
-            raise NotRewritten(FORM, f"{file.file_path} is no plain Parquet file")
-        return True
-
-
-def _may_have_value(file: DataFile, field_id: int, kind: Any, at: int, keys: DeletedKeys) -> bool:
-    nulls = (file.null_value_counts or {}).get(field_id)
-    if keys.has_null(at) and nulls != 0:
-        return True
-    if nulls is not None and nulls == file.record_count:
-        return False
-    low = (file.lower_bounds or {}).get(field_id)
-    high = (file.upper_bounds or {}).get(field_id)
-    if low is None or high is None or isinstance(kind, UUIDType):
-        # without bounds all values may be null, or the column is missing, which is null, too
-        return True
-    return keys.has_between(at, _bound(kind, low), _bound(kind, high))
-
-
-def _bound(kind: PrimitiveType, value: bytes) -> Any:
-    """Return a bound in internal form; that of an older file may have a narrower type."""
-    is_whole = isinstance(kind, _WHOLE)
-    return int.from_bytes(value, "little", signed=True) if is_whole else from_bytes(kind, value)
-
-
-def _may_be_in(value: Any, part: PartitionField, kind: Any, at: int, keys: DeletedKeys) -> bool:
-    if isinstance(part.transform, VoidTransform) or isinstance(kind, UUIDType):
-        return True
-    results = keys.transformed(at, str(part.transform), part.transform.transform(kind))
-    return results is None or value in results
 
 
 def _listed(table: Table, snapshot_id: int) -> frozenset[str] | None:
@@ -583,19 +372,6 @@ def _shape(table: Table) -> Hashable:
     return metadata.current_schema_id, metadata.default_spec_id, frozenset(metadata.specs())
 
 
-def _partition(file: DataFile) -> _Partition:
-    values = file.partition
-    return _Partition(file.spec_id, tuple(values[i] for i in range(len(values))))
-
-
-def _constants(spec: PartitionSpec, file: DataFile) -> dict[int, Any]:
-    return {
-        part.source_id: file.partition[place]
-        for place, part in enumerate(spec.fields)
-        if isinstance(part.transform, IdentityTransform)
-    }
-
-
 def _without(manifests: ManifestSet, removal: _Removal) -> ManifestFile:
     return manifests.rewritten(removal.manifest, removal.entries, removal.paths)
 
@@ -608,24 +384,3 @@ def _writer_options(properties: Mapping[str, str]) -> dict[str, Any]:
         "store_decimal_as_integer": True,
         "version": "2.6",
     }
-
-
-def _missing(path: str) -> CommitRefused:
-    return CommitRefused(
-        "an announced file is not in the store: it was committed before and is announced again, or "
-        "it was deleted before its commit; skip the announcement in the first case, and restore "
-        "the file in the other",
-        code="announced_file_missing",
-        file=path,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A partition as a location provider takes it."""
-
-    path: str
-
-    def to_path(self) -> str:
-        """Return the partition's folder."""
-        return self.path

@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -42,6 +42,7 @@ from coordinator.commit.avro_files import PreparedListWriter
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.manifests import (
+    ManifestSet,
     avro_codec,
     last_sequence_number,
     manifest_set,
@@ -134,11 +135,7 @@ def stage(
     sequence_number = last_sequence_number(table) + steps
     prefix = f"{content.commit_uuid}-{attempt}-m"
     manifests = manifest_set(table, content.snapshot_id, prefix, written)
-    listed: list[ManifestFile] = []
-    for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
-        live = [m for m in existing if m.content == kind and _is_live(m)]
-        listed += manifests.merge(kind, new, live)
-    listed += rewritten.changed if rewritten else ()
+    listed = [*_merged(manifests, existing, added), *(rewritten.changed if rewritten else ())]
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
     numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
@@ -185,6 +182,15 @@ def stage(
         ),
         numbered,
     )
+
+
+def _merged(
+    manifests: ManifestSet, existing: Sequence[ManifestFile], added: AddedManifests
+) -> Iterator[ManifestFile]:
+    """Yield the manifests that a list holds, merged where due."""
+    for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
+        live = [m for m in existing if m.content == kind and _is_live(m)]
+        yield from manifests.merge(kind, new, live)
 
 
 def _with_lineage(

@@ -63,13 +63,15 @@ class DeletedKeys:
         Args:
             columns: the rows' key columns, in the types of the keys.
         """
+        if not len(self._last):
+            return np.full(len(columns[0]), NEVER, np.int64)
         codes = _codes(columns[0], self._values[0])
         for column, values, known in zip(columns[1:], self._values[1:], self._levels, strict=True):
             more = _codes(column, values)
-            wanted = codes * len(values) + more
-            at = np.searchsorted(known, wanted)
+            combined = codes * len(values) + more
+            at = np.searchsorted(known, combined)
             at[at == len(known)] = 0
-            codes = np.where((codes >= 0) & (more >= 0) & (known[at] == wanted), at, NEVER)
+            codes = np.where((codes >= 0) & (more >= 0) & (known[at] == combined), at, NEVER)
         return np.where(codes >= 0, self._last[codes], NEVER)
 
     @cached_property

@@ -7,7 +7,9 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +22,7 @@ DURATION_MS_MAX: Final = 60_000
 """Time for all attempts of one commit; shorter than the time after which a coordinator stalls."""
 FILES_AT_A_TIME: Final = 2
 
-REWRITING: Final = threading.BoundedSemaphore(FILES_AT_A_TIME)
+_REWRITING: Final = threading.BoundedSemaphore(FILES_AT_A_TIME)
 
 
 class NotRewritten(Exception):  # noqa: N818 - an answer, not a failure
@@ -68,3 +70,15 @@ class RewriteBudget:
                 f"{size_bytes} bytes would be rewritten, and "
                 f"iceberg.tables.copy-on-write-max-bytes is {self.bytes_max}",
             )
+
+    @contextlib.contextmanager
+    def one_file(self) -> Iterator[None]:
+        """Wait until a file may be rewritten; raise ``NotRewritten`` after the time limit."""
+        assert self.deadline_ms is not None
+        left_ms = max(0, self.deadline_ms - self.clock.monotonic_ms())
+        if not _REWRITING.acquire(timeout=left_ms / 1000):
+            raise NotRewritten("time", "files of other tables were rewritten meanwhile")
+        try:
+            yield
+        finally:
+            _REWRITING.release()

@@ -17,7 +17,6 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordinator.copy_on_write.deleted_keys import DeletedKeys
@@ -27,7 +26,8 @@ Mask = npt.NDArray[np.bool_]
 NamesOf = Callable[[pa.Schema], Mapping[int, str]]
 """Returns the name of each top-level column of a file by its field id."""
 _BATCH_BYTES: Final = 16 * 2**20
-_BATCH_ROWS_MAX: Final = 131_072
+_BATCH_ROWS_MAX: Final = 2**20
+_SAMPLE_ROWS: Final = 256
 _GROUP_BYTES: Final = 64 * 2**20
 _BUFFER_BYTES: Final = 2**20
 FORM: Final = "file_form"
@@ -40,10 +40,12 @@ class KeyColumns:
     Attributes:
         field_ids: in the order of the key's columns.
         kinds: Arrow types.
+        empty_as_null: field ids of texts of which the empty one is null.
     """
 
     field_ids: tuple[int, ...]
     kinds: tuple[pa.DataType, ...]
+    empty_as_null: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ class RowFilter:
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that are read."""
         names = self.names_of(schema)
-        wanted = {field_id for columns, _ in self.keys for field_id in columns.field_ids}
-        return sorted(names[field_id] for field_id in wanted & names.keys())
+        field_ids = {field_id for columns, _ in self.keys for field_id in columns.field_ids}
+        return sorted(names[field_id] for field_id in field_ids & names.keys())
 
     def deleted(self, rows: pa.RecordBatch, names: Mapping[int, str]) -> Mask:
         """Return which rows are deleted.
@@ -139,16 +141,8 @@ def has_deleted_rows(file: pq.ParquetFile, rows: RowFilter, check: Callable[[], 
         rows: the filter.
         check: called between batches.
     """
-    names = rows.names_of(file.schema_arrow)
-    columns = rows.columns(file.schema_arrow)
-    if not columns:  # the keys are values of the partition, the same in all rows
-        one = pa.RecordBatch.from_pydict({"": [None]}) if file.metadata.num_rows else None
-        return one is not None and bool(rows.deleted(one, names).any())
-    for batch in _batches(file, columns):
-        check()
-        if rows.deleted(batch, names).any():
-            return True
-    return False
+    groups = range(file.metadata.num_row_groups)
+    return any(mask.any() for at in groups for mask in _masks(file, at, rows, check))
 
 
 def copy_rows(
@@ -174,15 +168,20 @@ def copy_rows(
         NotRewritten: Arrow cannot keep the columns of the file.
     """
     schema = file.schema_arrow
-    names = rows.names_of(schema)
     stream: Any = None
     writer: pq.ParquetWriter | None = None
     try:
-        for group in _groups(_kept(_batches(file, None), rows, names, check)):
+        for group in _groups(_kept(file, rows, check)):
             if writer is None:
                 plain = schema.remove_metadata()
                 stream = create()
-                writer = pq.ParquetWriter(stream, plain, **options)
+                has_int96 = any(
+                    file.metadata.schema.column(i).physical_type == "INT96"
+                    for i in range(len(file.metadata.schema))
+                )
+                writer = pq.ParquetWriter(
+                    stream, plain, use_deprecated_int96_timestamps=has_int96, **options
+                )
             writer.write_table(pa.Table.from_batches(group, writer.schema))
         if writer is None:
             return None
@@ -217,30 +216,55 @@ def _form(schema: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-def _batches(file: pq.ParquetFile, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches of about ``_BATCH_BYTES``."""
-    metadata = file.metadata
-    for at in range(metadata.num_row_groups):
-        group = metadata.row_group(at)
-        size = group.total_byte_size
-        per_row = max(1, size // max(1, group.num_rows))
-        count = min(max(_BATCH_BYTES // per_row, 64), _BATCH_ROWS_MAX)
-        yield from file.iter_batches(count, row_groups=[at], columns=columns, use_threads=False)
+def _batches(file: pq.ParquetFile, at: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group in batches of about ``_BATCH_BYTES``."""
+    group = file.metadata.row_group(at)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if columns is None or chunk.path_in_schema.partition(".")[0] in columns
+    )
+    per_row = max(1, size // max(1, group.num_rows))
+    if columns is None and group.num_rows > _SAMPLE_ROWS:  # values of a dictionary may be large
+        sample = next(file.iter_batches(_SAMPLE_ROWS, row_groups=[at], use_threads=False))
+        per_row = max(per_row, sample.nbytes // _SAMPLE_ROWS)
+    count = min(max(_BATCH_BYTES // per_row, 64), _BATCH_ROWS_MAX)
+    yield from file.iter_batches(count, row_groups=[at], columns=columns, use_threads=False)
+
+
+def _masks(
+    file: pq.ParquetFile, at: int, rows: RowFilter, check: Callable[[], None]
+) -> Iterator[Mask]:
+    """Yield which rows of a row group are deleted, in parts; only key columns are read."""
+    names = rows.names_of(file.schema_arrow)
+    columns = rows.columns(file.schema_arrow)
+    if columns:
+        for batch in _batches(file, at, columns):
+            check()
+            yield rows.deleted(batch, names)
+    else:  # the keys are values of the partition, the same in all rows
+        one = pa.RecordBatch.from_pydict({"": [None]})
+        yield np.repeat(rows.deleted(one, names), file.metadata.row_group(at).num_rows)
 
 
 def _kept(
-    batches: Iterator[pa.RecordBatch],
-    rows: RowFilter,
-    names: Mapping[int, str],
-    check: Callable[[], None],
+    file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        check()
-        deleted = rows.deleted(batch, names)
-        if not deleted.any():
-            yield batch
-        elif not deleted.all():
-            yield batch.filter(pc.invert(pa.array(deleted)))
+    """Yield the rows that are not deleted; a row group without any is not read."""
+    for at in range(file.metadata.num_row_groups):
+        deleted = np.concatenate([*_masks(file, at, rows, check), np.zeros(0, np.bool_)])
+        if deleted.all():
+            continue
+        first = 0
+        for batch in _batches(file, at, None):
+            check()
+            mask = deleted[first : first + batch.num_rows]
+            first += batch.num_rows
+            if not mask.any():
+                yield batch
+            elif not mask.all():
+                yield batch.filter(pa.array(~mask))
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

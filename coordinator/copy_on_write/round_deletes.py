@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connect.gateways.storage.object_store import storage_errors
 from coordinator.copy_on_write.deleted_keys import DeletedKeys
 from coordinator.copy_on_write.limits import (
     KEY_BYTES_MAX,
     KEYS_MAX,
-    REWRITING,
     NotRewritten,
     RewriteBudget,
 )
@@ -149,7 +149,7 @@ class RoundDeletes:
             NotRewritten, RetriableError: as ``affected``.
         """
         if source.path not in self.copies:
-            with REWRITING:
+            with self.budget.one_file():
                 self.copies[source.path] = self._copied(source)
             self.bytes_read += source.size_bytes
         return self.copies[source.path]
@@ -213,14 +213,19 @@ class RoundDeletes:
     def _read(self, delete: DeleteFile) -> list[pa.Array]:
         with self._opened(delete.path) as file:
             names = self.delete_names_of(file.schema_arrow)
-            wanted = [names.get(field_id) for field_id in delete.columns.field_ids]
-            if None in wanted:
+            key_names = [names.get(field_id) for field_id in delete.columns.field_ids]
+            if None in key_names:
                 raise NotRewritten("key_columns", f"{delete.path} lacks a key column")
-            rows = file.read(columns=wanted, use_threads=False)
-        return [
-            as_kind(_whole(rows.column(name)), kind)
-            for name, kind in zip(wanted, delete.columns.kinds, strict=True)
-        ]
+            rows = file.read(columns=key_names, use_threads=False)
+        columns = []
+        for field_id, name, kind in zip(
+            delete.columns.field_ids, key_names, delete.columns.kinds, strict=True
+        ):
+            column = as_kind(_whole(rows.column(name)), kind)
+            if field_id in delete.columns.empty_as_null:
+                column = pc.if_else(pc.equal(column, ""), pa.scalar(None, kind), column)
+            columns.append(column)
+        return columns
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[Any]:

@@ -1,2 +1,2 @@
-SELECT zip_code, count(*) AS cameras, string_agg(room, ', ' ORDER BY room) AS rooms
-FROM locations GROUP BY zip_code ORDER BY zip_code
+SELECT _key AS device, room, start_time AS last_person
+FROM alerts ORDER BY device

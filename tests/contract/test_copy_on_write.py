@@ -2,212 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import itertools
 import os
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFileContent, ManifestContent
+from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import DateType, LongType
 
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.metrics import process_metrics
-from control_schemas.events import ContentFile, FileContent
-from coordinator.commit.committer import Committer
+from control_schemas.events import FileContent
+from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.copy_on_write import limits
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.support.running_stack import duckdb_rows
-from tests.support.stack import unique_name
-from tests.support.table_harness import Racing
+from tests.support.table_harness import EXPIRING, Racing
 from tests.support.tables import (
     QuickClock,
     announced,
-    connector,
     partition_of,
     reference,
     table_commit,
-    written_file,
+)
+from tests.support.upserts import (
+    Row,
+    Upserts,
+    committed,
+    counted,
+    delete_file,
+    live_paths,
+    metric,
+    row,
 )
 
-SCHEMA = Schema(
-    NestedField(1, "id", IntegerType(), required=False),
-    NestedField(2, "region", StringType(), required=False),
-    NestedField(3, "value", LongType(), required=False),
-)
-UPSERT = {
-    "iceberg__tables__upsert_mode_enabled": "true",
-    "iceberg__tables__write_mode": "copy-on-write",
-}
-Row = dict[str, Any]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
-_numbers = itertools.count(1)
-
-
-def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> ContentFile:
-    """Write the keys of rows as an equality delete file that applies to all partitions."""
-    schema = table.schema()
-    fields = [schema.find_field(name) for name in names]
-    arrow = schema_to_pyarrow(Schema(*fields))
-    data = pa.Table.from_pylist([{n: r[n] for n in names} for r in rows], schema=arrow)
-    path = f"{table.location()}/data/{next(_numbers):08d}-{uuid4()}-deletes.parquet"
-    with table.io.new_output(path).create() as out:
-        pq.write_table(data, out, store_schema=False)
-    free = next(s.spec_id for s in table.specs().values() if not s.fields)
-    return ContentFile(
-        content=FileContent.EQUALITY_DELETES,
-        file_path=path,
-        file_format="PARQUET",
-        spec_id=free,
-        partition=(),
-        record_count=len(rows),
-        file_size_in_bytes=len(table.io.new_input(path)),
-        equality_ids=tuple(f.field_id for f in fields),
-    )
-
-
-class Upserts:
-    """One connector's table with copy-on-write, and what its rows should be.
-
-    Args:
-        catalog: where the table is.
-        spec: of the table.
-        keys: names of the key columns.
-        settings: of the connector, in addition.
-    """
-
-    def __init__(
-        self,
-        catalog: CatalogGateway,
-        spec: PartitionSpec | None = None,
-        keys: Sequence[str] = ("id",),
-        **settings: str,
-    ) -> None:
-        self.catalog = catalog
-        self.name = ("db", unique_name(f"cow-{uuid4().hex[:8]}"))
-        self.table = catalog.create(self.name, SCHEMA, spec or PartitionSpec())
-        if spec is not None:
-            self.table = self._with_free_spec()
-        self.keys = tuple(keys)
-        self.settings = {**UPSERT, **settings}
-        self.rows: list[Row] = []
-        self.offset = 0
-        self.clock = QuickClock()
-
-    def _with_free_spec(self) -> Table:
-        from connect.records.tables.delete_specs import unpartitioned_spec_added
-
-        requirements, updates = unpartitioned_spec_added(self.table)
-        return self.catalog.commit(self.table, requirements, updates)
-
-    def committer(self, catalog: Any = None, **settings: str) -> Committer:
-        """A coordinator's committer."""
-        config = connector("c", [".".join(self.name)], **{**self.settings, **settings})
-        return Committer(catalog or self.catalog, config, self.clock)
-
-    def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The key of a row."""
-        return tuple(row[name] for name in self.keys)
-
-    def data_files(self, rows: Sequence[Row]) -> list[ContentFile]:
-        """Write rows, each partition into its file."""
-        table = self.reloaded()
-        parts: dict[Any, list[Row]] = {}
-        for row in rows:
-            values = partition_of(table, row) if table.spec().fields else ()
-            parts.setdefault(values, []).append(row)
-        return [written_file(table, each, partition=values) for values, each in parts.items()]
-
-    def round(self, *steps: tuple[Sequence[Row], Sequence[Row]], **more: Any) -> TableCommit:
-        """Announce steps of rows to upsert, and rows to delete; apply them to the model."""
-        table = self.reloaded()
-        envelopes = []
-        for upserted, deleted in steps:
-            changed = [*upserted, *deleted]
-            gone = set(map(self.key, changed))
-            self.rows = [r for r in self.rows if self.key(r) not in gone] + list(upserted)
-            deletes = [delete_file(table, changed, self.keys)] if changed else []
-            envelopes.append(
-                announced(
-                    reference(table),
-                    self.data_files(upserted),
-                    deletes,
-                    offset=self.offset,
-                    batch=self.offset,
-                )
-            )
-            self.offset += 1
-        return table_commit(envelopes, **more)
-
-    def foreign(self, rows: Sequence[Row]) -> None:
-        """Another writer appends rows."""
-        table = self.catalog._client().load_table(self.name)
-        arrow = schema_to_pyarrow(table.schema())
-        table.append(pa.Table.from_pylist(list(rows), schema=arrow))
-
-    def reloaded(self) -> Table:
-        """The table as it is now."""
-        return self.catalog.load(self.name)
-
-    def check(self) -> None:
-        """The table has the rows of the model, and no delete file."""
-        table = self.reloaded()
-        names = [f.name for f in table.schema().fields]
-        found = table.scan().to_arrow().to_pylist()
-        assert counted(found, names) == counted(self.rows, names)
-        head = table.current_snapshot()
-        manifests = [] if head is None else head.manifests(table.io)
-        assert not [m for m in manifests if m.content == ManifestContent.DELETES]
-        if head is not None:
-            assert head.summary["total-records"] == str(len(found))
-            assert head.summary["total-data-files"] == str(len(live_paths(table)))
-
-    def stored_files(self) -> set[str]:
-        """Parquet files in the table's folder."""
-        folder = Path(self.table.location().removeprefix("file://")) / "data"
-        return {f"file://{path}" for path in folder.rglob("*.parquet")}
-
-
-def counted(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Counter[tuple[Any, ...]]:
-    """Rows as a multiset."""
-    return Counter(tuple(row.get(name) for name in names) for row in rows)
-
-
-def live_paths(table: Table) -> set[str]:
-    """Data files of the current snapshot."""
-    return {task.file.file_path for task in table.scan().plan_files()}
-
-
-def metric(name: str, labels: tuple[str, ...]) -> float:
-    """Value of a metric of this process."""
-    samples = process_metrics.PROCESS.snapshot()[1]
-    return sum(s[-1] for s in samples if name in s and all(v in str(s) for v in labels))
-
-
-def row(key: int | None, value: int, region: str | None = "eu") -> Row:
-    """A row of the table."""
-    return {"id": key, "region": region, "value": value}
-
-
-def committed(outcome: object) -> TableCommitted:
-    """The outcome, which is a commit."""
-    assert isinstance(outcome, TableCommitted), outcome
-    return outcome
 
 
 @pytest.fixture
@@ -370,7 +212,7 @@ def test_copies_are_made_once_over_all_attempts(upserts: Upserts) -> None:
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
-def test_an_unanswered_commit_is_looked_up(upserts: Upserts, *, is_applied: bool) -> None:
+def test_an_unanswered_commit_is_searched_for(upserts: Upserts, *, is_applied: bool) -> None:
     """Whether it was applied or not, the rows are there once, and nothing listed is deleted."""
     t = upserts
     committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
@@ -498,6 +340,77 @@ def test_a_repeated_announcement_changes_nothing(upserts: Upserts) -> None:
         t.check()
 
 
+def test_a_data_file_that_was_superseded_is_not_added_later(upserts: Upserts) -> None:
+    """Also if its announcement is repeated without the delete file: it is gone."""
+    t = upserts
+    first = t.round(([row(1, 10)], []), ([row(1, 11)], []))
+    committed(t.committer().commit(first))
+    envelope = first.announcements[0]
+    data_only = dataclasses.replace(envelope.event.payload, delete_files=())
+    event = dataclasses.replace(envelope.event, payload=data_only)
+    commit = table_commit([dataclasses.replace(envelope, event=event, offset=t.offset)])
+    outcome = t.committer().commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("announced_file_missing", False)
+    t.check()
+
+
+def test_expired_snapshots_take_replaced_files_with_them(upserts: Upserts) -> None:
+    """The store has the files of kept snapshots, and no others."""
+    t = upserts
+    committer = t.committer(**EXPIRING)
+    for n in range(BATCH + 4):
+        committed(committer.commit(t.round(([row(1, n)], []), ([row(1, n + 10)], []))))
+    t.check()
+    table = t.reloaded()
+    assert len(table.metadata.snapshots) < BATCH
+    kept = {
+        entry.data_file.file_path
+        for snapshot in table.metadata.snapshots
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    }
+    while t.stored_files() - kept:  # another thread deletes them; the test has a timeout
+        time.sleep(0.05)
+    committer.close()
+    assert t.stored_files() == kept
+
+
+def test_files_without_field_ids_are_found_by_the_name_mapping(upserts: Upserts) -> None:
+    """As readers do; without a mapping the commit uses delete files."""
+    t = upserts
+    committed(t.committer().commit(t.round(([row(5, 50)], []))))
+    table = t.catalog._client().load_table(t.name)
+    path = f"{table.location()}/data/imported.parquet"
+    plain = pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.int64())])
+    rows = [row(1, 10), row(2, 20)]
+    with table.io.new_output(path).create() as out:
+        pq.write_table(pa.Table.from_pylist(rows, plain), out, store_schema=False)
+    table.add_files([path])
+    t.rows += rows
+    committed(t.committer().commit(t.round(([row(1, 11)], []))))
+    t.check()
+    assert t.reloaded().name_mapping() is not None
+
+
+def test_position_deletes_of_the_table_use_delete_files(upserts: Upserts) -> None:
+    """They name the files that would be replaced."""
+    t = upserts
+    committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
+    table = t.reloaded()
+    deletes = dataclasses.replace(
+        delete_file(table, [row(9, 0)], ["id"]),
+        content=FileContent.POSITION_DELETES,
+        equality_ids=None,
+    )
+    commit = table_commit([announced(reference(table), [], [deletes], offset=t.offset, batch=9)])
+    t.offset += 1
+    for each in (commit, t.round(([row(1, 11)], []))):
+        committed(t.committer().commit(each))
+        summary = t.reloaded().current_snapshot().summary.additional_properties
+        assert summary["icefloe.copy-on-write.not-used"] == "position_deletes"
+
+
 def test_too_many_bytes_use_delete_files(upserts: Upserts) -> None:
     """The commit is made as without copy-on-write, counted, and named in its snapshot."""
     t = upserts
@@ -514,14 +427,23 @@ def test_too_many_bytes_use_delete_files(upserts: Upserts) -> None:
     assert rows_with_deletes(t.reloaded()) == counted(t.rows, ["id", "region", "value"])
 
 
-def test_a_time_limit_uses_delete_files(upserts: Upserts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_limit_uses_delete_files(upserts: Upserts) -> None:
     """A slow store does not hold up the rounds of the connector."""
     t = upserts
     committed(t.committer().commit(t.round(([row(1, 10)], []))))
-    monkeypatch.setattr(limits, "DURATION_MS_MAX", -1)
+    t.clock = SlowClock()
     committed(t.committer().commit(t.round(([row(1, 11)], []))))
     summary = t.reloaded().current_snapshot().summary.additional_properties
     assert summary["icefloe.copy-on-write.not-used"] == "time"
+
+
+class SlowClock(QuickClock):
+    """A clock on which everything takes a minute."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds, a minute later each time."""
+        self.slept_ms.append(limits.DURATION_MS_MAX)
+        return super().monotonic_ms()
 
 
 def rows_with_deletes(table: Table) -> Counter[tuple[Any, ...]]:
@@ -553,23 +475,50 @@ SPECS = {
 
 
 class Unreliable(Racing):
-    """A catalog that refuses commits, or does not answer them, applied or not."""
+    """A catalog that refuses commits, or does not answer them: applied, not applied, or later.
 
-    def __init__(self, inner: CatalogGateway, rng: random.Random) -> None:
-        super().__init__(inner, [])
-        self.rng = rng
+    Args:
+        t: the table; another writer adds rows to it between the attempts of a commit.
+        rng: decides everything.
+    """
+
+    def __init__(self, t: Upserts, rng: random.Random) -> None:
+        super().__init__(t.catalog, [])
+        self.t, self.rng = t, rng
+        self.under_way: list[tuple[tuple[object, ...], dict[str, object]]] = []
+        self.deleted: set[tuple[Any, ...]] = set()
+
+    def load(self, *args: Any, **more: Any) -> Table:
+        """Load the table; requests under way may land before."""
+        self.land_some()
+        return self.t.catalog.load(*args, **more)
 
     def commit(self, *change: object, **options: object) -> Table:
         """Commit, perhaps, and answer, perhaps."""
-        fate = self.rng.random()
-        if fate < 0.15:
+        self.land_some()
+        if not self.under_way and self.rng.random() < 0.2:
+            more = [some_row(self.rng) for _ in range(2)]
+            self.t.foreign(more)
+            self.t.rows += [each for each in more if self.t.key(each) not in self.deleted]
+        chance = self.rng.random()
+        if chance < 0.1:
             raise CommitConflict("refused")
-        if fate < 0.3:
+        if chance < 0.2:
             raise CommitStateUnknown("not applied")
+        if chance < 0.35:
+            self.under_way.append((change, options))
+            raise CommitStateUnknown("applied later")
         after = super().commit(*change, **options)
-        if fate < 0.45:
+        if chance < 0.5:
             raise CommitStateUnknown("applied")
         return after
+
+    def land_some(self) -> None:
+        """Apply requests under way, if their conditions still hold."""
+        while self.under_way and self.rng.random() < 0.5:
+            change, options = self.under_way.pop()
+            with contextlib.suppress(CommitConflict):
+                super().commit(*change, **options)
 
 
 def some_row(rng: random.Random) -> Row:
@@ -585,29 +534,76 @@ def some_step(rng: random.Random, t: Upserts) -> tuple[list[Row], list[Row]]:
     return list(by_key.values()), gone
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_histories(sql_catalog_properties: dict[str, str], spec: str, seed: int) -> None:
-    """The table equals the model after every round, with conflicts and lost answers between."""
-    rng = random.Random(f"{spec}-{seed}")
-    keys = ("id",) if seed % 2 else ("id", "region")
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
-    catalog = Unreliable(t.catalog, rng)
-    committer = t.committer(catalog)
-    for _ in range(6):
-        if rng.random() < 0.4:
-            more = [some_row(rng) for _ in range(3)]
-            t.foreign(more)
-            t.rows += more
-        if rng.random() < 0.2:
-            committer = t.committer(catalog)
-        commit = t.round(*(some_step(rng, t) for _ in range(rng.randrange(1, 4))))
+def play(t: Upserts, rng: random.Random, committers: type[Committer], rounds: int) -> None:
+    """Bring random rounds into a table, and compare it with the model after each."""
+    catalog = Unreliable(t, rng)
+    committer = t.committer(catalog, committers)
+    for _ in range(rounds):
+        steps = [some_step(rng, t) for _ in range(rng.randrange(1, 4))]
+        catalog.deleted = {t.key(r) for step in steps for rows in step for r in rows}
+        if rng.random() < 0.3:
+            committer = t.committer(catalog, committers)
+        commit = t.round(*steps)
         outcomes = (committer.commit(commit) for _ in range(20))
         assert any(isinstance(outcome, TableCommitted) for outcome in outcomes)
         t.check()
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_histories(sql_catalog_properties: dict[str, str], spec: str, seed: int) -> None:
+    """The table equals the model after every round, with any answers and other writers."""
+    rng = random.Random(f"{spec}-{seed}")
+    keys = ("id",) if seed % 2 else ("id", "region")
+    t = Upserts(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
+    play(t, rng, Committer, 6)
     if t.rows:
         read = duckdb_rows(t.reloaded(), "coalesce(id, -1)", "coalesce(region, '')", "value")
         assert read == sorted(
             (-1 if r["id"] is None else r["id"], r["region"] or "", r["value"]) for r in t.rows
         )
     t.catalog.close()
+
+
+class Hasty(Committer):
+    """A committer with a bug: it uses the resolution of its first attempt in all attempts."""
+
+    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
+        """As the committer, with the bug."""
+        ready = super().begin(commit)
+        if isinstance(ready, ReadyCommit):
+            snapshot = ready.attempts.snapshot
+            snapshot.rewriter = HastyRewriter(snapshot.rewriter)  # type: ignore[assignment] # the same methods
+        return ready
+
+
+class HastyRewriter:
+    """A rewriter that resolves the deletes once."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._first: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def on(self, *attempt: Any) -> Any:
+        """Return the first resolution."""
+        self._first = self._first or [self._inner.on(*attempt)]
+        return self._first[0]
+
+
+def test_a_planted_bug_is_found(sql_catalog_properties: dict[str, str]) -> None:
+    """Rows of another snapshot are never used, else a history finds it."""
+
+    def is_found(seed: int) -> bool:
+        t = Upserts(open_catalog("iceberg", sql_catalog_properties))
+        try:
+            play(t, random.Random(seed), Hasty, 6)
+        except (AssertionError, FileNotFoundError):
+            return True
+        finally:
+            t.catalog.close()
+        return False
+
+    assert any(is_found(seed) for seed in range(100))

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
 
 from connect.errors import IcefloeError
 from connect.gateways.catalog_properties import client_config
@@ -18,6 +20,7 @@ from tests.support.listing_proxy import listing_proxy
 from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
 from tests.support.stack import S3Server
 from tests.support.tables import QuickClock
+from tests.support.upserts import DeltaUpserts, row
 
 ROUNDS = 4
 
@@ -54,6 +57,20 @@ def test_a_store_holds_a_table(store: ObjectStore) -> None:
 def test_amazons_interface_holds_a_table(s3_server: S3Server) -> None:
     """As `test_a_store_holds_a_table`."""
     check_rounds(place_in(s3_server))
+
+
+def test_rows_are_replaced_in_a_store(store: ObjectStore) -> None:
+    """Files are read, copied and deleted there; partitions have names that the store escapes."""
+    settings = {f"iceberg.catalog.{key}": value for key, value in store.properties.items()}
+    region = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+    t = DeltaUpserts(f"{store.warehouse}/{uuid4()}", region, **settings)
+    worker = t.log_committer()
+    assert isinstance(
+        worker.commit(t.round(([row(1, 1, "a b%"), row(2, 2, "ü")], []))), TableCommitted
+    )
+    commit = t.round(([row(1, 3, "ü")], []), ([row(3, 4, "x")], [row(2, 0)]))
+    assert isinstance(worker.commit(commit), TableCommitted)
+    t.check()
 
 
 def check_rounds(rig: DeltaRig) -> None:

@@ -161,11 +161,62 @@ def test_a_crash_loses_and_repeats_no_record(
     running.delete(name)
 
 
+def test_upserts_and_deletes_survive_crashes(
+    running: RunningStack, lake: Path, armed: Path
+) -> None:
+    """By key, also of keys that move to another partition; the coordinator dies at two points."""
+    name, topic = unique_name("delta-upsert"), running.topic("delta-upsert", partitions=2)
+    settings = {
+        "iceberg.tables": "db.accounts",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.default-partition-by": "region",
+        "iceberg.tables.default-id-columns": "id",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+    }
+    running.create(name, connector(lake, topic) | settings)
+    model: dict[int, tuple[str, int]] = {}
+
+    def wave(number: int) -> None:
+        changes = []
+        for key in range(40):
+            row = {"id": key, "region": ("eu", "us", "ü%")[(key + number) % 3], "n": number}
+            value = json.dumps(row).encode()
+            if number and key % 7 == number:
+                value = None
+                model.pop(key, None)
+            else:
+                model[key] = row["region"], number
+            changes.append((key % 2, json.dumps({"id": key}).encode(), value))
+        running.produce_keyed(topic, changes)
+
+    def is_current() -> bool:
+        try:
+            found = DeltaTable(str(lake / "db/accounts")).to_pyarrow_table().to_pylist()
+        except TableNotFoundError:
+            return False
+        return len(found) == len(model) and all(
+            model.get(row["id"]) == (row["region"], row["n"]) for row in found
+        )
+
+    for number, point in enumerate(("", "D1", "C11", "")):
+        if point:
+            (armed / f".{point}").write_text("crash")
+            (armed / f".{point}").rename(armed / point)
+        wave(number)
+        running.wait_until(is_current, lambda: f"the rows: {running.status(name)}")
+        assert not point or not (armed / point).exists()
+    read = of_duckdb(lake, "db/accounts", "id, region, n")
+    assert read == sorted((key, *row) for key, row in model.items())
+    running.delete(name)
+
+
 def test_unsupported_keys_are_refused_with_what_to_do(running: RunningStack, lake: Path) -> None:
     """When the connector is created."""
     config = connector(lake, "none") | {
         "iceberg.tables": "db.events",
         "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.write-mode": "merge-on-read",
         "iceberg.tables.default-partition-by": "day(ts)",
         "iceberg.catalog.uri": "http://catalog",
         "iceberg.maintenance.expire-snapshots.enabled": "true",
@@ -174,7 +225,7 @@ def test_unsupported_keys_are_refused_with_what_to_do(running: RunningStack, lak
     assert answer.status_code == 400
     text = answer.json()["message"]
     for part in (
-        "rows of Delta tables are only added",
+        "Delta tables have no delete files",
         "Partition term 'day(ts)'",
         "iceberg.catalog.uri cannot be used",
         "use OPTIMIZE and VACUUM",

@@ -62,6 +62,24 @@ def test_a_read_returns_exactly_its_range(
     assert whole_topic(admin, topic, 2).ends == {a: 20, b: 5}
 
 
+def test_a_timestamp_that_spark_cannot_read_is_named(
+    reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A broker before Kafka 4 takes any; the records around it are read by setting offsets."""
+    topic = topics.create("times", message_timestamp_after_max_ms=str(2**63 - 1))
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for timestamp in (0, 2**63 - 1, 0):  # 0 is the present time
+        producer.produce(topic, b"{}", timestamp=timestamp)
+    producer.flush(WAIT_S)
+    tp, seen = TopicPartition(topic, 0), BatchCollector()
+    with pytest.raises(RetriableError) as refused:
+        reader.read_batch(OffsetRanges({tp: 0}, {tp: 3}), seen)
+    assert refused.value.code == "timestamp_unreadable"
+    for start in (0, 2):
+        reader.read_batch(OffsetRanges({tp: start}, {tp: start + 1}), seen)
+    assert [offset for _, offset in seen.rows] == [0, 2]
+
+
 def calls_of(profile: cProfile.Profile, function: str) -> int:
     """How often functions with this name were called."""
     profiled = pstats.Stats(profile).stats  # type: ignore[attr-defined] # public, not in typeshed

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
 from connect.errors import CommitConflict, CommitStateUnknown, RetriableError
-from connect.gateways.delta.delta_model import DeltaFile
+from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
+from connect.gateways.storage.store_file_io import StoreFileIO
 
 LOCATION = "file:///lake/db/events"
 TABLE_UUID = uuid.UUID(int=7)
@@ -63,6 +65,7 @@ class LogVersion:
     files: tuple[str, ...]
     transactions: dict[str, int]
     metadata: dict[str, Any]
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,12 +77,14 @@ class DeltaLog:
         fault_ratio: of requests.
         is_conditional: False is a planted defect: a version may be written over.
         keeps_transactions: False is a planted defect: identifiers are lost.
+        location: of the table.
     """
 
     chance: random.Random
     fault_ratio: float = 0.3
     is_conditional: bool = True
     keeps_transactions: bool = True
+    location: str = LOCATION
     versions: list[LogVersion] = field(default_factory=lambda: [LogVersion((), {}, {})])
     under_way: list[tuple[int, LogVersion]] = field(default_factory=list)
 
@@ -88,7 +93,7 @@ class DeltaLog:
         self.land_some()
         if self._is_fault():
             raise RetriableError("the store is away", code="catalog_unavailable")
-        return DeltaView(self, len(self.versions) - 1)
+        return DeltaView(self, len(self.versions) - 1, self.location)
 
     def write(self, number: int, version: LogVersion) -> None:
         """Write a version, with any fault of a store or client."""
@@ -124,6 +129,15 @@ class DeltaLog:
         while self.under_way and self.chance.random() < 0.5:
             self.land(*self.under_way.pop(), is_late=True)
 
+    def live(self, version: int | None = None) -> list[str]:
+        """Files of a version, by default the newest."""
+        live: dict[str, None] = {}
+        for each in self.versions if version is None else self.versions[: version + 1]:
+            for path in each.removed:
+                live.pop(path, None)
+            live.update(dict.fromkeys(each.files))
+        return list(live)
+
     def files(self) -> list[str]:
         """Files of the table, once for each time they were added."""
         return [file for version in self.versions for file in version.files]
@@ -155,13 +169,42 @@ class DeltaView:
         files: Sequence[DeltaFile],
         transactions: Mapping[str, int],
         metadata: Mapping[str, Any],
-        _now_ms: int,
+        now_ms: int,
     ) -> int:
         """Commit as the next version."""
-        paths = tuple(file.path for file in files)
-        change = LogVersion(paths, dict(transactions), dict(metadata))
+        return self.replace(files, (), transactions, metadata, now_ms)
+
+    def replace(
+        self,
+        files: Sequence[DeltaFile],
+        removed: Sequence[DeltaFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, Any],
+        _now_ms: int,
+    ) -> int:
+        """Commit as the next version, and remove files."""
+        paths, gone = tuple(f.path for f in files), tuple(f.path for f in removed)
+        change = LogVersion(paths, dict(transactions), dict(metadata), gone)
         self.log.write(self.version + 1, change)
         return self.version + 1
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """No properties."""
+        return {}
+
+    @property
+    def io(self) -> FileIO:
+        """Opens the files of the simulated table."""
+        return StoreFileIO({})
+
+    def check_changes(self) -> None:
+        """Do nothing: files may be removed."""
+
+    def live_files(self, _columns: Iterable[str]) -> list[LiveDeltaFile]:
+        """The files of this version, without statistics."""
+        paths = self.log.live(self.version)
+        return [LiveDeltaFile(path, 1, {}, {}, {}) for path in paths]
 
     def committed_version(self, key: str, value: str) -> int | None:
         """The newest version with a metadata entry."""

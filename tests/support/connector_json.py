@@ -21,6 +21,27 @@ NEW = "iceberg.tables.auto-create-props."
 AT = "iceberg.tables.default-location"
 ORDERS = "iceberg.table.shop.orders."
 
+AGGREGATE: dict[str, str] = {
+    "name": "cameras",
+    "connector.class": "IcebergSink",
+    "topics": "signals",
+    "icefloe.format": "aggregate",
+    "icefloe.aggregate.location": "/state",
+    "icefloe.aggregate.columns": "ts TIMESTAMP, device STRING, amount BIGINT, list ARRAY<INT>",
+    "icefloe.aggregate.time-field": "ts",
+    "icefloe.aggregate.window": "10 minutes",
+    "icefloe.aggregate.slide": "5 minutes",
+    "icefloe.aggregate.watermark": "1 hour",
+    "icefloe.aggregate.group-by": "device",
+    "icefloe.aggregate.functions": "n=count(*),total=sum(amount)",
+    "icefloe.aggregate.topic": "results",
+}
+
+
+def aggregate_config(change: dict[str, str] | None = None) -> dict[str, str]:
+    """Return a valid connector of aggregates with a change; an empty text removes a key."""
+    return {key: value for key, value in {**AGGREGATE, **(change or {})}.items() if value}
+
 
 def changed(change: dict[str, str]) -> dict[str, str]:
     """Return the valid configuration with a change; an empty text removes a key."""

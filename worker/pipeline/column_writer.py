@@ -27,7 +27,7 @@ from worker.write.parquet_writer import sizes_of
 from worker.write.partitions import split_by_codes, take_rows
 from worker.write.routes import ColumnRouter
 from worker.write.table_writer import TableWriter
-from worker.write.upsert_writer import Appends, Changes, ColumnOperations, Marks
+from worker.write.upsert_writer import Appends, Changes, ColumnOperations, Marks, RowOutput
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -72,7 +72,7 @@ class ColumnWriter:
         spec: PipelineSpec,
         tables: Mapping[str, TableWriter],
         records: RecordPath,
-        output: Appends | Changes,
+        output: RowOutput | Changes,
         reference: ReferencePath,
     ) -> None:
         self._unit = spec.config.timestamp_unit

@@ -44,7 +44,7 @@ from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
 from worker.write.table_writer import by_position
 from worker.write.table_writers import TableWriters
-from worker.write.upsert_writer import Appends, Changes
+from worker.write.upsert_writer import Appends, Changes, RowOutput
 
 __all__ = [
     "DESCRIPTOR_DDL",
@@ -87,10 +87,15 @@ class PipelineTask:
         spec: what to do.
         clock: for the names of files.
         reference: replaces the record path of the spec's connector.
+        output: takes the rows in place of files, for connectors whose records only add rows.
     """
 
     def __init__(
-        self, spec: PipelineSpec, clock: Clock, reference: ReferencePath | None = None
+        self,
+        spec: PipelineSpec,
+        clock: Clock,
+        reference: ReferencePath | None = None,
+        output: RowOutput | None = None,
     ) -> None:
         self._spec = spec
         self._reference = reference or ReferencePath(spec.config)
@@ -102,12 +107,12 @@ class PipelineTask:
         if spec.config.is_row_level:
             upsert = spec.config.upsert_enabled
             changes = Changes(self._tables, names, upsert=upsert, limits=spec.limits)
-        appends = (
+        appends: RowOutput = output or (
             AppendsWithOutputs(spec.limits, spec.config.outputs, has_tables=spec.config.has_tables)
             if spec.config.outputs
             else Appends(spec.limits)
         )
-        self._output: Appends | Changes = appends if changes is None else changes
+        self._output: RowOutput | Changes = appends if changes is None else changes
         self._records = RecordPath(spec, self._tables, self._reference, changes)
         self._columns = ColumnWriter(
             spec, self._tables, self._records, self._output, self._reference

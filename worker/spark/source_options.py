@@ -65,6 +65,7 @@ _PRODUCER_ONLY = frozenset(
 _DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
 LARGE_RECORD_TEXT = "a record is much larger than the mean of the previous records"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
+_TIMESTAMP_UNREADABLE = ("long overflow", "millisToMicros", "KafkaRecordToRowConverter")
 _CLASS_OR_CONDITION = re.compile(
     r"^(?:Caused by: )?((?:\w+\.)*[A-Z]\w{0,60}(?:Error|Exception))(?=:|\s*$)"
     r"|(?<=\[)([A-Z][A-Z0-9_.]+)(?=\])",
@@ -214,6 +215,13 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
             "the results of a batch, mostly dead letters, need more memory than "
             "spark.driver.maxResultSize, and the batch cannot be smaller",
             code=DEAD_LETTERS_FULL,
+        )
+    if all(sign in text for sign in _TIMESTAMP_UNREADABLE):
+        return RetriableError(
+            "a source record has a timestamp after the year 292,277, which Spark cannot read; set "
+            "the source offset of its partition after the record, and let the topic refuse such "
+            "records with message.timestamp.after.max.ms",
+            code="timestamp_unreadable",
         )
     return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
 

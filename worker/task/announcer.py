@@ -103,7 +103,7 @@ class Announcer:
                 chain((message for _, message in dead_letters), more, rows, events),
                 group_id=self.connect_group_id,
                 offsets=answer.offsets,
-                on_stage=_hit,
+                on_stage=hit_stage,
             )
         except ConfigError as e:
             largest = max(chunks, key=lambda chunk: chunk.largest, default=None)
@@ -269,6 +269,7 @@ def _size(message: ProducerMessage) -> int:
     return len(message.key or b"") + len(message.value or b"") + headers
 
 
-def _hit(stage: Stage) -> None:
+def hit_stage(stage: Stage) -> None:
+    """Act at the failpoint of a stage of a transaction."""
     hit = failpoints.hit_in_flight if stage == "committing" else failpoints.hit
     hit(_FAILPOINTS[stage])

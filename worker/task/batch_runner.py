@@ -122,7 +122,7 @@ class PipelineRunner:
                 if error.code == NOT_WRITABLE and self._may_repeat(error, refused):
                     continue
                 if isinstance(error, RecordError):
-                    error = _advised(error)
+                    error = advised(error)
                 raise error.at(connector=self.config.name)
             self.tables.apply_requests(result)
         raise RetriableError(
@@ -217,7 +217,7 @@ class PipelineRunner:
             )
 
 
-def _advised(error: RecordError) -> RecordError:
+def advised(error: RecordError) -> RecordError:
     """Return the error that ends a task, with the setting that lets the task continue."""
     setting = (
         "iceberg.tables.unmatched to drop or dead-letter"

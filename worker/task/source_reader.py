@@ -280,7 +280,9 @@ class SourceReader:
         """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
         if are_small not in self._selected:
-            self._selected[are_small] = [_column(name, are_small) for name in self.columns]
+            self._selected[are_small] = [
+                source_column(name, is_small=are_small) for name in self.columns
+            ]
         chosen = rows.select(*self._selected[are_small])
         if self.sizes.is_small(ranges.record_count_max):
             chosen = chosen.coalesce(1)
@@ -338,7 +340,7 @@ class _BatchCallback:
         return parse_offsets(text.splitlines()[-1])
 
 
-def _column(name: str, is_small: bool) -> Column:
+def source_column(name: str, *, is_small: bool) -> Column:
     """Return a column of the source: headers are never null, the size of small values is checked.
 
     Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow

@@ -17,6 +17,7 @@ import structlog
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, RetriableError
 from connect.protocol.java_sink_members import GROUP_IN_USE
+from worker.task.aggregate_start import open_aggregate_run
 from worker.task.task_context import StopSignal, TaskAssignment, TaskContext, TaskSetup
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_start import open_task_run
@@ -98,7 +99,9 @@ class ConnectorTask:
             IcefloeError: all other errors are those of ``run``.
         """
         with contextlib.ExitStack() as clients:
-            run = open_task_run(self._setup, clients)
+            is_aggregate = self._setup.config.aggregation is not None
+            opening = open_aggregate_run if is_aggregate else open_task_run
+            run = opening(self._setup, clients)
             self._setup.context.waits_for(None)
             self._setup.context.report("RUNNING", self._setup.losses.error())
             run.serve()

@@ -28,6 +28,7 @@ from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
 
 SESSION_POLL_S = 0.1
+BOUND_SHRINKS_BY = 8
 
 
 class BatchRunner(Protocol):
@@ -192,6 +193,17 @@ class StopSignal:
         self._requested.wait(duration_ms / 1000)
 
 
+@dataclass(slots=True)
+class BatchBound:
+    """Bound of the records of a batch, which shrinks when the results of a batch do not fit."""
+
+    records: int = BATCH_RECORDS
+
+    def shrink(self) -> None:
+        """Read fewer records in a batch from now on."""
+        self.records = max(1, self.records // BOUND_SHRINKS_BY)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskSetup:
     """What all parts of one task share, for its whole life."""
@@ -202,6 +214,7 @@ class TaskSetup:
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: StopSignal = field(default_factory=StopSignal)
     losses: ReportedLosses = field(default_factory=ReportedLosses)
+    bound: BatchBound = field(default_factory=BatchBound)
 
     def session(self) -> Session:
         """Wait until Spark runs; return its session.

@@ -191,6 +191,24 @@ class RecordErrorMetrics:
 
 
 @dataclass(slots=True)
+class AggregateMetrics:
+    """Results of event-time aggregates, and their state."""
+
+    COUNTERS: ClassVar = ("aggregate_results", "aggregate_late_rows")
+    GAUGES: ClassVar = (
+        "aggregate_state_rows",
+        "aggregate_state_bytes",
+        "aggregate_watermark_timestamp_seconds",
+    )
+
+    aggregate_results: int = 0
+    aggregate_late_rows: int = 0
+    aggregate_state_rows: int = 0
+    aggregate_state_bytes: int = 0
+    aggregate_watermark_timestamp_seconds: float = 0
+
+
+@dataclass(slots=True)
 class TaskMetrics:
     """Totals since the task's first start, and last values; ``published`` as of the last time."""
 
@@ -198,6 +216,7 @@ class TaskMetrics:
     announcement: AnnouncementMetrics = field(default_factory=AnnouncementMetrics)
     source: SourceMetrics = field(default_factory=SourceMetrics)
     errors: RecordErrorMetrics = field(default_factory=RecordErrorMetrics)
+    aggregate: AggregateMetrics | None = None
     retries: int = 0
     published: list[TaskValue] = field(default_factory=list)
 
@@ -244,6 +263,9 @@ def publish(connector: str, task: int, metrics: TaskMetrics, now_ms: int) -> boo
 def _values(metrics: TaskMetrics, now_ms: int) -> list[TaskValue]:
     """Return the present values of a task."""
     values: list[TaskValue] = [("counter", "task_retries", metrics.retries)]
+    if (own := metrics.aggregate) is not None:
+        values += [("counter", name, getattr(own, name)) for name in own.COUNTERS]
+        values += [("gauge", name, getattr(own, name)) for name in own.GAUGES]
     for counted in (metrics.batch, metrics.announcement, metrics.errors):
         values += [("counter", name, getattr(counted, name)) for name in counted.COUNTERS]
     for measured in (metrics.batch, metrics.announcement, metrics.source, metrics.errors):

@@ -70,10 +70,10 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
     waits_for = setup.context.waits_for
     waits_for(f"the broker to fence earlier producers of transactional.id {setup.transactional_id}")
-    producer = _fenced_producer(setup, clients)
+    producer = fenced_producer(setup, clients)
     waits_for("its layout in the config topic")
     floor = check_layout(setup)
-    admin = _admin(setup, clients)
+    admin = task_admin(setup, clients)
     wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
     waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
@@ -90,7 +90,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     rounds = _rounds(setup)
     reader = _source_reader(setup, runner)
     control = _control_listener(setup, admin, rounds, clients)
-    log.info("task started", positions=_positions_text(starts), **setup.log_labels)
+    log.info("task started", positions=positions_text(starts), **setup.log_labels)
     posts = WebhookPosts.of(config, clock, setup.stop)
     clients.callback(posts.close)
     run = TaskRun(
@@ -150,7 +150,7 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
     return stored.source_floor
 
 
-def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
+def fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
     """Return the task's producer, after every older producer with this id is fenced."""
     config = setup.config
     producer = TransactionalProducer(
@@ -168,7 +168,8 @@ def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> Transac
     return producer
 
 
-def _admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+def task_admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+    """Return the admin client of a task; the exit stack gives it back."""
     config = setup.config
     properties = client_properties(
         setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
@@ -263,7 +264,7 @@ def _control_ends(admin: KafkaAdmin, topic: str) -> Offsets:
     return admin.ends(partitions)
 
 
-def _positions_text(starts: Offsets) -> dict[str, int]:
+def positions_text(starts: Offsets) -> dict[str, int]:
     """Return the first start offsets by partition, for the log."""
     displayed = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
     return {f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed}

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -214,6 +214,36 @@ def _key_schema(schema_json: str, key_ids: tuple[int, ...]) -> str:
     schema = Schema.model_validate_json(schema_json)
     keys = (f for f in schema.fields if f.field_id in key_ids)
     return Schema(*keys, schema_id=schema.schema_id).model_dump_json()
+
+
+class RowOutput(Protocol):
+    """Takes the rows of connectors whose records only add rows; see ``Appends``."""
+
+    def add(
+        self,
+        table: TableWriter,
+        rows: pa.Table,
+        marks: Marks | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Take rows, whose columns are in the order of the table's."""
+        ...
+
+    def pin(self, block_bytes: int) -> None:
+        """Account for a block that added rows were cut from."""
+        ...
+
+    def end_block(self, block: Block, first: int) -> None:
+        """Note that a block was taken; ``first`` is the place of its first record."""
+        ...
+
+    def finish(self) -> Iterator[Descriptor]:
+        """End all output; yield its descriptors."""
+        ...
+
+    def abort(self) -> None:
+        """Discard what was taken."""
+        ...
 
 
 class Appends:

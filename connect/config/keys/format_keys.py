@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from connect.config.key import Key
+from connect.config.keys.aggregate_keys import AGGREGATE_KEYS
 from connect.config.table_formats import (
+    AGGREGATE,
     DELTA,
     DELTA_LOCATION,
     FORMAT,
@@ -20,10 +22,11 @@ FORMAT_KEYS: tuple[Key, ...] = (
         "STRING",
         "Format of the connector's tables. With `delta` and `parquet` there is no catalog: a table "
         "is a folder below `icefloe.delta.location` or `icefloe.parquet.location`. With `topic` "
-        "there are no tables: the rows go to the topics of `icefloe.outputs` only. Some keys are "
-        "not supported with them, and validation reports them.",
+        "there are no tables: the rows go to the topics of `icefloe.outputs` only. With "
+        "`aggregate`, event-time aggregates of the records go to a topic. Some keys are not "
+        "supported with these formats, and validation reports them.",
         ICEBERG,
-        choices=(ICEBERG, DELTA, PARQUET, TOPIC),
+        choices=(ICEBERG, DELTA, PARQUET, TOPIC, AGGREGATE),
     ),
     Key(
         DELTA_LOCATION,
@@ -46,4 +49,5 @@ FORMAT_KEYS: tuple[Key, ...] = (
         "`id BIGINT, amount DECIMAL(10, 2), tags ARRAY<STRING>`. Records are converted to them as "
         "to the columns of a table; other fields are left out.",
     ),
+    *AGGREGATE_KEYS,
 )

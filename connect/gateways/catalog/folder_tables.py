@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
-from connect.config.table_formats import DELTA, PARQUET
+from connect.config.table_formats import DELTA, FORMAT_NAMES, PARQUET, UNSUPPORTED
+from connect.errors import ConfigError
 from connect.gateways.folder_catalog import FolderTables
 
 _CLASSES: Final = {
@@ -30,7 +31,15 @@ def open_folder_tables(
         locations: where tables may lie.
         observe: called after each operation with its name, its outcome (``ok`` or the error's
             code) and its milliseconds.
+
+    Raises:
+        ConfigError: ``aggregate_unsupported``: the format has no tables.
     """
+    if table_format not in _CLASSES:
+        raise ConfigError(
+            f"{FORMAT_NAMES[table_format]} are in a topic, and have no tables",
+            code=UNSUPPORTED[table_format],
+        )
     module, name = _CLASSES[table_format]
     made = getattr(importlib.import_module(module), name)(properties, locations, observe)
     return cast(FolderTables, made)

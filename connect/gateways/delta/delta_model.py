@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from pyiceberg.io import FileIO
 
 from connect.gateways.table_log import TableLogs, TableVersion
 
@@ -28,5 +30,65 @@ class DeltaFile:
     stats: str
 
 
+@dataclass(frozen=True, slots=True)
+class LiveDeltaFile:
+    """A data file of a version.
+
+    Attributes:
+        path: below the table's location.
+        size_bytes: of the file.
+        partition: values of the partition columns, in Iceberg's internal form.
+        bounds: lowest and highest value of columns, in Iceberg's internal form.
+        has_nulls: by column, whether it has nulls; columns without that statistic are missing.
+    """
+
+    path: str
+    size_bytes: int
+    partition: Mapping[str, Any]
+    bounds: Mapping[str, tuple[Any, Any]]
+    has_nulls: Mapping[str, bool]
+
+
 DeltaVersion: TypeAlias = TableVersion[DeltaFile]
 DeltaStore: TypeAlias = TableLogs[DeltaFile]
+
+
+class ChangeableDeltaVersion(TableVersion[DeltaFile], Protocol):
+    """A version whose rows can be replaced and deleted."""
+
+    @property
+    def io(self) -> FileIO:
+        """Opens the table's files."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        ...
+
+    def check_changes(self) -> None:
+        """Raise ``CommitRefused``, ``delta_unsupported``, where no file may be removed."""
+        ...
+
+    def live_files(self, columns: Iterable[str]) -> list[LiveDeltaFile]:
+        """Return the data files, with statistics of some columns.
+
+        Raises:
+            RetriableError: ``catalog_unavailable``.
+        """
+        ...
+
+    def replace(
+        self,
+        files: Sequence[DeltaFile],
+        removed: Sequence[DeltaFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, Any],
+        now_ms: int,
+    ) -> int:
+        """As ``append``, and remove files; their statistics do not matter.
+
+        Raises:
+            CommitRefused: ``delta_unsupported`` for the path of a removed file; as ``append``.
+        """
+        ...

@@ -22,14 +22,17 @@ import contextlib
 import hashlib
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote, unquote
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
@@ -43,7 +46,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.delta.delta_model import DeltaFile
+from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
 from connect.gateways.delta.delta_schema import (
     added_fields,
     delta_fields,
@@ -55,6 +58,7 @@ from connect.gateways.delta.delta_schema import (
 )
 from connect.gateways.delta.delta_storage import storage_options
 from connect.gateways.storage.folder_locations import FolderLocations
+from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import own_credentials
 from connect.redaction.foreign_text import are_hidden, shown_answer
 
@@ -69,6 +73,13 @@ _RULES: Final = (
     ("delta.enableRowTracking", "row tracking"),
     ("delta.enableInCommitTimestamps", "in-commit timestamps"),
 )
+_DELETION_VECTORS: Final = "deletionVectors"
+_NO_CHANGES: Final = {
+    "delta.appendOnly": "rows that are only added",
+    "delta.enableChangeDataFeed": "a change data feed",
+}
+_PLAIN_IN_PATHS: Final = "!$&'()+,-./:;=@_~"
+"""Characters, apart from letters and digits, that the library does not encode in paths."""
 _HISTORY_MAX: Final = 1_000
 _OFF: Final = frozenset({"none", "false", ""})
 _TRANSACTION_RETENTION: Final = "delta.setTransactionRetentionDuration"
@@ -97,6 +108,8 @@ class DeltaSnapshot:
         spec: its partition columns.
         properties: the table's configuration.
         handle: the library's table at this version.
+        observe: called after each operation.
+        storage: properties that open its files; may have secrets.
     """
 
     name: str
@@ -108,6 +121,7 @@ class DeltaSnapshot:
     properties: Mapping[str, str]
     handle: DeltaTable
     observe: Observe
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def log_file(self) -> str:
@@ -130,6 +144,11 @@ class DeltaSnapshot:
             version: int | None = self.handle.transaction_version(app_id)
         return version
 
+    @property
+    def io(self) -> FileIO:
+        """Opens the table's files."""
+        return GuardedFileIO(dict(self.storage))
+
     def append(
         self,
         files: Sequence[DeltaFile],
@@ -150,6 +169,17 @@ class DeltaSnapshot:
                 committed. CommitRefused: the store refuses access. After each of them the commit
                 may be in the log.
         """
+        return self.replace(files, (), transactions, metadata, now_ms)
+
+    def replace(
+        self,
+        files: Sequence[DeltaFile],
+        removed: Sequence[DeltaFile],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, Any],
+        now_ms: int,
+    ) -> int:
+        """As ``append``, and remove files in the same version."""
         properties = CommitProperties(
             custom_metadata=dict(metadata),
             max_commit_retries=_NO_RETRIES,
@@ -169,6 +199,16 @@ class DeltaSnapshot:
             )
             for file in files
         ]
+        actions += [
+            RemoveAction(
+                path=file.path,
+                data_change=True,
+                deletion_timestamp=now_ms,
+                size=file.size_bytes,
+                partition_values=dict(file.partition_values),
+            )
+            for file in removed
+        ]
         with _mapped(self.name, "commit", self.observe, commit_error):
             self.handle.create_write_transaction(
                 actions,
@@ -178,6 +218,35 @@ class DeltaSnapshot:
                 commit_properties=properties,
             )
         return self.version + 1
+
+    def check_changes(self) -> None:
+        """Raise ``CommitRefused``, ``delta_unsupported``, where no file may be removed."""
+        features = set(map(str, self.handle.protocol().writer_features or ()))
+        if _DELETION_VECTORS in features:
+            raise unsupported(
+                "rows are replaced by copy-on-write, and it has deletion vectors; purge them "
+                "(REORG TABLE ... APPLY (PURGE)) and drop the feature deletionVectors"
+            )
+        for key, why in _NO_CHANGES.items():
+            if self.properties.get(key, "").strip().lower() not in _OFF:
+                raise unsupported(f"rows cannot be replaced, because it has {why} ({key})")
+
+    def live_files(self, columns: Iterable[str]) -> list[LiveDeltaFile]:
+        """Return the data files, with statistics of some columns."""
+        with _mapped(self.name, "files", self.observe):
+            actions = pa.table(self.handle.get_add_actions(flatten=True))
+        statistics = [
+            (name, f"min.{name}", f"max.{name}", f"null_count.{name}")
+            for name in columns
+            if name not in self.partition_columns
+        ]
+        partitions = [(name, f"partition.{name}") for name in self.partition_columns]
+        needed = {each for names in (*statistics, *partitions) for each in names[1:]}
+        plain = {
+            name: internal_form(actions[name]).to_pylist() if name in actions.column_names else None
+            for name in ("path", "size_bytes", *needed)
+        }
+        return [_live_file(at, plain, statistics, partitions) for at in range(actions.num_rows)]
 
     def committed_version(self, key: str, value: str) -> int | None:
         """Return the newest version whose commit has a metadata entry; None if no kept one has."""
@@ -225,7 +294,7 @@ class DeltaTables:
         with _mapped(name, "load", self._observe):
             options = storage_options(self.properties, location)
             handle = DeltaTable(location, storage_options=options)
-            return _snapshot(name, location, handle, self._observe)
+            return _snapshot(name, location, handle, self._observe, self.properties)
 
     def create(
         self,
@@ -275,7 +344,59 @@ class DeltaTables:
             )
 
 
-def _snapshot(name: str, location: str, handle: DeltaTable, observe: Observe) -> DeltaSnapshot:
+def _live_file(
+    at: int,
+    plain: Mapping[str, Sequence[Any] | None],
+    statistics: Sequence[tuple[str, str, str, str]],
+    partitions: Sequence[tuple[str, str]],
+) -> LiveDeltaFile:
+    def value(name: str) -> Any:
+        column = plain[name]
+        return None if column is None else column[at]
+
+    bounds, has_nulls = {}, {}
+    for name, low_name, high_name, nulls_name in statistics:
+        low, high, nulls = value(low_name), value(high_name), value(nulls_name)
+        if low is not None and high is not None:
+            bounds[name] = low, high
+        if nulls is not None:
+            has_nulls[name] = nulls > 0
+    partition = {name: value(in_actions) for name, in_actions in partitions}
+    return LiveDeltaFile(_path_of(value("path")), value("size_bytes"), partition, bounds, has_nulls)
+
+
+def _path_of(logged: str) -> str:
+    """Return the path that the library writes as it is in the log.
+
+    The library takes plain paths and encodes them. A file is removed only if its path in the log is
+    the same text.
+
+    Raises:
+        CommitRefused: ``delta_unsupported``: it would be another text, or is no path in the table.
+    """
+    path = unquote(logged)
+    is_inside = not path.startswith("/") and "://" not in path
+    if not is_inside or quote(path, safe=_PLAIN_IN_PATHS) != logged:
+        raise unsupported(f"the path of its file {logged} cannot be removed; run OPTIMIZE")
+    return path
+
+
+def internal_form(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and timestamps as Iceberg's numbers; other values as they are."""
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    return column
+
+
+def _snapshot(
+    name: str,
+    location: str,
+    handle: DeltaTable,
+    observe: Observe,
+    storage: Mapping[str, Any],
+) -> DeltaSnapshot:
     metadata, protocol = handle.metadata(), handle.protocol()
     properties = dict(metadata.configuration)
     features = protocol.writer_features or ()
@@ -302,6 +423,7 @@ def _snapshot(name: str, location: str, handle: DeltaTable, observe: Observe) ->
         properties=properties,
         handle=handle,
         observe=observe,
+        storage=storage,
     )
 
 

@@ -15,8 +15,11 @@ from connect.state.topic_records import task_base_config
 def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
     """Return the number of tasks of a layout: by default one per worker process.
 
-    At most ``tasks.max``, which clients see (``connect.state.visible_tasks``).
+    At most ``tasks.max``, which clients see (``connect.state.visible_tasks``). Aggregates have one:
+    the records of a group are in any partition.
     """
+    if config.aggregation is not None:
+        return 1
     return max(1, min(config.tasks_max, config.tasks_per_worker * nodes, partitions))
 
 
@@ -34,7 +37,8 @@ def layout_for(
     partitions allow it.
     """
     count = task_count(config, nodes=nodes, partitions=len(partitions))
-    count = max(count, min(tasks_min, config.tasks_max, len(partitions)))
+    if config.aggregation is None:
+        count = max(count, min(tasks_min, config.tasks_max, len(partitions)))
     layout = spread(config.name, number, partitions, tasks=count)
     return layout if layout.tasks else Layout(config.name, number, ((),))
 

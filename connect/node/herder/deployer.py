@@ -38,6 +38,8 @@ from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 from connect.state.placement import Places
 
+RESULTS_CONFIG = {"cleanup.policy": "compact"}
+
 _log = logger("herder")
 
 
@@ -138,7 +140,13 @@ class Deployer:
             raise ConfigError(UNFINISHED.format(name=state.name), code="rewind_unfinished")
         config = self._configs.parsed(state)
         reserved = self._configs.reserved_topics()
-        refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved, config.outputs)
+        refuse_reserved(
+            config.topics,
+            config.errors.dead_letter_topic,
+            reserved,
+            config.outputs,
+            aggregate_topic=config.aggregation.topic if config.aggregation else None,
+        )
         self.offset_events.settle(state, config, config.connect_group_id)
         topics = self._admin.topics()
         state = self._bounded_runs.fix(state, config, topics, reserved)
@@ -251,6 +259,9 @@ class Deployer:
     def _ensure_topics(self, config: ConnectorConfig, topics: Mapping[str, int]) -> None:
         if config.control_topic not in topics:
             self._admin.ensure_topic(config.control_topic, 1, CONTROL_TOPIC_CONFIG)
+        results = config.aggregation
+        if results is not None and results.topic not in topics:
+            self._admin.ensure_topic(results.topic, results.topic_partitions, RESULTS_CONFIG)
         dead_letters = config.errors.dead_letter_topic
         if dead_letters and dead_letters not in topics:
             self._admin.ensure_topic(

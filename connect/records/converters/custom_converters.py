@@ -30,7 +30,7 @@ from connect.model.records import (
 )
 from connect.records.converters.converter import Converter, Headers, Role, refusal
 from connect.records.converters.custom_function import CODE, guarded
-from connect.records.entry_point_functions import made_by
+from connect.records.entry_point_functions import CONVERTER, made_by
 
 GROUP: Final = "icefloe.converters"
 _ROLE_OPTION: Final = "converter.type"
@@ -85,7 +85,7 @@ def custom_converter(point: EntryPoint, options: Mapping[str, str], role: Role) 
         ConfigError: the function cannot be loaded, rejects its options, or returns something else
             than a function or ``ColumnConverter``.
     """
-    function = made_by("converter", point, {_ROLE_OPTION: role, **options})
+    function = made_by(CONVERTER, point, {_ROLE_OPTION: role, **options})
     column_converter = _column_converter(point.name, function, role)
     if column_converter is not None:
         return column_converter

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from connect.errors import ConfigError
 from connect.model.records import SinkRecord
-from connect.records.entry_point_functions import made_by
+from connect.records.entry_point_functions import TRANSFORMATION, made_by
 from connect.records.transforms.transform import Apply, Declaration, Example, Options, Side, refused
 
 GROUP: Final = "icefloe.transforms"
@@ -46,7 +46,7 @@ def declaration(point: EntryPoint) -> Declaration:
 def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
     del side
     own: Mapping[str, str] = options[_ALL_OPTIONS]
-    function = made_by("transformation", point, own)
+    function = made_by(TRANSFORMATION, point, own)
     apply = _of_columns(point.name, function)
     if apply is not None:
         return apply

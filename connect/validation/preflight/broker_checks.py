@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from connect.config.aggregation import TOPIC, Aggregation
 from connect.config.connector import ConnectorConfig
 from connect.config.source_group import group_key
 from connect.errors import IcefloeError, RetriableError
@@ -67,6 +68,12 @@ def broker_checks(
         f"Asked the brokers at {servers} (within {each_s:g} s) for transactions",
         partial(_transactions, writing, node.get("group.id", "icefloe"), each_s),
     )
+    if config.aggregation is not None:
+        yield Check(
+            TOPIC,
+            f"{question} for topic {config.aggregation.topic}",
+            partial(_results, config.aggregation, creating, each_s),
+        )
     if topic := config.errors.dead_letter_topic:
         yield Check(
             DEAD_LETTER_TOPIC,
@@ -124,6 +131,25 @@ def _transactions(
     """Check that the brokers take a transactional producer; nothing is written."""
     require_transactions(kafka, group_id, each_s)
     yield from ()
+
+
+def _results(
+    aggregation: Aggregation, kafka: Mapping[str, str], each_s: float
+) -> Iterator[tuple[str, str]]:
+    """Check that the topic of the results is compacted, or can be created."""
+    admin, topic = KafkaAdmin(kafka, timeout_s=each_s), aggregation.topic
+    if topic not in admin.topics():
+        config = {"cleanup.policy": "compact"}
+        if (why := _refusal(admin, topic, aggregation.topic_partitions, config)) is not None:
+            yield TOPIC, f"it does not exist, and {why}"
+    elif "compact" not in re.split(r"\s*,\s*", _policy(admin, topic)):
+        yield (
+            TOPIC,
+            (
+                "its cleanup.policy is not compact, so that the broker would delete the results of "
+                "groups that do not change; set it to compact"
+            ),
+        )
 
 
 def _check_dead_letter_topic(

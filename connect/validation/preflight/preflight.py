@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Mapping
 
 from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
 from connect.config.masking import Masker
 from connect.validation.parse import parse
 from connect.validation.preflight.broker_checks import broker_checks
 from connect.validation.preflight.catalog_checks import CatalogQuestions
-from connect.validation.preflight.live_checks import run_checks
+from connect.validation.preflight.live_checks import Check, run_checks
 from connect.validation.preflight.registry_checks import registry_checks
-from connect.validation.preflight.store_checks import StoreQuestions
+from connect.validation.preflight.store_checks import StoreQuestions, state_check
 
 AT_A_TIME = 16
 EACH_PART = 0.6
@@ -71,6 +72,16 @@ class Preflight:
         finally:
             self._turns.release()
 
+    def _store_checks(self, config: ConnectorConfig, each_s: float) -> list[Check]:
+        if config.aggregation is not None:
+            return [state_check(config, each_s=each_s, clock=self._clock)]
+        if not config.has_catalog:
+            return []
+        return [
+            CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
+            StoreQuestions(config, each_s=each_s, clock=self._clock).check(),
+        ]
+
     def _check(self, raw: Mapping[str, str]) -> dict[str, list[str]]:
         node = {key: self._resolve(value) for key, value in self._node.items()}
         resolved = {key: self._resolve(value) for key, value in raw.items()}
@@ -79,12 +90,9 @@ class Preflight:
         each_s = self._whole_s * EACH_PART
         checks = [
             *broker_checks(config, node, each_s=each_s, excluded=self._excluded),
+            *self._store_checks(config, each_s),
             *registry_checks(config, each_s=each_s),
         ]
-        if config.has_catalog:
-            catalog = CatalogQuestions(config, each_s=each_s, clock=self._clock).check()
-            store = StoreQuestions(config, each_s=each_s, clock=self._clock).check()
-            checks += [catalog, store]
         mask = Masker(raw, self._resolve, is_inline_masked=True)
         errors = run_checks(checks, whole_s=self._whole_s, clock=self._clock)
         return {key: [mask(text) for text in sentences] for key, sentences in errors.items()}

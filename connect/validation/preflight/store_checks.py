@@ -18,6 +18,7 @@ from pyiceberg.io import FileIO
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.local_paths import LOCAL, normalized_location
+from connect.config.table_formats import AGGREGATE_LOCATION
 from connect.errors import CommitRefused, ConfigError, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_reach import check_catalog
@@ -124,6 +125,26 @@ class StoreQuestions:
                 continue
             properties = {**table.properties, **self._config.write_properties}
             yield table.io, location_provider(table.location(), properties).new_data_location(name)
+
+
+def state_check(config: ConnectorConfig, *, each_s: float, clock: Clock) -> Check:
+    """Return the check of the store of a connector's aggregates; args as ``StoreQuestions``."""
+
+    def run() -> Found:
+        properties = bounded(config.catalog_properties, each_s)
+        client = client_config(properties)
+        root = _root(client)
+        if _is_local(root):
+            return
+        try:
+            refuse_places(client.properties, config.locations)
+            io = GuardedFileIO(client.properties)
+            probe(io, f"{root.rstrip('/')}/icefloe-probe-{clock.new_timed_uuid()}")
+        except (ConfigError, RetriableError) as error:
+            yield AGGREGATE_LOCATION, reported(error)
+
+    question = f"Wrote a probe object to the store of the state (within {each_s:g} s)"
+    return Check(AGGREGATE_LOCATION, question, run)
 
 
 def _root(catalog: ClientConfig) -> str:

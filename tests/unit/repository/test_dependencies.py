@@ -44,6 +44,14 @@ def test_each_runtime_dependency_is_imported() -> None:
     assert names >= NOT_IMPORTED.keys()
 
 
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "docs/how-to/upgrade.md"])
+def test_a_lock_file_is_installed_as_it_is(name: str) -> None:
+    """Nothing is resolved: for an extra, pip takes a newer version and refuses its check sum."""
+    installs = re.findall(r"pip install .*\.lock", (ROOT / name).read_text("utf-8"))
+    assert installs
+    assert [one for one in installs if "--no-deps --require-hashes -r" not in one] == []
+
+
 def test_everything_that_is_locked_is_listed() -> None:
     """Each package and jar of a node, with its version and check sums."""
     listed = SCRIPT["sbom"]()["components"]

@@ -56,4 +56,6 @@ def test_a_connector_does_not_start_with_a_reserved_topic(
     with pytest.raises(ConfigError) as refused:
         refuse_reserved(topics, letters, frozenset({"control"}))
     assert refused.value.code == "topic_reserved"
-    refuse_reserved(("a",), None, frozenset({"control"}))
+    refuse_reserved(("a",), None, frozenset({"control"}), aggregate_topic="results")
+    with pytest.raises(ConfigError, match=r"icefloe\.aggregate\.topic names control"):
+        refuse_reserved(("a",), None, frozenset({"control"}), aggregate_topic="control")

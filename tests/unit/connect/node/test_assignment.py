@@ -13,6 +13,7 @@ from connect.state.connector_state import ConfigState, StoredConnector
 from connect.state.placement import Places, UnitId, place
 from connect.state.topic_records import layout_records
 from connect.validation.parse import parse
+from tests.support.connector_json import aggregate_config
 
 TOPICS = {"a": 2, "b-1": 1, "b-2": 1, "__consumer_offsets": 4, "control-iceberg": 1, "dlq": 1}
 
@@ -206,3 +207,12 @@ def test_a_layout_keeps_its_tasks_while_a_node_is_missing() -> None:
     fewer = next_layout(state, chosen, four[:1], nodes=2, may_shrink=False)
     assert fewer is not None
     assert len(fewer.tasks) == 1
+
+
+def test_aggregates_have_one_task() -> None:
+    """The records of a group are in any partition; a layout of more tasks is not kept."""
+    aggregates = parse(aggregate_config({"tasks.max": "4"}))
+    partitions = [TopicPartition("signals", number) for number in range(8)]
+    assert task_count(aggregates, nodes=4, partitions=8) == 1
+    layout = layout_for(aggregates, partitions, number=1, nodes=4, tasks_min=3)
+    assert layout.tasks == (tuple(partitions),)

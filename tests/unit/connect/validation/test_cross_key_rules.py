@@ -251,6 +251,17 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     ),
     (
         "write_mode",
+        {
+            **AUTO,
+            f"{NEW}format-version": "3",
+            "iceberg.tables.upsert-mode-enabled": "true",
+            f"{ORDERS}write-mode": "copy-on-write",
+        },
+        f"{ORDERS}write-mode",
+        "format version 3",
+    ),
+    (
+        "write_mode",
         {f"{ORDERS}write-mode": "merge"},
         f"{ORDERS}write-mode",
         "Must be merge-on-read or copy-on-write",
@@ -302,8 +313,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     *(
         ("folder_keys", {**DELTA, key: value}, key, message)
         for key, value, message in (
-            ("iceberg.tables.upsert-mode-enabled", "true", "rows of Delta tables are only added"),
-            ("iceberg.tables.cdc-field", "op", "rows of Delta tables are only added"),
+            ("iceberg.tables.write-mode", "merge-on-read", "Delta tables have no delete files"),
             ("iceberg.tables.default-commit-branch", "b", "no branches"),
             (f"{ORDERS}commit-branch", "b", "no branches"),
             (f"{ORDERS}sort-by", "id", "no sort order"),
@@ -361,6 +371,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         {**DELTA, f"{ORDERS}partition-by": "a.b"},
         f"{ORDERS}partition-by",
         "top-level columns",
+    ),
+    (
+        "aggregate_keys",
+        {"icefloe.aggregate.window": "1 hour"},
+        "icefloe.aggregate.window",
+        "needs icefloe.format=aggregate",
     ),
 ]
 

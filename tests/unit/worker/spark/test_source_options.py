@@ -126,6 +126,12 @@ def test_log_that_ends_before_the_position_is_another_log() -> None:
     assert e.value.code == "source_log_reset"
 
 
+OVERFLOW = (
+    "Caused by: java.lang.ArithmeticException: long overflow\n"
+    "\tat org.apache.spark.sql.catalyst.util.SparkDateTimeUtils.millisToMicros(S.scala:1)\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "code", "message"),
     [
@@ -143,6 +149,18 @@ def test_log_that_ends_before_the_position_is_another_log() -> None:
             "OSError: disk full",
         ),
         ("Job aborted\nCaused by: java.io.IOException: no", RetriableError, "batch_failed", "no"),
+        (
+            f"{OVERFLOW}\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter.$1(K.scala:4)",
+            RetriableError,
+            "timestamp_unreadable",
+            "message.timestamp.after.max.ms",
+        ),
+        (
+            OVERFLOW,  # of a query, for example
+            RetriableError,
+            "batch_failed",
+            "long overflow",
+        ),
         (
             "Total size of results of 3 tasks (1.2 GiB) is bigger than spark.driver.maxResultSize",
             RetriableError,

@@ -1,0 +1,292 @@
+"""Iceberg data files as sources and copies of copy-on-write.
+
+Rules of this file:
+- Bounds and partitions exclude a file only if it certainly has none of the keys.
+- A column is found by its field id, or by the table's name mapping.
+
+Source:
+    Iceberg specification, "Scan Planning", "Column Projection".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    parquet_path_to_id_mapping,
+    pyarrow_to_schema,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform, VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.clock import Clock
+from connect.errors import CommitRefused
+from connect.gateways.catalog import table_properties
+from connect.gateways.storage.file_metrics import FooterReader
+from connect.gateways.storage.object_store import storage_errors
+from coordinator.copy_on_write.deleted_keys import DeletedKeys
+from coordinator.copy_on_write.limits import NotRewritten
+from coordinator.copy_on_write.parquet_rows import FORM, KeyColumns, storage_type
+from coordinator.copy_on_write.round_deletes import (
+    EVERYWHERE,
+    DeleteFile,
+    FileCopy,
+    SourceFile,
+)
+
+_WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+class FilePartition(NamedTuple):
+    """A partition of a spec, as the reach of deletes."""
+
+    spec_id: int
+    values: tuple[Any, ...]
+
+
+class TableFiles:
+    """The files of a table.
+
+    Args:
+        table: as it was loaded.
+        announced: paths of the round.
+        clock: names copies.
+    """
+
+    def __init__(self, table: Table, announced: frozenset[str], clock: Clock) -> None:
+        self._table = table
+        self._specs = table.specs()
+        self._schema = table.schema()
+        self._announced = announced
+        self._clock = clock
+        self._places = table_properties.location_provider(table.location(), table.properties)
+
+    def source(self, data_file: DataFile, step: int) -> SourceFile:
+        """A data file as a source."""
+        spec = self._specs[data_file.spec_id]
+        return SourceFile(
+            data_file.file_path,
+            data_file.file_size_in_bytes,
+            partition_of(data_file),
+            step,
+            self.names_of,
+            _constants(spec, data_file),
+            lambda columns, keys: self._may_have(data_file, spec, columns, keys),
+        )
+
+    def deletes(self, data_file: DataFile, step: int) -> DeleteFile:
+        """A delete file.
+
+        Raises:
+            NotRewritten: its deletes are not by key.
+        """
+        if data_file.content != DataFileContent.EQUALITY_DELETES or not data_file.equality_ids:
+            raise NotRewritten("position_deletes", "the round has position deletes")
+        spec = self._specs[data_file.spec_id]
+        fields = [self._key_field(field_id) for field_id in data_file.equality_ids]
+        kinds = tuple(storage_type(schema_to_pyarrow(f.field_type)) for f in fields)
+        is_global = all(isinstance(f.transform, VoidTransform) for f in spec.fields)
+        return DeleteFile(
+            data_file.file_path,
+            data_file.record_count,
+            KeyColumns(tuple(f.field_id for f in fields), kinds),
+            EVERYWHERE if is_global else partition_of(data_file),
+            step,
+        )
+
+    def names_of(self, schema: pa.Schema) -> Mapping[int, str]:
+        """Return the name of each top-level column of a file by its field id."""
+        ids = {
+            int(f.metadata[_FIELD_ID]): f.name for f in schema if _FIELD_ID in (f.metadata or {})
+        }
+        if ids:
+            return ids
+        mapping = self._table.name_mapping()
+        if mapping is None:
+            raise NotRewritten(FORM, "a data file has no field ids, and the table no name mapping")
+        names = set(schema.names)
+        return {
+            mapped.field_id: name
+            for mapped in mapping.root
+            for name in mapped.names
+            if name in names and mapped.field_id is not None
+        }
+
+    def open_input(self, path: str) -> Any:
+        """Open a file for reading.
+
+        Raises:
+            CommitRefused: ``announced_file_missing``. NotRewritten: a file of the table is missing.
+        """
+        try:
+            return self._table.io.new_input(path).open()
+        except FileNotFoundError as error:
+            if path in self._announced:
+                raise missing_file(path) from error
+            raise NotRewritten("file_missing", f"{path} of the table is missing") from error
+
+    def verify(self, path: str) -> None:
+        """Check that an announced file is in the store."""
+        with storage_errors(f"reading {path}"):
+            try:
+                len(self._table.io.new_input(path))
+            except FileNotFoundError as error:
+                raise missing_file(path) from error
+
+    def create(self, source: SourceFile) -> tuple[str, Any]:
+        """Create a copy of a source; return its path and a stream."""
+        partition = cast("FilePartition", source.partition)
+        spec = self._specs[partition.spec_id]
+        name = f"{self._clock.new_timed_uuid()}-00000.parquet"
+        path = spec.partition_to_path(Record(*partition.values), self._schema)
+        folder = _Folder(path) if spec.fields else None
+        path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
+        return path, self._table.io.new_output(path).create(overwrite=True)
+
+    def described(self, source: DataFile, copy: FileCopy) -> DataFile | None:
+        """Return a copy as manifests hold it; None if no row is left."""
+        if copy.path is None:
+            return None
+        properties = table_properties.metrics(self._table.properties)
+        try:
+            schema = pyarrow_to_schema(copy.schema, self._table.name_mapping())
+            collectors = compute_statistics_plan(schema, properties)
+            ids = parquet_path_to_id_mapping(schema)
+            metrics = FooterReader(collectors, ids).read(copy.footer)
+        except (ValueError, TypeError, KeyError) as error:
+            raise NotRewritten(FORM, "the columns of a data file are not Iceberg's") from error
+        out = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=copy.path,
+            file_format=FileFormat.PARQUET,
+            partition=source.partition,
+            record_count=copy.footer.num_rows,
+            file_size_in_bytes=copy.size_bytes,
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts={},
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
+            key_metadata=None,
+            split_offsets=metrics.split_offsets,
+            equality_ids=None,
+            sort_order_id=source.sort_order_id,
+        )
+        out.spec_id = source.spec_id
+        return out
+
+    def _key_field(self, field_id: int) -> NestedField:
+        for schema in (self._schema, *self._table.schemas().values()):
+            for each in schema.fields:
+                if each.field_id == field_id:
+                    is_plain = isinstance(each.field_type, PrimitiveType)
+                    if is_plain and not isinstance(each.field_type, FloatType | DoubleType):
+                        return each
+        raise NotRewritten("key_columns", f"field {field_id} is no top-level column of plain type")
+
+    def _may_have(
+        self, file: DataFile, spec: PartitionSpec, columns: KeyColumns, keys: DeletedKeys
+    ) -> bool:
+        """Whether a file may have rows with a key, by its bounds and its partition."""
+        for at, field_id in enumerate(columns.field_ids):
+            kind = self._key_field(field_id).field_type
+            if not _may_have_value(file, field_id, kind, at, keys):
+                return False
+            for place, part in enumerate(spec.fields):
+                value = file.partition[place]
+                if part.source_id == field_id and not _may_be_in(value, part, kind, at, keys):
+                    return False
+        if file.file_format != FileFormat.PARQUET or file.key_metadata:
+            raise NotRewritten(FORM, f"{file.file_path} is no plain Parquet file")
+        return True
+
+
+def _may_have_value(file: DataFile, field_id: int, kind: Any, at: int, keys: DeletedKeys) -> bool:
+    nulls = (file.null_value_counts or {}).get(field_id)
+    if keys.has_null(at) and nulls != 0:
+        return True
+    if nulls is not None and nulls == file.record_count:
+        return False
+    low = (file.lower_bounds or {}).get(field_id)
+    high = (file.upper_bounds or {}).get(field_id)
+    if low is None or high is None or isinstance(kind, UUIDType):
+        # without bounds all values may be null, or the column is missing, which is null, too
+        return True
+    return keys.has_between(at, _bound(kind, low), _bound(kind, high))
+
+
+def _bound(kind: PrimitiveType, value: bytes) -> Any:
+    """Return a bound in internal form; that of an older file may have a narrower type."""
+    is_whole = isinstance(kind, _WHOLE)
+    return int.from_bytes(value, "little", signed=True) if is_whole else from_bytes(kind, value)
+
+
+def _may_be_in(value: Any, part: PartitionField, kind: Any, at: int, keys: DeletedKeys) -> bool:
+    if isinstance(part.transform, VoidTransform) or isinstance(kind, UUIDType):
+        return True
+    results = keys.transformed(at, str(part.transform), part.transform.transform(kind))
+    return results is None or value in results
+
+
+def partition_of(file: DataFile) -> FilePartition:
+    """Return the partition of a file."""
+    values = file.partition
+    return FilePartition(file.spec_id, tuple(values[i] for i in range(len(values))))
+
+
+def _constants(spec: PartitionSpec, file: DataFile) -> dict[int, Any]:
+    return {
+        part.source_id: file.partition[place]
+        for place, part in enumerate(spec.fields)
+        if isinstance(part.transform, IdentityTransform)
+    }
+
+
+def missing_file(path: str) -> CommitRefused:
+    """Return the error of an announced file that is not in the store."""
+    return CommitRefused(
+        "an announced file is not in the store: it was committed before and is announced again, or "
+        "it was deleted before its commit; skip the announcement in the first case, and restore "
+        "the file in the other",
+        code="announced_file_missing",
+        file=path,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A partition as a location provider takes it."""
+
+    path: str
+
+    def to_path(self) -> str:
+        """Return the partition's folder."""
+        return self.path

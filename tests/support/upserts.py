@@ -1,0 +1,269 @@
+"""Tables whose rows are replaced and deleted by key, and a model of their rows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.log_stores import open_delta_tables
+from connect.gateways.catalog_properties import client_config
+from connect.gateways.delta.delta_model import DeltaStore
+from connect.gateways.delta.delta_storage import storage_options
+from connect.metrics import process_metrics
+from control_schemas.events import ContentFile, FileContent
+from coordinator.commit.committer import Committer
+from coordinator.commit.delta_files import delta_file
+from coordinator.commit.delta_row_changes import DeltaRowChanges
+from coordinator.commit.log_committer import LogCommitter
+from coordinator.kernel.effects import TableCommit, TableCommitted
+from tests.support.delta_tables import TABLE, delta_connector
+from tests.support.stack import unique_name
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    connector,
+    partition_of,
+    reference,
+    table_commit,
+    written_file,
+)
+
+SCHEMA = Schema(
+    NestedField(1, "id", IntegerType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "value", LongType(), required=False),
+)
+UPSERT = {
+    "iceberg__tables__upsert_mode_enabled": "true",
+    "iceberg__tables__write_mode": "copy-on-write",
+}
+Row = dict[str, Any]
+SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
+_numbers = itertools.count(1)
+
+
+def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> ContentFile:
+    """Write the keys of rows as an equality delete file that applies to all partitions."""
+    schema = table.schema()
+    fields = [schema.find_field(name) for name in names]
+    arrow = schema_to_pyarrow(Schema(*fields))
+    data = pa.Table.from_pylist([{n: r[n] for n in names} for r in rows], schema=arrow)
+    path = f"{table.location()}/data/{next(_numbers):08d}-{uuid4()}-deletes.parquet"
+    with table.io.new_output(path).create() as out:
+        pq.write_table(data, out, store_schema=False)
+    free = next(s.spec_id for s in table.specs().values() if not s.fields)
+    return ContentFile(
+        content=FileContent.EQUALITY_DELETES,
+        file_path=path,
+        file_format="PARQUET",
+        spec_id=free,
+        partition=(),
+        record_count=len(rows),
+        file_size_in_bytes=len(table.io.new_input(path)),
+        equality_ids=tuple(f.field_id for f in fields),
+    )
+
+
+class Upserts:
+    """One connector's table with copy-on-write, and what its rows should be.
+
+    Args:
+        catalog: where the table is.
+        spec: of the table.
+        keys: names of the key columns.
+        settings: of the connector, in addition.
+    """
+
+    def __init__(
+        self,
+        catalog: CatalogGateway,
+        spec: PartitionSpec | None = None,
+        keys: Sequence[str] = ("id",),
+        **settings: str,
+    ) -> None:
+        self.catalog = catalog
+        self.name: tuple[str, ...] = ("db", unique_name(f"cow-{uuid4().hex[:8]}"))
+        self.table = catalog.create(self.name, SCHEMA, spec or PartitionSpec())
+        if spec is not None:
+            self.table = self._with_free_spec()
+        self.keys = tuple(keys)
+        self.settings = {**UPSERT, **settings}
+        self.rows: list[Row] = []
+        self.offset = 0
+        self.clock = QuickClock()
+
+    def _with_free_spec(self) -> Table:
+        from connect.records.tables.delete_specs import unpartitioned_spec_added
+
+        requirements, updates = unpartitioned_spec_added(self.table)
+        return self.catalog.commit(self.table, requirements, updates)
+
+    def committer(
+        self, catalog: Any = None, made: type[Committer] = Committer, **settings: str
+    ) -> Committer:
+        """A coordinator's committer."""
+        config = connector("c", [".".join(self.name)], **{**self.settings, **settings})
+        return made(catalog or self.catalog, config, self.clock)
+
+    def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The key of a row."""
+        return tuple(row[name] for name in self.keys)
+
+    def data_files(self, rows: Sequence[Row]) -> list[ContentFile]:
+        """Write rows, each partition into its file."""
+        table = self.reloaded()
+        parts: dict[Any, list[Row]] = {}
+        for row in rows:
+            values = partition_of(table, row) if table.spec().fields else ()
+            parts.setdefault(values, []).append(row)
+        return [written_file(table, each, partition=values) for values, each in parts.items()]
+
+    def round(self, *steps: tuple[Sequence[Row], Sequence[Row]], **more: Any) -> TableCommit:
+        """Announce steps of rows to upsert, and rows to delete; apply them to the model."""
+        table = self.reloaded()
+        envelopes = []
+        for upserted, deleted in steps:
+            changed = [*upserted, *deleted]
+            gone = set(map(self.key, changed))
+            self.rows = [r for r in self.rows if self.key(r) not in gone] + list(upserted)
+            deletes = [delete_file(table, changed, self.keys)] if changed else []
+            envelopes.append(
+                announced(
+                    reference(table),
+                    self.data_files(upserted),
+                    deletes,
+                    offset=self.offset,
+                    batch=self.offset,
+                )
+            )
+            self.offset += 1
+        return table_commit(envelopes, **more)
+
+    def foreign(self, rows: Sequence[Row]) -> None:
+        """Another writer appends rows."""
+        table = self.catalog._client().load_table(self.name)
+        arrow = schema_to_pyarrow(table.schema())
+        table.append(pa.Table.from_pylist(list(rows), schema=arrow))
+
+    def reloaded(self) -> Table:
+        """The table as it is now."""
+        return self.catalog.load(self.name)
+
+    def check(self) -> None:
+        """The table has the rows of the model, and no delete file."""
+        table = self.reloaded()
+        names = [f.name for f in table.schema().fields]
+        found = table.scan().to_arrow().to_pylist()
+        assert counted(found, names) == counted(self.rows, names)
+        head = table.current_snapshot()
+        manifests = [] if head is None else head.manifests(table.io)
+        assert not [m for m in manifests if m.content == ManifestContent.DELETES]
+        if head is not None:
+            assert head.summary["total-records"] == str(len(found))
+            assert head.summary["total-data-files"] == str(len(live_paths(table)))
+
+    def stored_files(self) -> set[str]:
+        """Parquet files in the table's folder."""
+        folder = Path(self.table.location().removeprefix("file://")) / "data"
+        return {f"file://{path}" for path in folder.rglob("*.parquet")}
+
+
+def counted(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Counter[tuple[Any, ...]]:
+    """Rows as a multiset."""
+    return Counter(tuple(row.get(name) for name in names) for row in rows)
+
+
+def live_paths(table: Table) -> set[str]:
+    """Data files of the current snapshot."""
+    return {task.file.file_path for task in table.scan().plan_files()}
+
+
+def metric(name: str, labels: tuple[str, ...]) -> float:
+    """Value of a metric of this process."""
+    samples = process_metrics.PROCESS.snapshot()[1]
+    return sum(s[-1] for s in samples if name in s and all(v in str(s) for v in labels))
+
+
+def row(key: int | None, value: int, region: str | None = "eu") -> Row:
+    """A row of the table."""
+    return {"id": key, "region": region, "value": value}
+
+
+def committed(outcome: object) -> TableCommitted:
+    """The outcome, which is a commit."""
+    assert isinstance(outcome, TableCommitted), outcome
+    return outcome
+
+
+class DeltaUpserts(Upserts):
+    """A Delta table of one connector, and what its rows should be.
+
+    Args:
+        location: of the connector's tables.
+        spec: of the table.
+        keys: names of the key columns.
+        settings: of the connector, in addition.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        spec: PartitionSpec | None = None,
+        keys: Sequence[str] = ("id",),
+        **settings: str,
+    ) -> None:
+        raw = {"iceberg.tables.upsert-mode-enabled": "true", **settings}
+        self.config = delta_connector(location, raw)
+        self.catalog = open_catalog("delta", self.config.catalog_properties)
+        self.name = tuple(TABLE.split("."))
+        self.table = self.catalog.create(self.name, SCHEMA, spec or PartitionSpec())
+        self.keys = tuple(keys)
+        self.rows = []
+        self.offset = 0
+        self.clock = QuickClock()
+
+    def store(self) -> DeltaStore:
+        """The tables as a coordinator opens them."""
+        config = self.config
+        return open_delta_tables(config.catalog_properties, config.locations, lambda *_: None)
+
+    def log_committer(self, store: Any = None) -> LogCommitter:
+        """A coordinator's committer."""
+        changes = partial(DeltaRowChanges.of, self.config, self.clock)
+        return LogCommitter(
+            store or self.store(), delta_file, self.config, self.clock, row_changes=changes
+        )
+
+    def foreign(self, rows: Sequence[Row]) -> None:
+        """Another writer appends rows."""
+        schema = pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.int64())])
+        write_deltalake(self.now(), pa.Table.from_pylist(list(rows), schema), mode="append")
+
+    def now(self) -> DeltaTable:
+        """The table as delta-rs reads it."""
+        client = client_config(self.config.catalog_properties).properties
+        options = storage_options(client, self.table.location())
+        return DeltaTable(self.table.location(), storage_options=options)
+
+    def check(self) -> None:
+        """The table has the rows of the model, as delta-rs reads it."""
+        names = [f.name for f in self.reloaded().schema().fields]
+        found = self.now().to_pyarrow_table().to_pylist()
+        assert counted(found, names) == counted(self.rows, names)

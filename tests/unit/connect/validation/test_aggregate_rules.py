@@ -1,0 +1,146 @@
+"""Validation of connectors that write aggregates."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config.invalid_config import InvalidConfigError
+from connect.validation.parse import parse
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import TakenNames, validate
+from tests.support.connector_json import GOOD, aggregate_config
+
+OWN = "icefloe.aggregate."
+
+
+def errors(change: dict[str, str], config: dict[str, str] | None = None) -> dict[str, str]:
+    """Return the first error of each key of a connector of aggregates with a change."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    raw = {**config, **change} if config is not None else aggregate_config(change)
+    found = validate(sink, raw, BUILT_IN, cluster=TakenNames("nodes")).configs
+    return {info.name: info.errors[0] for info in found if info.errors}
+
+
+def test_the_example_is_valid() -> None:
+    """Keys of tables and of a catalog are not needed."""
+    assert errors({}) == {}
+    made = parse(aggregate_config()).aggregation
+    assert made is not None
+    assert (made.window_ms, made.slide_ms, made.group_by) == (600_000, 300_000, ("device",))
+    assert made.used_columns == ("ts", "device", "amount")
+
+
+def test_windows_tumble_without_a_slide() -> None:
+    """The slide is then the length of the window."""
+    made = parse(aggregate_config({OWN + "slide": "", OWN + "group-by": ""})).aggregation
+    assert made is not None
+    assert (made.slide_ms, made.group_by) == (made.window_ms, ())
+
+
+@pytest.mark.parametrize(
+    "key", ["location", "columns", "time-field", "window", "watermark", "functions", "topic"]
+)
+def test_required_keys(key: str) -> None:
+    """Also for stored configurations, which are parsed and not validated."""
+    assert "Missing required" in errors({OWN + key: ""})[OWN + key]
+    with pytest.raises(InvalidConfigError):
+        parse(aggregate_config({OWN + key: ""}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (OWN + "window", "10", "positive number with a unit"),
+        (OWN + "slide", "20 minutes", "is longer than"),
+        (OWN + "slide", "100ms", "more than 1000 windows"),
+        (OWN + "functions", "median(amount)", "is not a function"),
+        (OWN + "functions", "sum(other)", "is not in icefloe.aggregate.columns"),
+        (OWN + "functions", "sum(device)", "sum takes numbers"),
+        (OWN + "functions", "max(list)", "functions take simple values"),
+        (OWN + "functions", "device=count(*)", "a column of the result has this name"),
+        (OWN + "functions", "window_start=count(*)", "a column of the result has this name"),
+        (OWN + "group-by", "nothing", "is not in icefloe.aggregate.columns"),
+        (OWN + "group-by", "list", "made of simple values"),
+        (OWN + "group-by", "device,device", "listed twice"),
+        (OWN + "time-field", "device", "its type is not TIMESTAMP"),
+        (OWN + "time-field", "nothing", "is not in icefloe.aggregate.columns"),
+        (OWN + "columns", "ts TIMESTAMP,", "a column is written as a name and a type"),
+        (OWN + "topic", "signals", "the connector reads it"),
+        (OWN + "topic", "control-iceberg", "it is the control topic"),
+        (OWN + "topic", "a b", "a topic name must have"),
+        (OWN + "emit", "sometimes", "emit"),
+        (OWN + "interval-ms", "1", "at least 100"),
+        (OWN + "windows", "1", "Unknown"),
+        ("iceberg.tables", "db.t", "written to a topic, not to a table"),
+        ("iceberg.tables.upsert-mode-enabled", "true", "rows of Aggregates are only added"),
+        ("iceberg.table.db.t.partition-by", "a", "written to a topic, not to a table"),
+        ("iceberg.catalog.uri", "http://catalog", "have no catalog"),
+        ("iceberg.maintenance.expire-snapshots.enabled", "true", "have no table"),
+        ("iceberg.control.commit.interval-ms", "1000", "icefloe.aggregate.interval-ms"),
+        ("icefloe.end", "latest", "has no end"),
+        ("icefloe.outputs", "alerts", "icefloe.aggregate.topic"),
+        ("icefloe.fail-on-data-loss", "false", "lost records would be missing"),
+        ("errors.deadletterqueue.table", "db.t", "topic.name instead"),
+    ],
+)
+def test_errors_name_the_key(key: str, value: str, message: str) -> None:
+    """Each says what is wrong with a value, or what to do without a key."""
+    assert message in errors({key: value})[key]
+
+
+def test_a_pattern_of_topics_does_not_match_the_results() -> None:
+    """The connector would read its own results."""
+    found = errors({"topics": "", "topics.regex": "res.*"})
+    assert "the connector reads it" in found[OWN + "topic"]
+
+
+def test_the_dead_letter_topic_is_another_one() -> None:
+    """Readers of results must not find dead letters."""
+    found = errors({"errors.deadletterqueue.topic.name": "results", "errors.tolerance": "all"})
+    assert "it is the dead letter topic" in found[OWN + "topic"]
+
+
+def test_a_reserved_topic_is_refused() -> None:
+    """Results would be read as events, configurations or states."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    cluster = TakenNames("nodes", topics=frozenset({"results"}))
+    infos = validate(sink, aggregate_config(), BUILT_IN, cluster=cluster).configs
+    (found,) = [info for info in infos if info.errors]
+    assert (found.name, "set another topic" in found.errors[0]) == (OWN + "topic", True)
+
+
+def test_a_query_is_refused() -> None:
+    """Sql runs on batches that are read for tables."""
+    change = {
+        "transforms": "q",
+        "transforms.q.type": "icefloe.transforms.Sql",
+        "transforms.q.columns": "a INT",
+        "transforms.q.query": "SELECT a FROM records",
+    }
+    assert "Sql cannot be used" in errors(change)["transforms.q.type"]
+
+
+def test_keys_of_aggregates_need_the_format() -> None:
+    """Nothing is ignored."""
+    found = errors({OWN + "window": "1 h", OWN + "location": "/state"}, dict(GOOD))
+    assert found[OWN + "window"] == f"{OWN}window needs icefloe.format=aggregate"
+    assert found[OWN + "location"] == f"{OWN}location needs icefloe.format=aggregate"
+
+
+@pytest.mark.parametrize(
+    ("location", "is_valid"),
+    [
+        ("s3://lake/state", True),
+        ("abfss://c@a.dfs.core.windows.net/s", True),
+        ("gs://lake/state", True),
+        ("/var/state", True),
+        ("ftp://host/state", False),
+        ("s3://lake/../state", False),
+    ],
+)
+def test_locations(location: str, is_valid: bool) -> None:
+    """Local folders and object stores."""
+    found = errors({OWN + "location": location})
+    assert (OWN + "location" not in found) is is_valid
