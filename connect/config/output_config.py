@@ -1,4 +1,4 @@
-"""Outputs of a connector beside its tables, typed."""
+"""Outputs of a connector in addition to its tables, typed."""
 
 from __future__ import annotations
 

@@ -64,23 +64,23 @@ def _error(key: str, setting: str, text: str | None) -> str | None:
     # the resolved name of a topic would bypass the grants
     if has_placeholder(text or "") and not is_secret:
         return invalid(key, text, "it cannot contain a placeholder")
-    found = typed(_KEYS[setting], text, name=key)
-    if found.errors:
-        return found.errors[0]
-    if setting == _URL and not has_placeholder(text or "") and webhook_host(found.value) is None:
+    checked = typed(_KEYS[setting], text, name=key)
+    if checked.errors:
+        return checked.errors[0]
+    if setting == _URL and not has_placeholder(text or "") and webhook_host(checked.value) is None:
         return invalid(key, "[hidden]", "it must be http(s)://host[:port]/path, without a login")
-    if setting == _TOPIC and found.value and (why := topic_name(found.value)) is not None:
+    if setting == _TOPIC and checked.value and (why := topic_name(checked.value)) is not None:
         return invalid(key, text, why)
-    if setting == "topic.replication.factor" and found.value != -1 and found.value < 1:
+    if setting == "topic.replication.factor" and checked.value != -1 and checked.value < 1:
         return invalid(key, text, "Value must be at least 1, or -1")
-    if setting == _WHERE and found.value:
+    if setting == _WHERE and checked.value:
         try:
-            compiled(key, found.value)
+            compiled(key, checked.value)
         except ConfigError as error:
             return error.message
-    if setting in ("columns", "tables") and "" in found.value:
+    if setting in ("columns", "tables") and "" in checked.value:
         return invalid(key, text, "a name is empty")
-    if setting == "key" and found.value and not all(found.value.split(".")):
+    if setting == "key" and checked.value and not all(checked.value.split(".")):
         return invalid(key, text, "a name of the path is empty")
     return None
 

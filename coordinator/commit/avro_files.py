@@ -1,7 +1,12 @@
-"""Avro files of manifests and manifest lists, with schemas that are prepared once.
+"""Avro files of manifests and manifest lists: prepared once, encoded in memory, written at once.
 
-PyIceberg derives the writer and the text of the schema again for each file. In a commit of a few
-files to one table that takes more time than the entries.
+PyIceberg derives the writer and the texts of the header again for each file. It writes each byte of
+a number to the store's client. In a commit of a few files to one table that takes more time than
+the entries.
+
+Rules of this file:
+- A file is opened when its content is complete. An error before that leaves no file.
+- Its size is that of its content: the store is asked once, to compare.
 
 Source:
     PyIceberg 0.12.0 ``pyiceberg.avro.file.AvroOutputFile``, whose files these equal.
@@ -13,9 +18,11 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Self, TypeVar
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
+from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.resolver import construct_writer, resolve_writer
 from pyiceberg.avro.writer import Writer
@@ -40,6 +47,9 @@ _PARTITION_ID = 102
 _EQUALITY_IDS_ID = 135
 _EQUALITY_ID_ID = 136
 _SCHEMA_KEY = "avro.schema"
+_BITS: Final = 0x7F
+_MORE: Final = 0x80
+_SMALL_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,63 @@ class AvroForm:
         return cls(schema, name, text, resolve_writer(record_schema=records, file_schema=schema))
 
 
+class MemoryEncoder(BinaryEncoder):
+    """Encodes to memory.
+
+    Attributes:
+        content: what was encoded.
+    """
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, b: bytes) -> None:
+        """Append bytes."""
+        self.content += b
+
+    def write_int(self, integer: int) -> None:
+        """Append a number in Avro's form, which has seven bits in each byte."""
+        content = self.content
+        if 0 <= integer < _SMALL_MAX:  # most numbers are field ids, counts and lengths
+            content += _SMALL[integer]
+            return
+        left = (integer << 1) ^ (integer >> 63)
+        while left > _BITS:
+            content.append((left & _BITS) | _MORE)
+            left >>= 7
+        content.append(left)
+
+    def write_bytes(self, b: bytes) -> None:
+        """Append bytes after their number."""
+        self.write_int(len(b))
+        self.content += b
+
+
+def _encoded(integer: int) -> bytes:
+    left = integer << 1
+    return bytes([left]) if left <= _BITS else bytes([(left & _BITS) | _MORE, left >> 7])
+
+
+_SMALL: Final = [_encoded(integer) for integer in range(_SMALL_MAX)]
+
+
+class WrittenFile:
+    """A file that was written, with the size of its content.
+
+    Args:
+        location: of the file.
+        size_bytes: of its content.
+    """
+
+    def __init__(self, location: str, size_bytes: int) -> None:
+        self.location = location
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        """The size in bytes."""
+        return self._size_bytes
+
+
 class PreparedAvroFile(AvroOutputFile[D]):
     """An Avro file with a schema that is prepared.
 
@@ -83,6 +150,39 @@ class PreparedAvroFile(AvroOutputFile[D]):
         self.writer = form.writer
         self.metadata = metadata
         self._text = form.text
+        self.encoder = self._memory = MemoryEncoder()
+
+    def __enter__(self) -> Self:
+        """Begin the content; the file is not opened."""
+        self._write_header()
+        return self
+
+    def __exit__(
+        self,
+        exctype: type[BaseException] | None,
+        excinst: BaseException | None,
+        exctb: TracebackType | None,
+    ) -> None:
+        """Write the file, unless an error has happened."""
+        if exctype is None:
+            with self.output_file.create(overwrite=True) as stream:
+                stream.write(bytes(self._memory.content))
+
+    def write_block(self, objects: list[D]) -> None:
+        """Add a block of records."""
+        block = MemoryEncoder()
+        for each in objects:
+            self.writer.write(block, each)
+        content = bytes(block.content)
+        if codec := self.compression_codec():
+            content, _ = codec.compress(content)
+        self._memory.write_int(len(objects))
+        self._memory.write_bytes(content)
+        self._memory.write(self.sync_bytes)
+
+    def tell(self) -> int:
+        """Size of the content in bytes."""
+        return len(self._memory.content)
 
     def _write_header(self) -> None:
         named = self.metadata[AVRO_CODEC_KEY]

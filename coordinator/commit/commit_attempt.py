@@ -250,7 +250,7 @@ class CommitAttempts:
         clock: time and waiting.
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
-        reads_answer: whether the answer to the commit is parsed.
+        reads_answer: whether the answer to the commit is parsed: where it decides what is deleted.
         is_uncertain: an attempt was made that may still be applied.
         is_reloaded: the table was read again; others may have committed to it.
     """

@@ -285,9 +285,7 @@ class Committer:
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
         ready = self.begin(commit)
-        if not isinstance(ready, ReadyCommit):
-            return ready
-        return self._attempt(ready)
+        return self._attempt(ready) if isinstance(ready, ReadyCommit) else ready
 
     def _attempt(self, ready: ReadyCommit) -> TableCommitted:
         return self._end(ready, partial(ready.attempts.commit, ready.table, ready.state))
@@ -386,14 +384,13 @@ class Committer:
             self.clock,
             snapshot,
             check,
-            # the answer is needed for what it says of others' changes only here
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
     def _end(self, ready: ReadyCommit, work: Callable[[], CommittedTable]) -> TableCommitted:
         commit, memory, attempts = ready.commit, ready.memory, ready.attempts
-        snapshot_id = attempts.snapshot.content.snapshot_id
+        name, snapshot_id = str(commit.table), attempts.snapshot.content.snapshot_id
         try:
             done = work()
         finally:
@@ -413,10 +410,8 @@ class Committer:
         self._cleaner.add(ready.table.metadata, attempts.snapshot.expiry, done.table)
         if self._due is not None:
             count = None if done.manifests is None else len(done.manifests[1])
-            files = ready.selection.data_files
-            self._due.committed(str(commit.table), files, done.table.metadata, count)
+            self._due.committed(name, ready.selection.data_files, done.table.metadata, count)
         if self._descriptions is not None:
-            name = str(commit.table)
             self._descriptions.committed(name, done.table.location(), done.table.schema())
         return TableCommitted(
             commit.table,

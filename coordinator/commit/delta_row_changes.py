@@ -228,6 +228,7 @@ class _DeltaSources:
         self, table: ChangeableDeltaVersion, announced: frozenset[str], clock: Clock
     ) -> None:
         self._table = table
+        self._io = table.io
         self._announced = announced
         self._clock = clock
         self._columns = {column.field_id: column for column in table.schema.fields}
@@ -302,7 +303,7 @@ class _DeltaSources:
             CommitRefused: ``announced_file_missing``. NotRewritten: a file of the table is missing.
         """
         try:
-            return self._table.io.new_input(path).open()
+            return self._io.new_input(path).open()
         except FileNotFoundError as error:
             if path in self._announced:
                 raise missing_file(path) from error
@@ -312,7 +313,7 @@ class _DeltaSources:
         """Check that an announced file is in the store."""
         with storage_errors(f"reading {path}"):
             try:
-                len(self._table.io.new_input(path))
+                len(self._io.new_input(path))
             except FileNotFoundError as error:
                 raise missing_file(path) from error
 
@@ -320,7 +321,7 @@ class _DeltaSources:
         """Create a copy of a source, in its folder."""
         folder = posixpath.dirname(source.path)
         path = f"{folder}/{self._clock.new_timed_uuid()}-00000.parquet"
-        return path, self._table.io.new_output(path).create(overwrite=True)
+        return path, self._io.new_output(path).create(overwrite=True)
 
     def described(
         self, partition_values: Mapping[str, str | None], copy: FileCopy, now_ms: int

@@ -19,13 +19,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Self, cast, get_args
+from typing import Generic, Self, TypeVar, cast, get_args
 
-from pyiceberg.avro.codecs import AvroCompressionCodec
+from pydantic_core import to_json
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
 from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
     DataFile,
     ManifestContent,
@@ -35,26 +36,34 @@ from pyiceberg.manifest import (
     ManifestWriter,
     ManifestWriterV2,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import TableVersion
 
 from connect.gateways.catalog.table_properties import is_true, location_provider, size
-from coordinator.commit.avro_files import PreparedAvroFile, entry_form
+from coordinator.commit.avro_files import AvroForm, PreparedAvroFile, WrittenFile, entry_form
 from coordinator.commit.row_lineage import live_entries, writer_version
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
 _READ_THREADS = 8
+_SHAPES_MAX = 1_024
 _UNASSIGNED = -1
+T = TypeVar("T")
 
 
 class _Blocks:
     """Puts many entries into one Avro block; PyIceberg writes a block per entry."""
 
-    def __init__(self, inner: AvroOutputFile[ManifestEntry]) -> None:
+    def __init__(self, inner: PreparedAvroFile[ManifestEntry]) -> None:
         self._inner = inner
         self._pending: list[ManifestEntry] = []
-        self.output_file: OutputFile = inner.output_file
+
+    @property
+    def output_file(self) -> WrittenFile:
+        """The file, once it is written."""
+        return WrittenFile(self._inner.output_file.location, self._inner.tell())
 
     def __enter__(self) -> Self:
         self._inner.__enter__()
@@ -84,6 +93,19 @@ class _Blocks:
             self._pending = []
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Same(Generic[T]):
+    """An object as a key by its identity: to compare schemas takes longer than to use them."""
+
+    it: T
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.it is self.it
+
+
 class BlockManifestWriter(ManifestWriterV2):
     """A data manifest as Java reads it, with large blocks.
 
@@ -99,9 +121,14 @@ class BlockManifestWriter(ManifestWriterV2):
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         """The Avro writer."""
-        form = entry_form(self._spec.partition_type(self._schema), self.version)
+        form, _ = _shape(Same(self._spec), Same(self._schema), self.version)
         file = PreparedAvroFile[ManifestEntry](self._output_file, form, self._meta)
         return cast(AvroOutputFile[ManifestEntry], _Blocks(file))
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        _, texts = _shape(Same(self._spec), Same(self._schema), self.version)
+        return {**texts, AVRO_CODEC_KEY: self._compression}
 
 
 class DeleteManifestWriter(BlockManifestWriter):
@@ -281,6 +308,20 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
     if codec == "snappy":  # PyIceberg needs a library for it that not everyone installs
         is_known = find_spec("cramjam") is not None
     return cast(AvroCompressionCodec, codec if is_known else "deflate")
+
+
+@lru_cache(maxsize=_SHAPES_MAX)
+def _shape(
+    spec: Same[PartitionSpec], schema: Same[Schema], version: TableVersion
+) -> tuple[AvroForm, dict[str, str]]:
+    """The Avro form and the texts of manifests of one spec, schema and format version."""
+    texts = {
+        "schema": schema.it.model_dump_json(),
+        "partition-spec": to_json(spec.it.fields).decode(),
+        "partition-spec-id": str(spec.it.spec_id),
+        "format-version": str(version),
+    }
+    return entry_form(spec.it.partition_type(schema.it), version), texts
 
 
 def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:

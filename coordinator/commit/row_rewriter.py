@@ -20,6 +20,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ from coordinator.copy_on_write.round_deletes import (
 
 NOT_REWRITTEN: Final = "icefloe.copy-on-write.not-used"
 _FORMAT_VERSION: Final = 2
+_READERS: Final = 8
 
 log = structlog.get_logger("coordinator")
 
@@ -331,10 +333,10 @@ class _TableWork:
         io = self.table.io
         removals, sources = [], []
         with storage_errors("reading manifests"):
-            for manifest in existing:
-                if not (manifest.has_added_files() or manifest.has_existing_files()):
-                    continue
-                entries = manifest.fetch_manifest_entry(io)
+            live = [m for m in existing if m.has_added_files() or m.has_existing_files()]
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="manifest-read") as readers:
+                read = list(readers.map(lambda m: m.fetch_manifest_entry(io), live))
+            for manifest, entries in zip(live, read, strict=True):
                 if manifest.content == ManifestContent.DELETES:
                     if any(
                         e.data_file.content != DataFileContent.EQUALITY_DELETES for e in entries

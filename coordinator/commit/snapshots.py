@@ -168,19 +168,20 @@ def stage(
         }
     )
     updates = _updates(metadata, keys, content, snapshot, state=state, expired=expired)
+    return StagedUpdate(snapshot, updates, _requirements(metadata, keys, state), numbered)
+
+
+def _requirements(
+    metadata: TableMetadata, keys: FloorKeys, state: TableState
+) -> tuple[TableRequirement, ...]:
     present = None if state.is_branch_missing else state.replaced or state.head
     refs = {keys.branch: None if present is None else present.snapshot_id, **state.required_refs}
-    return StagedUpdate(
-        snapshot,
-        updates,
-        (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            *(
-                AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": expected})
-                for ref, expected in refs.items()
-            ),
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        *(
+            AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": expected})
+            for ref, expected in refs.items()
         ),
-        numbered,
     )
 
 

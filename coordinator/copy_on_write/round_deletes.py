@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +37,7 @@ from coordinator.copy_on_write.parquet_rows import (
     open_parquet,
 )
 
+_READERS: Final = 4
 EVERYWHERE: Hashable = "everywhere"
 """The reach of a delete that applies to all partitions."""
 
@@ -102,7 +104,7 @@ class FileCopy:
 
 @dataclass(slots=True)
 class RoundDeletes:
-    """The deletes of one round; used by one thread.
+    """The deletes of one round; used by one thread, which reads key columns in others.
 
     Attributes:
         files: with the keys.
@@ -132,14 +134,14 @@ class RoundDeletes:
         Raises:
             NotRewritten: a limit is reached. RetriableError: ``storage_unavailable``.
         """
-        out = []
-        size = 0
-        for source in sources:
-            if source.path not in self.copies and not self._has_deleted(source):
-                continue
-            out.append(source)
-            size += source.size_bytes
-            self.budget.check_bytes(size)
+        self.budget.check_time()
+        candidates = [s for s in sources if s.path in self.copies or self._filter(s).keys]
+        if not candidates:
+            return []
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="key-read") as readers:
+            flags = list(readers.map(self._has_deleted, candidates))
+        out = [source for source, is_affected in zip(candidates, flags, strict=True) if is_affected]
+        self.budget.check_bytes(sum(source.size_bytes for source in out))
         return out
 
     def copy(self, source: SourceFile) -> FileCopy:
@@ -155,12 +157,11 @@ class RoundDeletes:
         return self.copies[source.path]
 
     def _has_deleted(self, source: SourceFile) -> bool:
+        if source.path in self.copies:
+            return True
         self.budget.check_time()
-        rows = self._filter(source)
-        if not rows.keys:
-            return False
         with self._opened(source.path) as file:
-            return has_deleted_rows(file, rows, self.budget.check_time)
+            return has_deleted_rows(file, self._filter(source), self.budget.check_time)
 
     def _copied(self, source: SourceFile) -> FileCopy:
         path = ""

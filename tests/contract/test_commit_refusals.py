@@ -95,11 +95,17 @@ def test_missing_metadata_is_reported(harness: TableHarness) -> None:
     assert _failed(harness.committer(), harness.round(0)) == "metadata_missing final"
 
 
-def test_a_column_of_an_unknown_type_is_reported(harness: TableHarness) -> None:
-    """PyIceberg cannot load a table with a variant column; there is no retry."""
+@pytest.mark.parametrize(("name", "in_list"), [("vector", False), ("variant", True)])
+def test_a_column_of_an_unknown_type_is_reported(
+    harness: TableHarness, name: str, *, in_list: bool
+) -> None:
+    """Also in a list: a table with such a column cannot be loaded, and there is no retry."""
     path = Path(harness.table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
-    field = {"id": 99, "name": "v", "required": False, "type": "variant"}
+    kind: object = name
+    if in_list:
+        kind = {"type": "list", "element-id": 98, "element": name, "element-required": False}
+    field = {"id": 99, "name": "v", "required": False, "type": kind}
     metadata["schemas"][0]["fields"].append(field)
     path.write_text(json.dumps(metadata))
     assert _failed(harness.committer(), harness.round(0)) == "unsupported_type final"

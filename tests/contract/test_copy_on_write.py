@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,18 +15,16 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType
 
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
-from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.copy_on_write import limits
-from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
-from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import EXPIRING, Racing
 from tests.support.tables import (
     QuickClock,
@@ -39,7 +34,6 @@ from tests.support.tables import (
     table_commit,
 )
 from tests.support.upserts import (
-    Row,
     Upserts,
     committed,
     counted,
@@ -48,8 +42,6 @@ from tests.support.upserts import (
     metric,
     row,
 )
-
-SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 
 
 @pytest.fixture
@@ -465,145 +457,3 @@ def rows_with_deletes(table: Table) -> Counter[tuple[Any, ...]]:
         if not any(each["id"] == key and number < at for at, key in deleted)
     ]
     return counted(kept, ["id", "region", "value"])
-
-
-SPECS = {
-    "none": None,
-    "key": PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket")),
-    "other": PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")),
-}
-
-
-class Unreliable(Racing):
-    """A catalog that refuses commits, or does not answer them: applied, not applied, or later.
-
-    Args:
-        t: the table; another writer adds rows to it between the attempts of a commit.
-        rng: decides everything.
-    """
-
-    def __init__(self, t: Upserts, rng: random.Random) -> None:
-        super().__init__(t.catalog, [])
-        self.t, self.rng = t, rng
-        self.under_way: list[tuple[tuple[object, ...], dict[str, object]]] = []
-        self.deleted: set[tuple[Any, ...]] = set()
-
-    def load(self, *args: Any, **more: Any) -> Table:
-        """Load the table; requests under way may land before."""
-        self.land_some()
-        return self.t.catalog.load(*args, **more)
-
-    def commit(self, *change: object, **options: object) -> Table:
-        """Commit, perhaps, and answer, perhaps."""
-        self.land_some()
-        if not self.under_way and self.rng.random() < 0.2:
-            more = [some_row(self.rng) for _ in range(2)]
-            self.t.foreign(more)
-            self.t.rows += [each for each in more if self.t.key(each) not in self.deleted]
-        chance = self.rng.random()
-        if chance < 0.1:
-            raise CommitConflict("refused")
-        if chance < 0.2:
-            raise CommitStateUnknown("not applied")
-        if chance < 0.35:
-            self.under_way.append((change, options))
-            raise CommitStateUnknown("applied later")
-        after = super().commit(*change, **options)
-        if chance < 0.5:
-            raise CommitStateUnknown("applied")
-        return after
-
-    def land_some(self) -> None:
-        """Apply requests under way, if their conditions still hold."""
-        while self.under_way and self.rng.random() < 0.5:
-            change, options = self.under_way.pop()
-            with contextlib.suppress(CommitConflict):
-                super().commit(*change, **options)
-
-
-def some_row(rng: random.Random) -> Row:
-    """A row with one of a few keys."""
-    key = rng.choice([None, *range(12)])
-    return row(key, rng.randrange(10**6), rng.choice([None, "eu", "us"]))
-
-
-def some_step(rng: random.Random, t: Upserts) -> tuple[list[Row], list[Row]]:
-    """Rows to upsert, with different keys, and rows to delete."""
-    by_key = {t.key(r): r for r in (some_row(rng) for _ in range(rng.randrange(5)))}
-    gone = [r for r in (some_row(rng) for _ in range(rng.randrange(3))) if t.key(r) not in by_key]
-    return list(by_key.values()), gone
-
-
-def play(t: Upserts, rng: random.Random, committers: type[Committer], rounds: int) -> None:
-    """Bring random rounds into a table, and compare it with the model after each."""
-    catalog = Unreliable(t, rng)
-    committer = t.committer(catalog, committers)
-    for _ in range(rounds):
-        steps = [some_step(rng, t) for _ in range(rng.randrange(1, 4))]
-        catalog.deleted = {t.key(r) for step in steps for rows in step for r in rows}
-        if rng.random() < 0.3:
-            committer = t.committer(catalog, committers)
-        commit = t.round(*steps)
-        outcomes = (committer.commit(commit) for _ in range(20))
-        assert any(isinstance(outcome, TableCommitted) for outcome in outcomes)
-        t.check()
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_histories(sql_catalog_properties: dict[str, str], spec: str, seed: int) -> None:
-    """The table equals the model after every round, with any answers and other writers."""
-    rng = random.Random(f"{spec}-{seed}")
-    keys = ("id",) if seed % 2 else ("id", "region")
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
-    play(t, rng, Committer, 6)
-    if t.rows:
-        read = duckdb_rows(t.reloaded(), "coalesce(id, -1)", "coalesce(region, '')", "value")
-        assert read == sorted(
-            (-1 if r["id"] is None else r["id"], r["region"] or "", r["value"]) for r in t.rows
-        )
-    t.catalog.close()
-
-
-class Hasty(Committer):
-    """A committer with a bug: it uses the resolution of its first attempt in all attempts."""
-
-    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
-        """As the committer, with the bug."""
-        ready = super().begin(commit)
-        if isinstance(ready, ReadyCommit):
-            snapshot = ready.attempts.snapshot
-            snapshot.rewriter = HastyRewriter(snapshot.rewriter)  # type: ignore[assignment] # the same methods
-        return ready
-
-
-class HastyRewriter:
-    """A rewriter that resolves the deletes once."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self._first: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def on(self, *attempt: Any) -> Any:
-        """Return the first resolution."""
-        self._first = self._first or [self._inner.on(*attempt)]
-        return self._first[0]
-
-
-def test_a_planted_bug_is_found(sql_catalog_properties: dict[str, str]) -> None:
-    """Rows of another snapshot are never used, else a history finds it."""
-
-    def is_found(seed: int) -> bool:
-        t = Upserts(open_catalog("iceberg", sql_catalog_properties))
-        try:
-            play(t, random.Random(seed), Hasty, 6)
-        except (AssertionError, FileNotFoundError):
-            return True
-        finally:
-            t.catalog.close()
-        return False
-
-    assert any(is_found(seed) for seed in range(100))

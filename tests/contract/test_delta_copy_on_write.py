@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import Field, Schema
+from deltalake.schema import PrimitiveType
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
@@ -148,6 +150,22 @@ def test_an_empty_partition_value_is_null(tmp_path: Path) -> None:
     committed(committer.commit(t.round(([row(1, 2, "")], []))))
     t.rows = [row(1, 2, None)]
     t.check()
+
+
+def test_old_files_lack_new_columns(upserts: DeltaUpserts) -> None:
+    """They are null there, before and after a copy; a new column may be a key column."""
+    t = upserts
+    committed(t.log_committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
+    kind = Schema([Field("kind", PrimitiveType("string"))])
+    t.now().alter.add_columns(list(kind.fields))
+    t.rows = [{**each, "kind": None} for each in t.rows]
+    committed(t.log_committer().commit(t.round(([{**row(1, 11), "kind": "a"}], []))))
+    t.check()
+    t.keys = ("id", "kind")
+    changed = [{**row(1, 12), "kind": "a"}, {**row(2, 22), "kind": None}]
+    committed(t.log_committer().commit(t.round((changed, []))))
+    t.check()
+    assert sorted(each["value"] for each in t.rows) == [12, 22]
 
 
 def test_every_character_of_a_path_can_be_removed(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from uuid import uuid4
 
@@ -17,11 +19,12 @@ from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
+from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
 from tests.support.row_lineage import lineage_of, next_row_id
 from tests.support.stack import RestCatalog, unique_name
 from tests.support.table_harness import SCHEMA, Racing, TableHarness, stale_numbers
-from tests.support.tables import announced, reference, table_commit
+from tests.support.tables import QuickClock, announced, connector, reference, table_commit
 
 V3 = {"format-version": "3"}
 MERGE_SOON = {**V3, "commit.manifest.min-count-to-merge": "2"}
@@ -125,14 +128,14 @@ class Lossy(CatalogGateway):
     answer: Callable[[], IcefloeError] | None = None
     is_applied = False
 
-    def commit(self, *change: object, with_history: bool = True) -> Table:
+    def commit(self, *change: object, **options: bool) -> Table:
         """Apply or not, and fail as asked."""
         if self.answer is None:
-            return super().commit(*change, with_history=with_history)
+            return super().commit(*change, **options)
         error = self.answer()
         self.answer = None
         if self.is_applied:
-            super().commit(*change, with_history=with_history)
+            super().commit(*change, **options)
         raise error
 
 
@@ -173,14 +176,41 @@ def test_row_level_commits_have_row_ids_for_data_only(harness: TableHarness) -> 
     assert not stale_numbers(table)
 
 
+def test_a_snapshot_without_files_assigns_no_row_ids(harness: TableHarness) -> None:
+    """An operator resets a valid-through time; row ids continue with the next files."""
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(0, 2, valid_through_us=1)), TableCommitted)
+    name = ".".join(harness.table.name())
+    [report] = reset_claims(
+        harness.catalog,
+        connector("c", [name]),
+        [name],
+        "a wrong date",
+        QuickClock(),
+        control_ends={0: 1},
+        is_applied=True,
+    )
+    assert report["code"] is None
+    assert report["snapshot_id"] is not None
+    head = harness.reloaded().current_snapshot()
+    assert head is not None
+    assert (head.snapshot_id, head.first_row_id, head.added_rows) == (report["snapshot_id"], 20, 0)
+    assert isinstance(harness.committer().commit(harness.round(5)), TableCommitted)
+    table = harness.reloaded()
+    assert sorted(lineage_of(table).values()) == [(0, 10), (10, 10), (20, 10)]
+    assert next_row_id(table) == 30
+
+
+@pytest.mark.parametrize("min_count", ["2", "100"])
 def test_a_table_that_is_upgraded_gets_row_ids_with_the_next_commit(
-    rest_catalog: RestCatalog,
+    rest_catalog: RestCatalog, min_count: str
 ) -> None:
     """Also the files that were there before; manifests kept of the old version are not used."""
     gateway = open_catalog("iceberg", rest_catalog.properties)
     lossy = Lossy("iceberg", gateway.config)
     name = unique_name(f"v2-{uuid4().hex[:8]}")
-    harness = TableHarness(lossy, lossy.create(("db", name), SCHEMA))
+    properties = {"commit.manifest.min-count-to-merge": min_count}
+    harness = TableHarness(lossy, lossy.create(("db", name), SCHEMA, properties=properties))
     committer = harness.committer()
     assert isinstance(committer.commit(harness.round(0, 2)), TableCommitted)
     kept = harness.round(1)
@@ -195,5 +225,52 @@ def test_a_table_that_is_upgraded_gets_row_ids_with_the_next_commit(
     assert next_row_id(table) == 30
     assert isinstance(committer.commit(harness.round(2)), TableCommitted)
     assert {path: lineage_of(harness.reloaded())[path] for path in lineage} == lineage
+    lossy.close()
+    gateway.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_row_ids_are_unique_and_stable_under_any_faults(
+    sql_catalog_properties: dict[str, str], seed: int
+) -> None:
+    """Conflicts, lost answers, other writers and branches, merges and new coordinators, by seed."""
+    chance = random.Random(seed)
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    lossy = Lossy("iceberg", gateway.config)
+    harness = _harness(lossy, MERGE_SOON | {"commit.manifest.min-count-to-merge": "4"})
+    side = {"iceberg__tables__default_commit_branch": "side"}
+    assert isinstance(harness.committer().commit(harness.round(0)), TableCommitted)
+    others = {
+        name: (TableHarness(gateway, harness.table, name), settings)
+        for name, settings in (("d", {}), ("e", side))
+    }
+    committers = {name: h.committer(settings=more) for name, (h, more) in others.items()}
+    committers["c"] = harness.committer()
+    seen: dict[str, tuple[int, int]] = {}
+    for offset in range(1, 16):
+        name = chance.choice("cccde")
+        its = harness if name == "c" else others[name][0]
+        if chance.random() < 0.2:
+            settings = {} if name == "c" else others[name][1]
+            committers[name] = its.committer(settings=settings)
+        if name == "c" and chance.random() < 0.5:
+            error = chance.choice([CommitStateUnknown, CommitConflict])
+            lossy.answer, lossy.is_applied = partial(error, "lost"), chance.random() < 0.5
+        is_append = chance.random() < 0.6
+        files = chance.randint(1, 3)
+        commit = its.round(offset, files) if is_append else _deletes(its, offset)
+        outcome = committers[name].commit(commit)
+        assert isinstance(outcome, TableCommitted), outcome
+        table = harness.reloaded()
+        refs = [ref for ref in ("main", "side") if ref in table.metadata.refs]
+        found = [lineage_of(table, ref) for ref in refs]
+        now = {path: ids for some in found for path, ids in some.items()}
+        assert all(some[path] == now[path] for some in found for path in some)
+        assert {path: now[path] for path in seen} == seen
+        ranges = sorted(now.values())
+        assert all(a + count <= b for (a, count), (b, _) in pairwise(ranges)), ranges
+        assert ranges[-1][0] + ranges[-1][1] <= (next_row_id(table) or 0)
+        seen = now
+    assert len(seen) > 15
     lossy.close()
     gateway.close()

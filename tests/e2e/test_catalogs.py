@@ -8,11 +8,15 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connect.gateways.catalog_properties import client_config
+from tests.support.row_lineage import lineage_of
 from tests.support.running_stack import RunningStack, duckdb_rows, pick
 from tests.support.stack import RestCatalog, S3Server, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 RECORDS = [{"id": n, "name": f"n{n % 3}", "day": f"2026-01-{n % 2 + 1:02}"} for n in range(40)]
+
+VERSIONS = {"sqlite": "2", "postgres": "3", "rest": "3", "s3": "2"}
+"""Format versions: one on a server and one on a database have row ids."""
 
 
 @pytest.fixture(params=["sqlite", "postgres", "rest", "s3"])
@@ -26,7 +30,7 @@ def kind(request: pytest.FixtureRequest) -> tuple[str, Any]:
 def test_tables_are_created_widened_and_read_back(
     running: RunningStack, kind: tuple[str, Any]
 ) -> None:
-    """Auto-create with spec, sort order and location; a new column later; every row once."""
+    """Auto-create with spec, sort order, location, version; a new column later; rows once."""
     name = unique_name("catalog")
     table = f"catalogs.{name.replace('-', '_')}"
     properties = _properties(running, *kind)
@@ -38,6 +42,7 @@ def test_tables_are_created_widened_and_read_back(
         **{f"iceberg.catalog.{key}": value for key, value in properties.items()},
         "iceberg.tables.auto-create-enabled": "true",
         "iceberg.tables.evolve-schema-enabled": "true",
+        "iceberg.tables.auto-create-props.format-version": VERSIONS[kind[0]],
         "iceberg.tables.default-partition-by": "name,bucket(id, 4)",
         "iceberg.tables.default-sort-by": "day desc nulls first,bucket(8, id)",
         "iceberg.tables.default-location": properties["warehouse"] + "/at/${namespace}/${table}",
@@ -50,6 +55,12 @@ def test_tables_are_created_widened_and_read_back(
     rows = running.rows(table, 41, name, catalog)
     assert [row["more"] for row in rows if row["id"] >= 40] == [1.5]
     loaded = catalog.load_table(table)
+    assert str(loaded.format_version) == VERSIONS[kind[0]]
+    if loaded.format_version == 3:
+        ids = [
+            n for first, count in lineage_of(loaded).values() for n in range(first, first + count)
+        ]
+        assert sorted(ids) == list(range(41))
     assert [field.name for field in loaded.spec().fields] == ["name", "id_bucket"]
     assert [str(field) for field in loaded.sort_order().fields] == [
         "3 DESC NULLS FIRST",

@@ -1,4 +1,4 @@
-"""Outputs of a running stack: rows in topics beside tables, dead letters, crashes of the worker."""
+"""Outputs of a running stack: rows in topics and tables, dead letters, crashes of the worker."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_a_stream_is_read_once_for_a_table_and_several_topics(running: RunningSt
 
 
 def test_rows_to_a_webhook_that_fails_and_hangs(running: RunningStack, armed: Path) -> None:
-    """No row is lost, other connectors go on, and a repeated row has the same id."""
-    name, other, topic = unique_name("hook"), unique_name("beside"), running.topic("hook")
-    table, alerts = unique_name("db.t"), unique_name("beside-out")
+    """No row is lost, other connectors continue, and a repeated row has the same id."""
+    name, other, topic = unique_name("hook"), unique_name("other"), running.topic("hook")
+    table, alerts = unique_name("db.t"), unique_name("other-out")
     with contextlib.closing(WebhookServer()) as server:
         server.status = 503
         outputs = {

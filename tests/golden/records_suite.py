@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyspark.sql.variant_utils import VariantUtils
 
 from connect.config.connector import ConverterConfig
 from connect.errors import ConfigError, RecordError
 from connect.model.records import Struct
+from connect.model.table_types import arrow_schema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.row_converter import ConversionOptions, RowConverter
 from connect.records.converters import converter
@@ -205,7 +207,7 @@ def row_outcome(
         row = RowConverter(schema, options).row(value)
     except Unconvertible as refusal:
         return Outcome(refusal.reason, detail=f"{refusal.message} {refusal.path}")
-    for field in schema_to_pyarrow(schema):
+    for field in arrow_schema(schema):
         pa.array([row[field.name]], type=field.type)
     return Outcome(None, row)
 
@@ -262,6 +264,39 @@ def _instant_us(text: str) -> int:
     return model.days_of(day) * 86_400_000_000 + _clock_us(clock)
 
 
+def _same_variant(value: Any, expected: Any) -> bool:
+    data = value["value"]
+    if isinstance(expected, dict) and list(expected) == ["$time"]:  # PySpark does not read it
+        micros = int.from_bytes(data[1:], "little")
+        return (data[0], micros) == (17 << 2, _clock_us(expected["$time"]))
+    with localcontext(prec=40):  # it computes with decimals
+        document = VariantUtils.to_python(data, value["metadata"])
+    return _same_document(document, expected)
+
+
+def _same_document(value: Any, expected: Any) -> bool:
+    if isinstance(expected, dict) and len(expected) == 1 and next(iter(expected)) in _DOCUMENTS:
+        ((kind, inner),) = expected.items()
+        return bool(_DOCUMENTS[kind](value, inner))
+    if isinstance(expected, dict):
+        return expected.keys() == value.keys() and all(
+            _same_document(value[k], expected[k]) for k in expected
+        )
+    if isinstance(expected, list):
+        return len(value) == len(expected) and all(map(_same_document, value, expected))
+    return type(value) is type(expected) and bool(value == expected)
+
+
+_DOCUMENTS: dict[str, Callable[[Any, Any], bool]] = {
+    **dict.fromkeys(("$int8", "$int16", "$int32"), lambda value, number: value == number),
+    "$float32": _same_float,
+    "$float64": _same_float,
+    "$decimal": lambda value, text: Decimal(value) == Decimal(text),
+    "$bytes": lambda value, text: value == base64.b64decode(text),
+    "$date": lambda value, text: value == dt.date.fromisoformat(text),
+    "$timestampntz": lambda value, text: value == dt.datetime.fromisoformat(text),
+    "$timestamptz": lambda value, text: value == dt.datetime.fromisoformat(text),
+}
 _COLUMNS: dict[str, Callable[[Any, Any], bool]] = {
     "$decimal": lambda value, text: str(value) == str(Decimal(text)),
     "$bytes": lambda value, text: value == base64.b64decode(text),
@@ -273,6 +308,7 @@ _COLUMNS: dict[str, Callable[[Any, Any], bool]] = {
     "$timestampntz": lambda value, text: value == _instant_us(text),
     "$timestamptz": lambda value, text: value == _instant_us(text),
     "$map": _same_map,
+    "$variant": _same_variant,
 }
 
 

@@ -27,6 +27,7 @@ from pyiceberg.types import (
 )
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.model.table_types import VariantType
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
@@ -107,8 +108,8 @@ def _rows(*ids: int) -> list[dict[str, Any]]:
     return [{"id": n, "name": f"n{n}"} for n in ids]
 
 
-def _lineage(spark: Sql, name: str) -> list[list[Any]]:
-    found = spark(f"select id, {LINEAGE} from {name} order by id, name")
+def _lineage(spark: Sql, name: str, order: str = "id, name") -> list[list[Any]]:
+    found = spark(f"select id, {LINEAGE} from {name} order by {order}")
     row_ids = [row[1] for row in found]
     assert None not in row_ids
     assert len(set(row_ids)) == len(row_ids), found
@@ -272,12 +273,18 @@ def test_nanosecond_timestamps_are_read_by_java(
     ]
     _write(catalog, table, [*values, {"id": 9}])
     wanted = [(n, text, f"{text}Z") for n, text in enumerate(NANOS)]
+    if term == "identity":  # Java's reader does not convert partition values of the type
+        wanted = [(n, _nanos(text), _nanos(text)) for n, text in enumerate(NANOS)]
     found = java.rows(table.name())
     assert sorted((r["id"], r["ts"], r["tz"]) for r in found if r["ts"]) == wanted
     assert [r["id"] for r in found if r["ts"] is None] == [9]
     for column, text in (("ts", NANOS[0]), ("tz", f"{NANOS[2]}Z")):
         [row] = java.rows(table.name(), where=(column, text))
-        assert row[column] == text
+        assert row[column] == (_nanos(text.rstrip("Z")) if term == "identity" else text)
+
+
+def _nanos(text: str) -> int:
+    return int(np.datetime64(text, "ns").astype(np.int64))
 
 
 def test_duckdb_and_pyiceberg_read_nanosecond_timestamps(
@@ -291,7 +298,7 @@ def test_duckdb_and_pyiceberg_read_nanosecond_timestamps(
     table = _create(catalog, schema)
     _write(catalog, table, [{"id": n, "ts": text} for n, text in enumerate(NANOS)])
     table = catalog.load(table.name())
-    wanted = [[n, int(np.datetime64(text, "ns").astype(np.int64))] for n, text in enumerate(NANOS)]
+    wanted = [[n, _nanos(text)] for n, text in enumerate(NANOS)]
     place = f"iceberg_scan('{table.metadata_location}')"
     assert duck(f"select id, epoch_ns(ts) from {place} order by id") == wanted
     read = table.scan().to_arrow().sort_by("id")
@@ -346,6 +353,48 @@ def test_missing_fields_have_the_write_default_and_old_files_the_initial_one(
     assert found[5]["day"] == "2024-02-29"
     name = f"rest.db.{table.name()[-1]}"
     assert spark(f"select id, n from {name} order by id") == [[n, 7] for n in sorted(plain)]
+
+
+DOCUMENTS: list[Any] = [
+    {"a": {"b": [1, 2.5, None, True]}, "text": "x" * 100, "ü": "straße"},
+    [1, [2, {"c": "d"}]],
+    "text",
+    2**62,
+    -0.5,
+    False,
+    {},
+    [],
+    {f"f{n}": n for n in range(300)},
+]
+
+
+def test_variants_are_read_by_spark_and_java(
+    catalog: CatalogGateway, java: JavaReader, spark: Sql
+) -> None:
+    """Documents of every kind; paths in them; rows of Spark and of Icefloe in one table."""
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "v", VariantType(), required=False),
+        NestedField(3, "last", StringType(), required=False),
+    )
+    table = _create(catalog, schema)
+    name = f"rest.db.{table.name()[-1]}"
+    rows: list[dict[str, Any]] = [
+        {"id": n, "v": document, "last": "z"} for n, document in enumerate(DOCUMENTS)
+    ]
+    _write(catalog, table, [*rows, {"id": 98}, {"id": 99, "v": None}])
+    spark(f"insert into {name} values (100, parse_json('[1]'), 'spark')")
+    found = spark(f"select id, to_json(v), v is null from {name} order by id")
+    assert [json.loads(text) for _, text, _ in found[: len(rows)]] == DOCUMENTS
+    assert [row[2] for row in found[len(rows) :]] == [True, True, False]
+    inner = f"select variant_get(v, '$.a.b[1]', 'double'), last from {name} where id = 0"
+    assert spark(inner) == [[2.5, "z"]]
+    assert len({row[1] for row in _lineage(spark, name, "id, last")}) == len(found)
+    read = {row["id"]: row["v"] for row in java.rows(table.name())}
+    assert (read[98], read[99]) == (None, None)
+    assert "straße" in read[0]
+    _write(catalog, catalog.load(table.name()), [{"id": 101, "v": {"more": 1}}], 1)
+    assert spark(f"select to_json(v) from {name} where id = 101") == [['{"more":1}']]
 
 
 def test_java_reads_metadata_of_catalogs_without_a_server(

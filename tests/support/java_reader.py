@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 
@@ -84,4 +85,4 @@ class JavaReader:
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool | bytes)
+    return value is None or isinstance(value, str | int | float | bool | bytes | Decimal)

@@ -1,1 +1,1 @@
-"""Outputs of a connector beside its tables: rows as JSON messages for Kafka topics."""
+"""Outputs of a connector in addition to its tables: rows as JSON messages for Kafka topics."""

@@ -71,10 +71,10 @@ class Condition:
 
     def _holds_for(self, value: Any) -> bool:
         try:
-            found = self._compiled.search(value, options=self._options)
+            result = self._compiled.search(value, options=self._options)
         except (JMESPathError, TypeError, ValueError, ArithmeticError, RecursionError):
             return False
-        return not (found is None or found is False or found in ("", [], {}))
+        return not (result is None or result is False or result in ("", [], {}))
 
 
 class _Scope:

@@ -30,6 +30,7 @@ from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import PrimitiveType
 
 from connect.errors import ConfigError
+from connect.model.table_types import VariantType
 from worker.write.partitions import arrow_transform, field_path, nested_column
 
 _PLACES: Final = {NullOrder.NULLS_FIRST: "at_start", NullOrder.NULLS_LAST: "at_end"}
@@ -121,7 +122,7 @@ def _key_of(field: SortField, schema: Schema) -> Callable[[pa.Table], pa.Array]:
         source = schema.find_type(field.source_id)
     except ValueError:
         raise _bad(field, "the table has no such column") from None
-    if not isinstance(source, PrimitiveType):
+    if not isinstance(source, PrimitiveType) or isinstance(source, VariantType):
         raise _bad(field, f"values of type {source} have no order")
     if isinstance(field.transform, UnknownTransform):
         raise _bad(field, "the transform is not known")

@@ -14,7 +14,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     parquet_path_to_id_mapping,
-    schema_to_pyarrow,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
@@ -35,11 +34,13 @@ from connect.gateways.storage.object_store import (
     store_error_text,
     verify_written,
 )
+from connect.model.table_types import arrow_schema, variant_paths
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
+from worker.write.variant_footer import VariantFooter
 
 FileNames = Callable[[], str]
 
@@ -62,6 +63,7 @@ class _Shape:
         row_schema: as ``arrow_schema``, with the schema's own names.
         columns_key: tables with equal keys take the same converted columns.
         footers: reads the metrics that the tables keep.
+        variants: paths of the variants in files.
     """
 
     schema: Schema
@@ -70,6 +72,7 @@ class _Shape:
     row_schema: pa.Schema
     columns_key: tuple[str, ...]
     footers: FooterReader
+    variants: frozenset[tuple[str, ...]]
 
 
 _partition_spec = lru_cache(maxsize=1024)(PartitionSpec.model_validate_json)
@@ -90,19 +93,20 @@ def _shape(
     schema = Schema.model_validate_json(schema_json)
     # Iceberg finds a column by its id and stores names that Avro allows; others find it by its name
     stored = sanitize_column_names(schema) if is_iceberg else schema
-    arrow_schema = schema_to_pyarrow(stored)
-    not_in_files = in_folders.union(f.name for f in arrow_schema if pa.types.is_null(f.type))
+    stored_columns = arrow_schema(stored)
+    not_in_files = in_folders.union(f.name for f in stored_columns if pa.types.is_null(f.type))
     return _Shape(
         schema=schema,
-        arrow_schema=arrow_schema,
-        file_schema=pa.schema([f for f in arrow_schema if f.name not in not_in_files])
+        arrow_schema=stored_columns,
+        file_schema=pa.schema([f for f in stored_columns if f.name not in not_in_files])
         if not_in_files
-        else arrow_schema,
-        row_schema=schema_to_pyarrow(schema),
+        else stored_columns,
+        row_schema=arrow_schema(schema),
         columns_key=tuple(map(_column_key, schema.fields)),
         footers=FooterReader(
             compute_statistics_plan(schema, dict(metrics)), parquet_path_to_id_mapping(stored)
         ),
+        variants=variant_paths(stored),
     )
 
 
@@ -294,15 +298,16 @@ class TableWriter:
     def open(self, key: PartitionKey, dictionaries: list[str]) -> OpenFile:
         """Begin a file of one partition, with dictionaries for some Parquet columns."""
         path, stream = self._storage.create(key)
+        footer = VariantFooter(stream, self._shape.variants) if self._shape.variants else None
         writer = pq.ParquetWriter(
-            stream,
+            footer or stream,
             self._shape.file_schema,
             use_dictionary=dictionaries or False,
             write_page_index=self._order is not None,  # readers skip pages of sorted rows by it
             **self.settings.options,
         )
         groups = None if self._order is None else SortedGroups(self._order)
-        return OpenFile(path, key, stream, writer, groups)
+        return OpenFile(path, key, stream, writer, groups, footer)
 
     def append(self, file: OpenFile, rows: pa.Table) -> None:
         """Write a row group, sorted if the plan has a sort order.
@@ -325,7 +330,10 @@ class TableWriter:
     def finish(self, file: OpenFile) -> ContentFile:
         """End a file and describe it."""
         with self._storage.guarded():
-            file.writer.close()
+            if file.footer is None:
+                file.writer.close()
+            else:
+                file.footer.end(file.writer)
             size = file.stream.tell()
             file.stream.close()
         self._storage.verify(file.path, size)
@@ -374,13 +382,14 @@ class _Folder:
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file being written; ``groups`` sorts its rows."""
+    """A file being written; ``groups`` sorts its rows, ``footer`` marks its variants."""
 
     path: str
     key: PartitionKey
     stream: Any
     writer: pq.ParquetWriter
     groups: SortedGroups | None = None
+    footer: VariantFooter | None = None
 
 
 def repeating_columns(sample: pa.Table) -> list[str]:

@@ -444,7 +444,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "icefloe.coordinator.processes",
         "INT",
         "Coordinator processes of the node. Connectors are spread over them. One process uses one "
-        "core, which is enough for about 200 commits of tables per second.",
+        "core, which is enough for about 150 commits of tables per second.",
         "1",
         "LOW",
         _OWN,

@@ -46,10 +46,11 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
-from requests import HTTPError, Session
+from requests import HTTPError, PreparedRequest, Session
 from requests.adapters import HTTPAdapter
-from urllib3 import BaseHTTPResponse, Retry
+from urllib3 import BaseHTTPResponse, HTTPConnectionPool, Retry
 
+import connect.model.table_types  # noqa: F401 - schemas are parsed with its types
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
@@ -126,6 +127,35 @@ class _BoundedRetryAfter(Retry):
         return None if asked_s is None else min(asked_s, RETRY_AFTER_S_MAX)
 
 
+class _OriginAdapter(HTTPAdapter):
+    """Finds the connections of an origin and its settings once; for one thread."""
+
+    def __init__(self, patience: Retry) -> None:
+        self._pools: dict[tuple[str, ...], HTTPConnectionPool] = {}
+        super().__init__(max_retries=patience)
+
+    def get_connection_with_tls_context(
+        self,
+        request: PreparedRequest,
+        verify: Any,
+        proxies: Any = None,
+        cert: Any = None,
+    ) -> HTTPConnectionPool:
+        """Return the connections for a request, as the inner adapter chooses them."""
+        origin = (request.url or "").split("/", 3)[:3]
+        key = (*origin, repr((verify, proxies, cert)))
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
+            self._pools[key] = pool
+        return pool
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pools.clear()
+        super().close()
+
+
 def _adapter() -> HTTPAdapter:
     patience = _BoundedRetryAfter(
         total=None,
@@ -140,7 +170,7 @@ def _adapter() -> HTTPAdapter:
         backoff_factor=0.25,
         backoff_jitter=0.25,
     )
-    return HTTPAdapter(max_retries=patience)
+    return _OriginAdapter(patience)
 
 
 class GuardedRest(RestCatalog):
@@ -182,7 +212,7 @@ class GuardedRest(RestCatalog):
     def load_references(self, identifier: Identifier) -> Table:
         """Load a table without the snapshots that no branch and no tag names.
 
-        A server may not know the parameter: then the others are dropped here.
+        A server may not know the parameter: then the others are dropped by this method.
         """
         return self._loaded(identifier, with_history=False)
 

@@ -40,7 +40,8 @@ from connect.redaction.foreign_text import foreign_text
 THROTTLED = "catalog_throttled"
 UNREADABLE = "metadata_unreadable"
 _MESSAGE_CHARACTERS_MAX = 500
-_UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's text for a variant column
+# PyIceberg's texts for columns, and for elements of lists and maps
+_UNKNOWN_TYPES = ("Unsupported field type", "Type not recognized")
 _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (NoSuchTableError, "table_missing"),
     (NoSuchNamespaceError, "table_missing"),
@@ -87,7 +88,7 @@ def request_error(error: Exception) -> IcefloeError:
         return CommitRefused(message, code=code)
     if isinstance(error, FileNotFoundError) and not is_refusal(error):
         return CommitRefused(message, code="metadata_missing")
-    if _UNKNOWN_TYPE in str(error):
+    if any(text in str(error) for text in _UNKNOWN_TYPES):
         return CommitRefused(message, code="unsupported_type")
     if isinstance(error, NotImplementedError):
         return CommitRefused(message, code="catalog_refused")

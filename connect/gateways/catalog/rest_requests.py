@@ -5,7 +5,7 @@ Rules of this file:
   certificates and proxies are those of the session.
 - What does not differ between two requests is derived once: the form of an address, and the
   settings that ``requests`` reads from the environment.
-- Nothing is repeated here, and no redirect is followed.
+- Nothing is repeated, and no redirect is followed.
 
 Source:
     requests 2.34 ``Session.prepare_request``, ``Session.merge_environment_settings``.

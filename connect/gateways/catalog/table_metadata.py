@@ -1,8 +1,8 @@
 """A table's metadata: read from JSON, and changed, at a cost that does not follow its history.
 
 Rules of this file:
-- Schemas with equal JSON are one object in the process: most tables keep their schema, and to build
-  it takes more time than the rest of the metadata. PyIceberg's schemas cannot be changed.
+- Schemas with equal JSON are one object in the process, and so are partition specs: most tables
+  keep them, and to build them takes more time than the rest. PyIceberg's objects cannot be changed.
 - Snapshots that are not wanted are dropped before PyIceberg makes objects of them.
 - Text that is no metadata raises what PyIceberg raises.
 
@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic_core import from_json
 from pyiceberg.catalog.rest import TableResponse
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataWrapper
 from pyiceberg.table.update import (
@@ -34,7 +35,7 @@ from connect.clock import SystemClock
 _LOG = b'"snapshot-log":['
 _MAIN = "main"
 _MARSHAL_VERSION = 2  # later versions depend on which objects are shared
-_SCHEMAS_MAX = 1_024
+_SHARED_MAX = 1_024
 _CLOCK = SystemClock()
 
 
@@ -136,11 +137,11 @@ def _with_short_log(text: bytes) -> bytes:
 def _prepare(metadata: dict[str, Any], *, with_history: bool) -> None:
     if not with_history:
         _drop_history(metadata)
-    schemas = metadata.get("schemas")
-    if metadata.get("format-version") != 1 and isinstance(schemas, list):
-        metadata["schemas"] = [
-            _schema(marshal.dumps(schema, _MARSHAL_VERSION)) for schema in schemas
-        ]
+    if metadata.get("format-version") == 1:
+        return  # PyIceberg changes its parts before it reads them
+    for key, shared in (("schemas", _schema), ("partition-specs", _spec)):
+        if isinstance(listed := metadata.get(key), list):
+            metadata[key] = [shared(marshal.dumps(each, _MARSHAL_VERSION)) for each in listed]
 
 
 def _drop_history(metadata: dict[str, Any]) -> None:
@@ -159,6 +160,11 @@ def _drop_history(metadata: dict[str, Any]) -> None:
         metadata["snapshot-log"] = entries[-1:]
 
 
-@lru_cache(maxsize=_SCHEMAS_MAX)
+@lru_cache(maxsize=_SHARED_MAX)
 def _schema(dumped: bytes) -> Schema:
     return Schema.model_validate(marshal.loads(dumped))  # noqa: S302 - written by this module
+
+
+@lru_cache(maxsize=_SHARED_MAX)
+def _spec(dumped: bytes) -> PartitionSpec:
+    return PartitionSpec.model_validate(marshal.loads(dumped))  # noqa: S302 - written by this module

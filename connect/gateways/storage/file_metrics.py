@@ -155,7 +155,7 @@ class FooterReader:
             for path, field_id in ids.items()
             if field_id in collectors
         }
-        self._columns: tuple[_Column, ...] | None = None
+        self._columns: tuple[_Column | None, ...] | None = None
 
     def read(self, footer: Any) -> FileMetrics:
         """Read the metrics of a file.
@@ -176,8 +176,10 @@ class FooterReader:
             # files of one schema have their columns in one order
             if self._columns is None:
                 paths = [groups[0].column(i).path_in_schema for i in range(footer.num_columns)]
-                self._columns = tuple(self._by_path[path] for path in paths)
+                self._columns = tuple(self._by_path.get(path) for path in paths)
             for position, column in enumerate(self._columns):
+                if column is None:  # a part of a variant
+                    continue
                 _read_column(metrics, column, [group.column(position) for group in groups])
         return metrics
 

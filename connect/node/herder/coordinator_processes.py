@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from connect.node.herder.units import ConnectorRun
-from connect.processes.coordinator_names import COORDINATOR, is_coordinator
+from connect.processes.coordinator_names import is_coordinator
 
 
 class CoordinatorProcesses:
@@ -31,14 +31,10 @@ class CoordinatorProcesses:
         self._placed: dict[str, str] = {}
 
     def place(self, run: ConnectorRun) -> None:
-        """Set the process of a connector's coordinator, which is about to be placed here."""
+        """Set the process of a coordinator that is about to be placed on this node."""
         if run.name not in self._placed:
             load = Counter(
                 other.coordinator.child for other in self._runs.values() if other.has_coordinator
             )
             self._placed[run.name] = min(self._names, key=lambda name: load[name])
         run.coordinator.child = self._placed[run.name]
-
-    def of(self, name: str) -> str:
-        """The process of a connector's coordinator; any thread may ask."""
-        return self._placed.get(name, COORDINATOR)

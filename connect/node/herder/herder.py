@@ -43,6 +43,7 @@ from connect.node.herder.status_publisher import StatusPublisher
 from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus
 from connect.processes.backoff import BackoffPolicy
+from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import ChildLogs, SupervisedChild
 from connect.state.config_store import ConfigStore
 from connect.state.status_state import NodeStatus
@@ -98,22 +99,14 @@ class Herder:
         self._thread = HerderThread(self._tick, on_fatal)
         self.election = self._new_election(leader, store, deployer, refresh_ms, on_fatal)
         assignments = ChildAssignments(children, clock, grace_ms)
-        remote = RemoteUnits(
-            store,
-            statuses,
-            worker_id=node.worker_id,
-            clock=clock,
-            grace_ms=grace_ms,
-            on_wait=self._waits_for_nodes,
-        )
+        remote = self._new_remote(store, statuses, node.worker_id)
         self.maintenance = self._new_maintenance(maintenance, remote)
-        self._coordinators = CoordinatorProcesses(children, self._runs)
         local = LocalUnits(
             store,
             statuses,
             assignments,
             remote,
-            coordinators=self._coordinators,
+            coordinators=CoordinatorProcesses(children, self._runs),
             worker_id=node.worker_id,
         )
         self._convergence = Convergence(
@@ -145,6 +138,16 @@ class Herder:
             on_metrics=on_metrics,
             on_changed=self._convergence.publish,
             on_completed=lambda run: self._convergence.request(run.name, is_forced=True),
+        )
+
+    def _new_remote(self, store: ConfigStore, statuses: StatusStore, worker_id: str) -> RemoteUnits:
+        return RemoteUnits(
+            store,
+            statuses,
+            worker_id=worker_id,
+            clock=self._clock,
+            grace_ms=self._grace_ms,
+            on_wait=self._waits_for_nodes,
         )
 
     def _new_maintenance(
@@ -217,7 +220,8 @@ class Herder:
 
     def coordinator_process(self, name: str) -> str:
         """Return the name of the child process for a connector's coordinator."""
-        return self._coordinators.of(name)
+        run = self._runs.get(name)
+        return COORDINATOR if run is None else run.coordinator.child
 
     def status(self, name: str) -> ReportedStatus:
         """Return the present status of a connector."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -22,6 +21,7 @@ from pyiceberg.table import Table
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError
 from connect.model.records import KafkaRecord, SinkRecord
+from connect.model.table_types import arrow_schema
 from connect.records.conversion.row_converter import NAME_MAPPING_PROPERTY
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
@@ -349,7 +349,7 @@ class _RecordPreviews:
 
 def _typed(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """The values as their columns hold them: timestamps as such, not as numbers."""
-    kinds = schema_to_pyarrow(schema)
+    kinds = arrow_schema(schema)
     return {
         column.name: pa.array([values.get(column.name)], column.type)[0].as_py() for column in kinds
     }

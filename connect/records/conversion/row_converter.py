@@ -8,7 +8,7 @@ Rules of this file:
   (``schema.name-mapping.default``), only the mapping applies. Two fields for one column are an
   error.
 - A value of a row is valid input of ``pyarrow.array([value], type)``, with the column's Arrow type
-  of ``pyiceberg.io.pyarrow.schema_to_pyarrow``. Temporal values are integers, UUIDs 16 bytes,
+  of ``connect.model.table_types.arrow_schema``. Temporal values are integers, UUIDs 16 bytes,
   structs dicts, lists lists, and maps lists of pairs.
 """
 
@@ -45,6 +45,7 @@ from pyiceberg.types import (
 )
 
 from connect.model.records import ConnectSchema, Struct
+from connect.model.table_types import VariantType
 from connect.records.conversion.binary import fixed_converter, to_binary, to_uuid
 from connect.records.conversion.conversion_failure import Unconvertible, kind_of, wrong_type
 from connect.records.conversion.numbers import (
@@ -64,6 +65,7 @@ from connect.records.conversion.temporal import (
     to_date,
 )
 from connect.records.conversion.text import java_text, to_string
+from connect.records.conversion.variant import to_variant
 
 Converter = Callable[[Any], Any]
 Names = Mapping[int, tuple[str, ...]]
@@ -85,6 +87,7 @@ _PLAIN: Final[Mapping[type[IcebergType], Converter]] = {
     BinaryType: to_binary,
     UUIDType: to_uuid,
     DateType: to_date,
+    VariantType: to_variant,
 }
 
 

@@ -10,11 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-import requests.sessions
 from requests import ConnectionError as RequestsConnectionError
 from requests import PreparedRequest, Session
 
-from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
+from connect.gateways.catalog.rest_requests import (
+    _PIECE_BYTES,
+    PreparedRequests,
+    body_of,
+    names,
+)
+from tests.support.counted_calls import counted_calls
 
 BODY = b'{"current-snapshot-id":123456789,' + b'"x":"' + b"y" * 3_000_000 + b'","uuid":"abc-def"}'
 
@@ -25,11 +30,13 @@ class Server:
     Attributes:
         requests: method, path, headers and body of each.
         connections: that were opened.
+        before: sent before the body.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.connections = 0
+        self.before = b""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -60,7 +67,8 @@ class Server:
     def write(self, handler: BaseHTTPRequestHandler, path: str) -> None:
         """Send the body."""
         form = path.strip("/")
-        body = gzip.compress(BODY, 1) if "gzip" in form else BODY
+        body = self.before + BODY
+        body = gzip.compress(body, 1) if "gzip" in form else body
         if "gzip" in form:
             handler.send_header("Content-Encoding", "gzip")
         if "chunked" in form:
@@ -124,22 +132,14 @@ def test_a_request_equals_that_of_the_session(server: Server) -> None:
         assert prepared[1][2]["cookie"] == "node=7"
 
 
-def test_the_environment_is_read_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_once(server: Server) -> None:
     """And the connection is used again after each answer."""
-    reads: list[str] = []
-    read = requests.sessions.get_environ_proxies
-
-    def counted(url: str, **more: Any) -> Any:
-        reads.append(url)
-        return read(url, **more)
-
-    monkeypatch.setattr(requests.sessions, "get_environ_proxies", counted)
-    with session() as opened:
+    with session() as opened, counted_calls() as calls:
         sender = PreparedRequests(opened)
         for form in ("plain", "gzip", "chunked", "chunked-gzip"):
             assert names(sender.send("GET", f"{server.url}/{form}"), [b"123456789"])
             assert body_of(sender.send("GET", f"{server.url}/{form}")) == BODY
-    assert len(reads) == 1
+    assert calls["get_environ_proxies"] == 1
     assert server.connections == 1
 
 
@@ -159,13 +159,13 @@ def test_texts_are_found_wherever_they_are(server: Server, form: str) -> None:
         assert not found(b"123456789", b"abc-deg")
 
 
-def test_a_text_across_two_pieces_is_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any size of the pieces."""
+def test_a_text_across_two_pieces_is_found(server: Server) -> None:
+    """Wherever the border is."""
     with session() as opened:
         sender = PreparedRequests(opened)
-        for size in range(24, 40):
-            monkeypatch.setattr("connect.gateways.catalog.rest_requests._PIECE_BYTES", size)
-            assert names(sender.send("GET", f"{server.url}/plain"), [b"123456789"])
+        for at in range(_PIECE_BYTES - 12, _PIECE_BYTES + 2):
+            server.before = b"x" * at
+            assert names(sender.send("GET", f"{server.url}/plain"), [b"current"])
 
 
 @pytest.mark.parametrize("form", ["cut", "cut-gzip", "cut-chunked", "cut-chunked-gzip"])

@@ -118,7 +118,7 @@ def test_without_history_only_named_snapshots_are_made(
     assert "main" in short.refs
 
 
-def test_a_property_that_looks_like_the_log_changes_nothing() -> None:
+def test_a_property_with_the_text_of_the_log_changes_nothing() -> None:
     """Its brackets and quotes are within a string."""
     tricky = {"a": '"snapshot-log":[', "b": '{"snapshot-log":[{"x":"]"}]}'}
     metadata = with_snapshots(3, **tricky)
@@ -137,7 +137,7 @@ def test_other_text_raises_what_pyiceberg_raises(text: bytes) -> None:
 
 
 def test_snapshots_of_another_form_raise_what_pyiceberg_raises() -> None:
-    """They are not dropped without a look."""
+    """They are not dropped unread."""
     content = json.loads(answer(with_snapshots(2)))
     for wrong in ([3], "x", [{"snapshot-id": "x"}], None):
         content["metadata"]["snapshots"] = wrong

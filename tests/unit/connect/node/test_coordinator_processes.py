@@ -47,7 +47,7 @@ def test_a_node_starts_as_many_as_configured() -> None:
 
 
 def test_a_connector_goes_to_the_least_loaded_process_and_stays() -> None:
-    """Also when it is placed elsewhere for a while, or deleted and created again."""
+    """Also when it is placed on another node for a while, or deleted and created again."""
     runs: dict[str, ConnectorRun] = {}
     processes = CoordinatorProcesses(("worker", *coordinator_names(2)), runs)
 
@@ -55,7 +55,6 @@ def test_a_connector_goes_to_the_least_loaded_process_and_stays() -> None:
         run = runs[name] = ConnectorRun.of(name, POLICY)
         processes.place(run)
         run.take(TARGET)
-        assert run.coordinator.child == processes.of(name)
         return run.coordinator.child
 
     first, second = coordinator_names(2)
@@ -66,7 +65,6 @@ def test_a_connector_goes_to_the_least_loaded_process_and_stays() -> None:
     assert placed("b") == second
     del runs["c"]
     assert placed("c") == first
-    assert processes.of("unknown") == first
 
 
 def test_a_command_goes_to_the_process_of_its_connector() -> None:

@@ -37,7 +37,7 @@ def test_every_connector_works_again_with_two_coordinator_processes() -> None:
 
 
 def test_the_kill_of_one_process_leaves_the_units_of_the_other_alone() -> None:
-    """Their starts are not repeated, and their rounds go on."""
+    """Their starts are not repeated, and their rounds continue."""
     world = HerderModel(0, processes=2)
     world.run_calm(20_000)
     before = {name: run.coordinator.start.generation for name, run in world.runs.items()}

@@ -39,12 +39,27 @@ TABLE = pa.table(
 FIELDS = list(TABLE.schema)
 COLUMNS = [column.chunk(0) for column in TABLE.columns]
 BY_COLUMNS = [
-    *(f"{f} {op} {literal}" for f in TABLE.column_names if f not in ("inner", "tags", "map")
-      for op in ("==", "!=", "<", ">=", ">", "<=")
-      for literal in ("`1`", "'x'", "`true`", "`null`", "`1.5`", "`0`", "`0.1`")),
+    *(
+        f"{f} {op} {literal}"
+        for f in TABLE.column_names
+        if f not in ("inner", "tags", "map")
+        for op in ("==", "!=", "<", ">=", ">", "<=")
+        for literal in ("`1`", "'x'", "`true`", "`null`", "`1.5`", "`0`", "`0.1`")
+    ),
     "`1` < id",
     "'x' == name",
-    "id", "!id", "name", "amount", "rate", "price", "ok", "tags", "ts", "none", "raw", "missing",
+    "id",
+    "!id",
+    "name",
+    "amount",
+    "rate",
+    "price",
+    "ok",
+    "tags",
+    "ts",
+    "none",
+    "raw",
+    "missing",
     "inner.a == `1` && name",
     "inner.b || tags",
     "inner.missing == `null`",
@@ -52,7 +67,7 @@ BY_COLUMNS = [
     "ts >= '2026-01-03'",
     "ok == `false` || !(id > `1`)",
     "id == `4611686018427387905`",
-]  # fmt: skip
+]
 BY_ROWS = [
     "contains(name, 'x')",
     "inner",

@@ -57,7 +57,7 @@ def test_an_error_of_a_batch_ends_its_turn() -> None:
     assert turns.running is None
 
 
-def test_the_age_of_a_stop_counts_from_the_first_look() -> None:
+def test_the_age_of_a_stop_counts_from_the_first_check() -> None:
     """It is 0 before a stop is requested."""
     stop = StopSignal()
     assert stop.age_ms(5_000) == 0
