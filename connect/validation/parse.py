@@ -123,6 +123,8 @@ def parse(
         config,
         raw=dict(raw),
         aggregation=_aggregation(checked.values),
+        outputs=outputs_of(readable, checked.values["iceberg.tables.default-namespace"] or None),
+        rows_columns=checked.values[ROWS_COLUMNS] or None,
         locations=LocationPolicy.of(config.name, node or {}, resolve),
         static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
     )
@@ -462,8 +464,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         kafka_overrides=allowed_overrides(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
-        outputs=outputs_of(raw, namespace),
-        rows_columns=v[ROWS_COLUMNS] or None,
         name_template=v["iceberg.tables.name-template"] or None,
         default_namespace=namespace,
         granted_tables=granted_tables(raw, node or {}),

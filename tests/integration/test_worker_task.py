@@ -32,7 +32,6 @@ from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TABLE, FakeBatchRunner, TaskHarness, paths, wait_until
 from worker.spark.session import Session
-from worker.task import task_run
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
 
@@ -255,11 +254,9 @@ def test_a_round_is_answered_in_the_middle_of_a_long_batch(
         assert harness.committed()[0] == 3_000
 
 
-def test_a_stop_cancels_a_batch_that_takes_long(
-    harness: TaskHarness, held: HeldRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_cancels_a_batch_that_takes_long(harness: TaskHarness, held: HeldRunner) -> None:
     """What was read before it is announced, and the next task reads the batch again."""
-    monkeypatch.setattr(task_run, "STOP_MS", 200)
+    harness.batch_stop_ms = 200
     harness.overrides["icefloe.drain.records"] = "100"
     with harness.running():
         assert held.held.wait(WAIT_S)

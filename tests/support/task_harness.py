@@ -43,7 +43,7 @@ from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
 from worker.task.task import ConnectorTask
-from worker.task.task_context import TaskAssignment, TaskContext
+from worker.task.task_context import BATCH_STOP_MS, StopSignal, TaskAssignment, TaskContext
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 
@@ -131,6 +131,7 @@ class TaskHarness:
     sizes: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     floor: SourceFloor | None = None
+    batch_stop_ms: int = BATCH_STOP_MS
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
     ended: list[Exception | None] = field(default_factory=list)
 
@@ -175,7 +176,7 @@ class TaskHarness:
             **self.sizes,
         )
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
-        return ConnectorTask(config, assignment, context)
+        return ConnectorTask(config, assignment, context, StopSignal(self.batch_stop_ms))
 
     def _stored(self, name: str, _node: object) -> StoredConnector:
         assert self.floor is not None

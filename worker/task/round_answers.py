@@ -83,7 +83,7 @@ class RoundAnswers:
         )
         metrics = self.metrics.announcement
         metrics.source_offsets_lost += sum(lost_range.offsets for lost_range in answer.lost)
-        metrics.add_output(
+        self.metrics.outputs.add(
             answer.message_count - posted.refused, answer.message_bytes, posted.refused
         )
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)

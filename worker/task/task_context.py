@@ -29,6 +29,7 @@ from worker.task.task_metrics import TaskMetrics
 
 SESSION_POLL_S = 0.1
 BOUND_SHRINKS_BY = 8
+BATCH_STOP_MS = 10_000
 
 
 class BatchRunner(Protocol):
@@ -150,24 +151,31 @@ def _ignore() -> None:
 
 
 class StopSignal:
-    """A stop request that any thread may make and the task's thread checks."""
+    """A stop request that any thread may make and the task's thread checks.
 
-    def __init__(self) -> None:
+    Args:
+        batch_ms: how long a stop waits for the end of a running batch.
+    """
+
+    def __init__(self, batch_ms: int = BATCH_STOP_MS) -> None:
+        self._batch_ms = batch_ms
         self._requested = threading.Event()
         self._wake: Callable[[], None] = _ignore
         self._seen_ms: int | None = None
 
-    def age_ms(self, now_ms: int) -> int:
-        """Return the time since the first call that saw the stop request; 0 before it.
+    def must_cancel(self, now_ms: int) -> bool:
+        """Return whether the stop has waited long enough for a running batch.
+
+        The time counts from the first call that sees the request.
 
         Args:
             now_ms: monotonic clock.
         """
         if not self.is_stopping:
-            return 0
+            return False
         if self._seen_ms is None:
             self._seen_ms = now_ms
-        return now_ms - self._seen_ms
+        return now_ms - self._seen_ms >= self._batch_ms
 
     @property
     def is_stopping(self) -> bool:

@@ -108,15 +108,29 @@ class BatchMetrics:
 
 
 @dataclass(slots=True)
+class OutputMetrics:
+    """Rows for outputs."""
+
+    COUNTERS: ClassVar = ("output_rows", "output_bytes", "output_rows_refused")
+
+    output_rows: int = 0
+    output_bytes: int = 0
+    output_rows_refused: int = 0
+
+    def add(self, rows: int, size: int, refused: int) -> None:
+        """Count the rows of a committed announcement."""
+        self.output_rows += rows
+        self.output_bytes += size
+        self.output_rows_refused += refused
+
+
+@dataclass(slots=True)
 class AnnouncementMetrics:
     """Announcements, and records that wait for one."""
 
     COUNTERS: ClassVar = (
         "announcements",
         "dead_letters_produced",
-        "output_rows",
-        "output_bytes",
-        "output_rows_refused",
         "source_offsets_lost",
         "source_positions_recovered",
     )
@@ -124,9 +138,6 @@ class AnnouncementMetrics:
 
     announcements: int = 0
     dead_letters_produced: int = 0
-    output_rows: int = 0
-    output_bytes: int = 0
-    output_rows_refused: int = 0
     source_offsets_lost: int = 0
     source_positions_recovered: int = 0
     rounds_uncommitted: int = 0
@@ -141,12 +152,6 @@ class AnnouncementMetrics:
         self.announcement_durations.add(now_ms - started_ms, now_ms)
         self.dead_letters_produced += dead_letters
         self.clear_pending(now_ms)
-
-    def add_output(self, rows: int, size: int, refused: int) -> None:
-        """Count the rows for outputs of a committed announcement."""
-        self.output_rows += rows
-        self.output_bytes += size
-        self.output_rows_refused += refused
 
     def add_pending(self, records: int, now_ms: int) -> None:
         """Count records that are read and not announced."""
@@ -214,6 +219,7 @@ class TaskMetrics:
 
     batch: BatchMetrics = field(default_factory=BatchMetrics)
     announcement: AnnouncementMetrics = field(default_factory=AnnouncementMetrics)
+    outputs: OutputMetrics = field(default_factory=OutputMetrics)
     source: SourceMetrics = field(default_factory=SourceMetrics)
     errors: RecordErrorMetrics = field(default_factory=RecordErrorMetrics)
     aggregate: AggregateMetrics | None = None
@@ -266,7 +272,7 @@ def _values(metrics: TaskMetrics, now_ms: int) -> list[TaskValue]:
     if (own := metrics.aggregate) is not None:
         values += [("counter", name, getattr(own, name)) for name in own.COUNTERS]
         values += [("gauge", name, getattr(own, name)) for name in own.GAUGES]
-    for counted in (metrics.batch, metrics.announcement, metrics.errors):
+    for counted in (metrics.batch, metrics.announcement, metrics.outputs, metrics.errors):
         values += [("counter", name, getattr(counted, name)) for name in counted.COUNTERS]
     for measured in (metrics.batch, metrics.announcement, metrics.source, metrics.errors):
         values += [("gauge", name, getattr(measured, name)) for name in measured.GAUGES]

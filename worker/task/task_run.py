@@ -33,7 +33,6 @@ from worker.task.task_rounds import TaskRounds
 SOURCE_POLL_MS = 1_000
 SOURCE_POLL_MS_MAX = 10_000  # while no records arrive
 SOURCE_POLLS = 30  # at least so many in a commit interval, if that is long enough
-STOP_MS = 10_000  # a stop waits so long for the end of a batch
 
 log = structlog.get_logger("worker.task")
 
@@ -225,7 +224,7 @@ class TaskRun:
                     self._turns.running, self._reading_to, self._now_ms()
                 ):
                     self.answers.announce()
-        return self.setup.stop.age_ms(self._now_ms()) >= STOP_MS
+        return self.setup.stop.must_cancel(self._now_ms())
 
     @contextlib.contextmanager
     def _awaited_executors(self) -> Iterator[None]:

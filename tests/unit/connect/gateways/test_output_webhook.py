@@ -10,12 +10,18 @@ from collections.abc import Iterator
 import pytest
 
 from connect.errors import ConfigError, RetriableError
-from connect.gateways import reach
 from connect.gateways.output_webhook import OutputWebhook, webhook_host
-from connect.gateways.reach import Reach
+from connect.gateways.reach import Reach, install
 from tests.support.webhook_server import WebhookServer
 
 KEY = "icefloe.output.hook.webhook.url"
+
+
+@pytest.fixture(autouse=True)
+def restored_reach() -> Iterator[None]:
+    """The policy of the process is its own again after each test."""
+    yield
+    install(Reach())
 
 
 @pytest.fixture
@@ -128,11 +134,9 @@ def test_a_server_that_is_gone_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]"])
-def test_internal_addresses_are_refused(
-    server: WebhookServer, host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_addresses_are_refused(server: WebhookServer, host: str) -> None:
     """Where tenants write connectors; no byte is sent."""
-    monkeypatch.setattr(reach, "_current", Reach(is_guarded=True))
+    install(Reach(is_guarded=True))
     port = server.url.rpartition(":")[2]
     hook = webhook(f"http://{host}:{port}")
     with pytest.raises(ConfigError) as e:
@@ -141,12 +145,16 @@ def test_internal_addresses_are_refused(
     assert not server.headers
 
 
-def test_the_peer_of_a_connection_is_checked(
-    server: WebhookServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class NamesUnchecked(Reach):
+    """A policy whose check of names finds nothing."""
+
+    def check_host(self, *_: object, **__: object) -> None:
+        """The name has another address now."""
+
+
+def test_the_peer_of_a_connection_is_checked(server: WebhookServer) -> None:
     """A name may resolve to another address after the check of the name."""
-    monkeypatch.setattr(reach, "_current", Reach(is_guarded=True))
-    monkeypatch.setattr(Reach, "check_host", lambda *_, **__: None)
+    install(NamesUnchecked(is_guarded=True))
     with pytest.raises(ConfigError) as e:
         webhook(server.url).post(b"{}", "k")
     assert e.value.code == "host_refused"

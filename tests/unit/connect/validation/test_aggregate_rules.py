@@ -73,7 +73,7 @@ def test_required_keys(key: str) -> None:
         (OWN + "interval-ms", "1", "at least 100"),
         (OWN + "windows", "1", "Unknown"),
         ("iceberg.tables", "db.t", "written to a topic, not to a table"),
-        ("iceberg.tables.upsert-mode-enabled", "true", "rows of Aggregates are only added"),
+        ("iceberg.tables.upsert-mode-enabled", "true", "written to a topic, not to a table"),
         ("iceberg.table.db.t.partition-by", "a", "written to a topic, not to a table"),
         ("iceberg.catalog.uri", "http://catalog", "have no catalog"),
         ("iceberg.maintenance.expire-snapshots.enabled", "true", "have no table"),

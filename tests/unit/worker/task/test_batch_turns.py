@@ -57,9 +57,9 @@ def test_an_error_of_a_batch_ends_its_turn() -> None:
     assert turns.running is None
 
 
-def test_the_age_of_a_stop_counts_from_the_first_check() -> None:
-    """It is 0 before a stop is requested."""
-    stop = StopSignal()
-    assert stop.age_ms(5_000) == 0
+def test_a_stop_cancels_a_batch_after_its_time() -> None:
+    """The time counts from the first call that sees the request."""
+    stop = StopSignal(batch_ms=400)
+    assert not stop.must_cancel(5_000)
     stop.request()
-    assert [stop.age_ms(now_ms) for now_ms in (6_000, 6_400)] == [0, 400]
+    assert [stop.must_cancel(now_ms) for now_ms in (6_000, 6_399, 6_400)] == [False, False, True]

@@ -96,11 +96,11 @@ def test_a_restart_discards_what_is_pending() -> None:
 def test_every_published_name_is_an_attribute() -> None:
     """Each name is published by one part only."""
     metrics = TaskMetrics()
-    parts = (metrics.batch, metrics.announcement, metrics.source, metrics.errors)
+    parts = (metrics.batch, metrics.announcement, metrics.outputs, metrics.source, metrics.errors)
     names = [
         name
         for part in parts
-        for name in (*getattr(part, "COUNTERS", ()), *part.GAUGES)
+        for name in (*getattr(part, "COUNTERS", ()), *getattr(part, "GAUGES", ()))
         if getattr(part, name) == 0
     ]
     assert len(names) == len(set(names)) == 27
