@@ -1,6 +1,6 @@
 """Prints what SQL queries find in the tables of the examples: python query.py FILE [CATALOG].
 
-DuckDB runs the queries. It knows every Iceberg table of a catalog in SQLite under its own name;
+DuckDB runs the queries. It knows the Iceberg tables of a catalog in SQLite under their own names;
 the default is the catalog of ``icefloe up``. Queries read Delta tables with delta_scan('FOLDER'),
 and Parquet folders with read_parquet('FOLDER/**/*.parquet').
 """
@@ -29,8 +29,8 @@ def load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
     connection.load_extension(extension)
 
 
-def add_tables(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
-    """Make a view of each Iceberg table of a catalog."""
+def add_tables(connection: duckdb.DuckDBPyConnection, file: Path, queries: str) -> None:
+    """Make a view of each Iceberg table of a catalog that the queries name."""
     load(connection, "avro")
     load(connection, "iceberg")
     with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as catalog:
@@ -38,6 +38,8 @@ def add_tables(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
             "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables"
         ).fetchall()
     for namespace, name, metadata in tables:
+        if f"{namespace}.{name}" not in queries:
+            continue  # it may be in a store that DuckDB cannot reach
         connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"')
         connection.execute(
             f"""CREATE VIEW "{namespace}"."{name}" AS SELECT * FROM iceberg_scan('{metadata}')"""
@@ -59,7 +61,7 @@ def main(file: Path, catalog: Path = CATALOG) -> None:
     with duckdb.connect(config={"allow_unsigned_extensions": True}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         if catalog.exists():
-            add_tables(connection, catalog)
+            add_tables(connection, catalog, queries)
         if "delta_scan" in queries:
             load(connection, "delta")
         for number, query in enumerate(filter(str.strip, queries.split(";"))):

@@ -60,12 +60,18 @@ def control_topics(
 
 
 def output_topics(configs: Iterable[Mapping[str, str]]) -> frozenset[str]:
-    """Return the topics to which outputs of connectors send rows."""
+    """Return the topics to which connectors send rows of outputs, or aggregates."""
     return frozenset(
         topic
         for config in configs
-        for name in config.get(OUTPUTS, "").split(",")
-        if (topic := config.get(f"{OUTPUT_PREFIX}{name.strip()}.topic", "").strip())
+        for key in (
+            AGGREGATE_TOPIC,
+            *(
+                f"{OUTPUT_PREFIX}{name.strip()}.topic"
+                for name in config.get(OUTPUTS, "").split(",")
+            ),
+        )
+        if (topic := config.get(key, "").strip())
     )
 
 

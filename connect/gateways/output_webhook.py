@@ -22,7 +22,7 @@ from connect.gateways.guarded_http import guarded_transport
 from connect.gateways.reach import reach
 from connect.redaction.secret_values import KNOWN
 
-REQUEST_TIMEOUT_S: Final = 10.0
+POST_TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 * 2**10
 _REPEATED: Final = frozenset({408, 425, 429})
 
@@ -57,7 +57,7 @@ class OutputWebhook:
         authorization: str | None,
         *,
         key: str,
-        timeout_s: float = REQUEST_TIMEOUT_S,
+        timeout_s: float = POST_TIMEOUT_S,
     ) -> None:
         KNOWN.add(url)
         if authorization:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from connect.config.aggregation import TOPIC as AGGREGATE_TOPIC
 from connect.config.aggregation import Aggregation
 from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
@@ -172,6 +173,12 @@ def _not_granted_topics(raw: Raw, policy: OutputTopicsPolicy) -> Iterator[tuple[
         topic = (raw.get(key) or "").strip()
         if topic and (why := policy.refusal(topic)) is not None:
             yield key, f"{why}."
+    topic = (raw.get(AGGREGATE_TOPIC) or "").strip()
+    if topic and policy.patterns is not None and has_placeholder(topic):
+        # the resolved name would bypass the grants
+        yield AGGREGATE_TOPIC, f"{AGGREGATE_TOPIC} cannot contain a placeholder."
+    elif topic and (why := policy.refusal(topic)) is not None:
+        yield AGGREGATE_TOPIC, f"{why}."
 
 
 def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:

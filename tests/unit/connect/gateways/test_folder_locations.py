@@ -8,7 +8,13 @@ import pytest
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.location_policy import LocationPolicy
-from connect.config.table_formats import FOLDER_FORMATS
+from connect.config.table_formats import (
+    AGGREGATE,
+    AGGREGATE_LOCATION,
+    DELTA,
+    FOLDER_FORMATS,
+    PARQUET,
+)
 from connect.errors import CommitRefused
 from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 from connect.gateways.storage.folder_locations import FolderLocations
@@ -51,7 +57,7 @@ def test_locations_that_are_not_granted_are_refused(table_format: str, tmp_path:
         assert caught.value.code == "location_not_granted"
 
 
-@pytest.mark.parametrize("table_format", FOLDER_FORMATS)
+@pytest.mark.parametrize("table_format", [DELTA, PARQUET])
 def test_tenants_locations_are_checked_when_a_connector_is_created(table_format: str) -> None:
     """Local folders and internal hosts, for all tables and for one."""
     node = {"bootstrap.servers": "b:1", "icefloe.rest.users.file": "/users.yaml"}
@@ -70,6 +76,35 @@ def test_tenants_locations_are_checked_when_a_connector_is_created(table_format:
     for key, value in (
         (root, "/etc"),
         (own, "/etc/tables"),
+        ("iceberg.catalog.s3.endpoint", "http://169.254.169.254"),
+    ):
+        with pytest.raises(InvalidConfigError) as caught:
+            parse({**raw, key: value}, node=node)
+        assert list(caught.value.errors) == [key]
+
+
+def test_the_location_of_a_tenants_aggregates_is_checked() -> None:
+    """It is a local folder or a store, as that of tables is."""
+    node = {"bootstrap.servers": "b:1", "icefloe.rest.users.file": "/users.yaml"}
+    raw = {
+        "name": "counts",
+        "connector.class": "IcebergSink",
+        "topics": "orders",
+        "icefloe.format": AGGREGATE,
+        AGGREGATE_LOCATION: "s3://bucket/state",
+        "icefloe.aggregate.columns": "ts TIMESTAMP",
+        "icefloe.aggregate.time-field": "ts",
+        "icefloe.aggregate.window": "1 minute",
+        "icefloe.aggregate.watermark": "1 minute",
+        "icefloe.aggregate.functions": "n=count(*)",
+        "icefloe.aggregate.topic": "counts",
+        "iceberg.catalog.s3.access-key-id": "a",
+        "iceberg.catalog.s3.secret-access-key": "b",
+    }
+    node["icefloe.output.topics.default"] = "counts"
+    assert parse(raw, node=node).aggregation
+    for key, value in (
+        (AGGREGATE_LOCATION, "/etc"),
         ("iceberg.catalog.s3.endpoint", "http://169.254.169.254"),
     ):
         with pytest.raises(InvalidConfigError) as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
+from connect.config.reserved_topics import output_topics
 from connect.validation.parse import parse
 from connect.validation.plugins import BUILT_IN
 from connect.validation.validate import TakenNames, validate
@@ -144,3 +145,28 @@ def test_locations(location: str, is_valid: bool) -> None:
     """Local folders and object stores."""
     found = errors({OWN + "location": location})
     assert (OWN + "location" not in found) is is_valid
+
+
+USERS = {"bootstrap.servers": "b:1", "icefloe.rest.users.file": "/users.yaml"}
+
+
+@pytest.mark.parametrize("topic", ["theirs", "${env:TOPIC}"])
+def test_tenants_write_results_to_granted_topics_only(topic: str) -> None:
+    """A placeholder would hide the name from the check."""
+    node = {**USERS, "icefloe.output.topics.default": "ours-*", "icefloe.locations.default": "s3://lake"}
+    raw = aggregate_config({OWN + "topic": topic, OWN + "location": "s3://lake/state"})
+    with pytest.raises(InvalidConfigError) as caught:
+        parse(raw, node=node, resolve=lambda text: text.replace("${env:TOPIC}", "theirs"))
+    assert OWN + "topic" in caught.value.errors
+    with pytest.raises(InvalidConfigError) as caught:
+        parse({**raw, OWN + "topic": "ours-counts"}, node=USERS)
+    assert OWN + "topic" in caught.value.errors, "without a grant there is none"
+    granted = parse({**raw, OWN + "topic": "ours-counts"}, node=node).aggregation
+    assert granted is not None
+    assert granted.topic == "ours-counts"
+
+
+def test_results_are_no_control_topic_of_other_connectors() -> None:
+    """Output topics of existing connectors are known to the check."""
+    configs = [aggregate_config({OWN + "topic": "counts"}), {"icefloe.outputs": ""}]
+    assert output_topics(configs) == {"counts"}
