@@ -153,7 +153,11 @@ USERS = {"bootstrap.servers": "b:1", "icefloe.rest.users.file": "/users.yaml"}
 @pytest.mark.parametrize("topic", ["theirs", "${env:TOPIC}"])
 def test_tenants_write_results_to_granted_topics_only(topic: str) -> None:
     """A placeholder would hide the name from the check."""
-    node = {**USERS, "icefloe.output.topics.default": "ours-*", "icefloe.locations.default": "s3://lake"}
+    node = {
+        **USERS,
+        "icefloe.output.topics.default": "ours-*",
+        "icefloe.locations.default": "s3://lake",
+    }
     raw = aggregate_config({OWN + "topic": topic, OWN + "location": "s3://lake/state"})
     with pytest.raises(InvalidConfigError) as caught:
         parse(raw, node=node, resolve=lambda text: text.replace("${env:TOPIC}", "theirs"))
