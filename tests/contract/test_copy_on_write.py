@@ -18,13 +18,13 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, LongType
 
-from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
 from coordinator.copy_on_write import limits
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
+from tests.support.simulated_kill import killed_at
 from tests.support.table_harness import EXPIRING, Racing
 from tests.support.tables import (
     QuickClock,
@@ -267,18 +267,8 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
     commit = t.round(([row(1, 11), row(3, 30)], []), ([row(3, 31)], [row(2, 0)]))
 
-    class Killed(BaseException):
-        pass
-
-    def hit(name: str) -> None:
-        if name == point:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "hit", hit)
-        patch.setattr(failpoints, "hit_in_flight", hit)
-        with pytest.raises(Killed):
-            t.committer().commit(commit)
+    with killed_at(point, monkeypatch):
+        t.committer().commit(commit)
     committed(t.committer().commit(commit))
     t.check()
 

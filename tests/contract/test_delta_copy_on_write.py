@@ -18,10 +18,10 @@ from deltalake.schema import PrimitiveType
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.delta_tables import delta_duckdb
+from tests.support.simulated_kill import killed_at
 from tests.support.tables import table_commit
 from tests.support.upserts import DeltaUpserts, Row, committed, counted, row
 
@@ -206,18 +206,8 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     committed(t.log_committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
     commit = t.round(([row(1, 11), row(3, 30)], []), ([row(3, 31)], [row(2, 0)]))
 
-    class Killed(BaseException):
-        pass
-
-    def hit(name: str) -> None:
-        if name == point:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "hit", hit)
-        patch.setattr(failpoints, "hit_in_flight", hit)
-        with pytest.raises(Killed):
-            t.log_committer().commit(commit)
+    with killed_at(point, monkeypatch):
+        t.log_committer().commit(commit)
     committed(t.log_committer().commit(commit))
     t.check()
 
