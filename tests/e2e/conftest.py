@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,17 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             running = RunningStack(stack, statsd=taken, collector=telemetry, lineage=lineage)
             with closing(running):
                 yield running
+
+
+@pytest.fixture(scope="module")
+def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder; files in it arm failpoints of the node's processes."""
+    return tmp_path_factory.mktemp("armed")
+
+
+@pytest.fixture
+def armed(armed_folder: Path) -> Iterator[Path]:
+    """The folder for failpoints of one test; what a failed test leaves armed is removed."""
+    yield armed_folder
+    for file in armed_folder.iterdir():
+        file.unlink(missing_ok=True)

@@ -32,12 +32,6 @@ FUNCTIONS = (
 
 
 @pytest.fixture(scope="module")
-def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder; files in it arm failpoints of the node's processes."""
-    return tmp_path_factory.mktemp("armed")
-
-
-@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
     """A stack of this module alone: its processes are killed."""
     with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:

@@ -20,24 +20,10 @@ CRASHES = ("C7", "C10", "C11", "C12", "C14", "W4", "W8", "W10")
 
 
 @pytest.fixture(scope="module")
-def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder; files in it arm failpoints of the node's processes."""
-    return tmp_path_factory.mktemp("armed")
-
-
-@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
     """A stack of this module alone: its processes are killed."""
     with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
         yield made
-
-
-@pytest.fixture
-def armed(armed_folder: Path) -> Iterator[Path]:
-    """The folder for failpoints of one test; what a failed test leaves armed is removed."""
-    yield armed_folder
-    for file in armed_folder.iterdir():
-        file.unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -26,12 +26,6 @@ STEPS = [
 
 
 @pytest.fixture(scope="module")
-def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which files arm failpoints of the node's processes."""
-    return tmp_path_factory.mktemp("armed")
-
-
-@pytest.fixture(scope="module")
 def _stack(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
     """A stack of these tests' own: its processes are killed."""
     with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as running:
