@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import duckdb
 import httpx
 import psutil
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -310,6 +309,25 @@ class RunningStack:
             time.sleep(POLL_S)
 
 
+class ArmedStack(Stack):
+    """A stack whose node has failpoints; other processes of the tests have none.
+
+    Args:
+        armed: files in it arm failpoints.
+        folder: of the stack.
+        more: as of ``Stack``.
+    """
+
+    def __init__(self, armed: Path, folder: Path, **more: Any) -> None:
+        super().__init__(folder, **more)
+        self._armed = armed
+
+    @property
+    def node_environ(self) -> dict[str, str]:
+        """Environment of the stack's node, with the folder of failpoints."""
+        return {**super().node_environ, "ICEFLOE_FAILPOINTS_DIR": str(self._armed)}
+
+
 @contextlib.contextmanager
 def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
     """Run a stack whose processes a test kills at failpoints.
@@ -324,13 +342,11 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with (
-            Stack(folder, node_properties=properties) as stack,
-            contextlib.closing(RunningStack(stack)) as running,
-        ):
-            yield running
+    with (
+        ArmedStack(armed, folder, node_properties=properties) as stack,
+        contextlib.closing(RunningStack(stack)) as running,
+    ):
+        yield running
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
