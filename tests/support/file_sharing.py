@@ -8,6 +8,8 @@ Rules of this file:
 - The order of the files is the same in all runs. Files whose tests use the fixtures of
   ``--share-first`` come first, in the order of the fixtures. Runs with ``--share-backwards`` begin
   at the end, so only one run starts these fixtures until the runs meet.
+- A fixture of ``--share-first`` ends with the last file that uses it: a stack without work takes a
+  tenth of a core.
 - Tests of a file keep their order.
 """
 
@@ -45,14 +47,16 @@ class SharedFiles:
         self._fixtures: list[str] = config.getoption("--share-first").split(",")
         self._is_backwards: bool = config.getoption("--share-backwards")
         self._is_own: dict[Path, bool] = {}
+        self._places: dict[Path, int] = {}
+        self._definitions: dict[int, pytest.FixtureDef[object]] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the files into the order of this run."""
         files = list(dict.fromkeys(item.path for item in items))
-        places = dict.fromkeys(files, len(self._fixtures))
+        places = self._places = dict.fromkeys(files, len(self._fixtures))
         for item in items:
-            places[item.path] = min(places[item.path], self._place(item))
+            places[item.path] = min(places[item.path], *self._used(item))
         files.sort(key=places.__getitem__)
         if self._is_backwards:
             files.reverse()
@@ -64,19 +68,30 @@ class SharedFiles:
         """Leave out a test whose file another run has taken."""
         if item.path not in self._is_own:
             self._is_own[item.path] = self._take(item.path)
+            if self._is_own[item.path]:
+                self._end_fixtures(item)
         return None if self._is_own[item.path] else True
 
-    def _place(self, item: pytest.Item) -> int:
+    def _used(self, item: pytest.Item) -> list[int]:
         """Return which of the fixtures a test uses; their number if it uses none."""
         known: Mapping[str, Sequence[pytest.FixtureDef[object]]] = getattr(
             getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}
         )
+        used = [len(self._fixtures)]
         for place, name in enumerate(self._fixtures):
             definitions = known.get(name, ())
             # a module may have a fixture of the same name
             if definitions and definitions[-1].scope == "session":
-                return place
-        return len(self._fixtures)
+                self._definitions[place] = definitions[-1]
+                used.append(place)
+        return used
+
+    def _end_fixtures(self, item: pytest.Item) -> None:
+        """End the fixtures of files before this one; one that is used again starts again."""
+        own = self._places[item.path]
+        for place, definition in self._definitions.items():
+            if place > own if self._is_backwards else place < own:
+                definition.finish(item._request)  # type: ignore[attr-defined]
 
     def _take(self, file: Path) -> bool:
         try:

@@ -295,9 +295,10 @@ class RunningStack:
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
     def wait_until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
-        """Poll until the value is true; return it."""
+        """Poll until the value is true; return it. Half of the time at most is for the polls."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
+            began = time.monotonic()
             try:
                 value = inspect()
             except (httpx.TransportError, KeyError):  # the node is busy, or starts again
@@ -305,8 +306,9 @@ class RunningStack:
             if value:
                 return value
             self.stack.check()
-            assert time.monotonic() < deadline, f"waited too long for {what()}"
-            time.sleep(POLL_S)
+            now = time.monotonic()
+            assert now < deadline, f"waited too long for {what()}"
+            time.sleep(max(POLL_S, now - began))
 
 
 class ArmedStack(Stack):

@@ -72,6 +72,8 @@ def wait_for_lines(count):  # the timeout of the lane bounds it
 @pytest.fixture(scope="session")
 def costly():
     ran("costly")
+    yield
+    ran("costly ends")
 
 
 @pytest.fixture(scope="session")
@@ -102,9 +104,31 @@ def test_lanes_that_share_run_each_file_once(
     assert run([Lane(str(n), ["."], share(taken, first, is_first=n == 1)) for n in (1, 2)]) == 0
     lines = (tmp_path / "ran").read_text().splitlines()
     ends = [f"{name} ends" for name in "abcd"]
-    assert sorted(lines) == sorted([*"abcd", *ends, "costly", "cheaper"])
-    assert lines[-1] == "b ends"
+    assert sorted(lines) == sorted([*"abcd", *ends, "costly", "costly ends", "cheaper"])
+    assert lines[-2:] == ["b ends", "costly ends"]
     assert lines.index("c ends") > max(lines.index("a ends"), lines.index("d ends"))
+
+
+def test_a_costly_fixture_ends_with_the_last_file_that_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first lane, and in the second one, which begins with the other files."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "conftest.py").write_text(COSTLY)
+    for name, fixture in {"a": "cheaper", "b": "costly", "c": "costly", "d": ""}.items():
+        lines = ["from conftest import ran", f"def test_{name}({fixture}): ran('{name}')"]
+        (tmp_path / f"test_{name}.py").write_text("\n".join(lines))
+    for is_first, expected in {
+        True: ["costly", "b", "c", "costly ends", "cheaper", "a", "d"],
+        False: ["d", "cheaper", "a", "costly", "c", "b", "costly ends"],
+    }.items():
+        taken = tmp_path / str(is_first)
+        taken.mkdir()
+        options = share(taken, "costly,cheaper", is_first=is_first)
+        assert run([Lane(taken.name, ["."], options)]) == 0
+        assert (tmp_path / "ran").read_text().split("\n")[:-1] == expected
+        (tmp_path / "ran").unlink()
 
 
 def test_every_unit_test_is_in_one_half() -> None:
