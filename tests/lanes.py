@@ -10,7 +10,7 @@ Rules of this file:
 - At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends.
 - Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait.
   It runs from the beginning, with low priority: it takes the time of idle cores.
-- The report of a lane has its processor time. Tests that wait are cheap, whatever they last; see
+- The report of a lane has its processor time. A test that waits is cheap, also a long one; see
   ``tests/support/processor_times.py``.
 - The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
   with the summary of a failure, if there is one.

@@ -12,7 +12,7 @@ from tests.simulation.rewind_model import BUGS, Expired, Model
 
 SEEDS = 150
 SEEDS_PER_BUG = 1_000
-# a bug that few seeds find is searched for from here: from the first seed it takes seconds
+# where the search for a bug begins that few seeds find: from the first seed it takes seconds
 FIRST_SEEDS = {
     "offsets are announced after the tables": 850,
     "only the last rewind is unfinished": 1_450,
