@@ -14,7 +14,7 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,7 +46,7 @@ class ProcessorTimes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._last_s = used_s(os.getpid())
-        self._of_tests: Counter[str] = Counter()
+        self._of_tests: defaultdict[str, float] = defaultdict(float)
 
     def pytest_collection_finish(self) -> None:
         """Leave the imports of the test files to the collection."""
@@ -60,19 +60,20 @@ class ProcessorTimes:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the largest ones."""
         self._add("the end of session fixtures")
-        of_files: Counter[str] = Counter()
+        of_files: defaultdict[str, float] = defaultdict(float)
         for test, taken_s in self._of_tests.items():
             of_files[test.partition("::")[0]] += taken_s
-        total_s = self._of_tests.total()
+        total_s = sum(self._of_tests.values())
         terminalreporter.section(f"processor time: {total_s:.0f} s")
         for times in (of_files, self._of_tests):
-            for name, taken_s in times.most_common(self._count):
+            largest = sorted(times.items(), key=lambda each: -each[1])[: self._count]
+            for name, taken_s in largest:
                 terminalreporter.write_line(f"{taken_s:8.1f} s  {name}")
             terminalreporter.write_line("")
 
     def _add(self, name: str) -> None:
         now_s = used_s(os.getpid())
-        self._of_tests[name] += max(now_s - self._last_s, 0)  # type: ignore[assignment]
+        self._of_tests[name] += max(now_s - self._last_s, 0)
         self._last_s = now_s
 
 
