@@ -91,3 +91,18 @@ def sql(
     catalog = open_catalog("iceberg", sql_catalog_properties)
     yield SqlHarness(spark_session, tmp_path, catalog)
     catalog.close()
+
+
+@pytest.fixture(scope="module")
+def shared_sql(
+    spark_session: Session, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SqlHarness]:
+    """The same for all tests of a module, whose queries need only records."""
+    from tests.support.sql_harness import SqlHarness
+
+    folder = tmp_path_factory.mktemp("sql")
+    (folder / "warehouse").mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"}
+    catalog = open_catalog("iceberg", {**properties, "warehouse": f"file://{folder}/warehouse"})
+    yield SqlHarness(spark_session, folder, catalog)
+    catalog.close()
