@@ -3,6 +3,8 @@
 Rules of this file:
 - A few large system calls receive it. ``http.client`` makes two for each chunk of a body, and
   servers send chunks of 8 kB.
+- A server that sends slower than this process reads would wake it for each chunk. So it waits
+  before it receives again, a twentieth of the time that the answer has taken, at most 20 ms.
 - An answer that ends early is an error, and so is a chunk whose size is no number.
 - A connection with bytes after the end of the answer is not used again.
 
@@ -16,8 +18,14 @@ import re
 from http.client import HTTPResponse, IncompleteRead
 from typing import Any, Protocol, cast
 
+from connect.clock import SystemClock
+
 _BUFFER_BYTES = 1024 * 1024
+_MUCH_BYTES = 256 * 1024
+_WAIT_PART = 0.05
+_WAIT_S_MAX = 0.02
 _HEXADECIMAL = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_CLOCK = SystemClock()
 _LINE_BYTES_MAX = 65_536  # of http.client
 
 
@@ -39,6 +47,8 @@ class _Received:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._raw: Any = None
+        self._started_ms = _CLOCK.monotonic_ms()
+        self._received_bytes = _MUCH_BYTES
         self.buffer = bytearray(_BUFFER_BYTES)
         self.end = 0
 
@@ -52,9 +62,13 @@ class _Received:
             view[: len(first)] = first
             size, self._raw = len(first), self._stream.raw
         else:
+            if self._received_bytes < _MUCH_BYTES:
+                taken_s = (_CLOCK.monotonic_ms() - self._started_ms) / 1000
+                _CLOCK.sleep_ms(round(1000 * min(taken_s * _WAIT_PART, _WAIT_S_MAX)))
             size = self._raw.readinto(view)
         if not size:
             raise IncompleteRead(b"")
+        self._received_bytes = size
         self.end = kept + size
 
     def line_end(self, start: int) -> tuple[int, int]:
