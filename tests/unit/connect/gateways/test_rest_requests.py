@@ -6,6 +6,7 @@ import gzip
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from requests import ConnectionError as RequestsConnectionError
 from requests import PreparedRequest, Session
 
+from connect.clock import SystemClock
+from connect.gateways.catalog import unread_body
 from connect.gateways.catalog.rest_requests import (
     _PIECE_BYTES,
     PreparedRequests,
@@ -254,3 +257,62 @@ def test_a_long_answer_costs_no_call_for_each_chunk(server: Server, form: str) -
                 assert names(sender.send("GET", f"{server.url}/{form}"), [b"123456789"])
             calls[times] = counted["HTTPResponse._get_chunk_left"]
     assert calls[1] <= calls[100] <= 30  # of the 64 kB that are read; there are 1,000 chunks
+
+
+class Slept(SystemClock):
+    """A clock that passes with each piece, and notes the waits."""
+
+    now = 0
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+
+    def monotonic_ms(self) -> int:
+        """The instant."""
+        return self.now
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Only note it."""
+        self.waits.append(duration_ms)
+
+
+class Pieces:
+    """A body of a known length that arrives in pieces, 100 ms after each other."""
+
+    chunked, chunk_left = False, None
+
+    def __init__(self, clock: Slept, sizes: list[int]) -> None:
+        self.clock, self.sizes, self.length = clock, sizes, sum(sizes)
+        self.fp = self.raw = self
+        self.is_closed = False
+
+    def isclosed(self) -> bool:
+        """Whether it was read to its end."""
+        return self.is_closed
+
+    def close(self) -> None:
+        """It was read to its end."""
+        self.is_closed = True
+
+    def read1(self, _size: int) -> bytes:
+        """What was received before."""
+        return b"x" * self.sizes.pop(0)
+
+    def readinto(self, _buffer: memoryview) -> int:
+        """The next piece."""
+        self.clock.now += 100
+        return self.sizes.pop(0) if self.sizes else 0
+
+
+def test_a_slow_answer_is_awaited_in_larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a twentieth of the time so far and 20 ms at most; not after a large piece."""
+    clock = Slept()
+    monkeypatch.setattr(unread_body, "_CLOCK", clock)
+    body: Any = Pieces(clock, [1, 10, 10, 300_000, 10, 10, 10, 10])
+    assert unread_body.receive_rest(body)
+    assert clock.waits == [0, 5, 10, 20, 20, 20]
+    assert body.is_closed
+    cut: Any = Pieces(clock, [1, 10])
+    cut.length += 1
+    with pytest.raises(IncompleteRead):
+        unread_body.receive_rest(cut)
