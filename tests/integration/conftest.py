@@ -17,8 +17,11 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from playwright.sync_api import Browser
 
+    from connect.gateways.catalog.catalog import CatalogGateway
     from tests.support.browsing import BrowserVisit
+    from tests.support.readers import Sql
     from tests.support.sql_harness import SqlHarness
+    from tests.support.stack import RestCatalog
     from worker.spark.session import Session
     from worker.task.source_reader import SourceReader
 
@@ -37,6 +40,31 @@ def reader(spark_session: Session, kafka_properties: dict[str, str]) -> SourceRe
     from tests.support.source_reads import source_reader
 
     return source_reader(spark_session, kafka_properties)
+
+
+@pytest.fixture(scope="module")
+def catalog(rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """The Java REST catalog, which Iceberg's, Spark's and DuckDB's readers share."""
+    gateway = open_catalog("iceberg", rest_catalog.properties)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture(scope="module")
+def spark(spark_session: Session, rest_catalog: RestCatalog) -> Sql:
+    """Runs SQL in Spark; tables are ``rest.db.<name>``."""
+    from tests.support.readers import spark_sql
+
+    return spark_sql(spark_session.spark, rest_catalog)
+
+
+@pytest.fixture
+def duck() -> Iterator[Sql]:
+    """Runs SQL in DuckDB."""
+    from tests.support.readers import duckdb_sql
+
+    with duckdb_sql() as sql:
+        yield sql
 
 
 @pytest.fixture
