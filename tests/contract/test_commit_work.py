@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from connect.gateways.catalog import metadata_files
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
 from coordinator.commit.committer import Committer
@@ -142,7 +141,7 @@ def glue_properties(s3_server: S3Server, tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("kind", "snapshots_max"), [("sql", 2_000), ("glue", 500)])
 def test_a_commit_does_not_follow_the_history(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, snapshots_max: int
+    request: pytest.FixtureRequest, kind: str, snapshots_max: int
 ) -> None:
     """10 snapshots or 2,000: as many calls, as many objects, as many bytes that are parsed.
 
@@ -151,12 +150,10 @@ def test_a_commit_does_not_follow_the_history(
     name = "sql_catalog_properties" if kind == "sql" else "glue_properties"
     gateway = open_catalog("iceberg", request.getfixturevalue(name))
     client: Any = gateway._client()
-    monkeypatch.setattr(metadata_files, "_TEXT_KEPT_MAX", 0)  # a short file is as a long one
+    client._files.text_bytes_max = 0  # a short file is as a long one
     parsed_bytes = []
     original = client._files.read
-    monkeypatch.setattr(
-        client._files, "read", lambda *given: _noted(parsed_bytes, original(*given))
-    )
+    client._files.read = lambda *given: _noted(parsed_bytes, original(*given))
     made: dict[int, tuple[Counter[str], list[int]]] = {}
     for snapshots in (10, snapshots_max):
         table_name = unique_name(f"t{snapshots}")

@@ -53,8 +53,8 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
             missing["coordinator_process"] = e.message
             return None
         by_name: Mapping[str, Any] = {c["name"]: c for c in overview["connectors"]}
-        found: str | None = by_name.get(name, {}).get("coordinator_process")
-        return found
+        child: str | None = by_name.get(name, {}).get("coordinator_process")
+        return child
 
     rounds, tables, lag = view("rounds"), view("tables"), view("lag")
     last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None

@@ -6,7 +6,7 @@ Rules of this file:
 - The history is the snapshots and the log of snapshots. A commit that only adds to them copies
   their text from one file to the next. No object is made of them.
 - **Metadata without history is never written as it is.** What is to be written carries the text
-  of the history, whoever writes it. A commit that needs more than the text raises
+  of the history, in any way of writing it. A commit that needs more than the text raises
   ``HistoryNeeded`` before anything is written.
 - A metadata file is never changed. So where the history is in a file has to be found once, by
   parsing the file. It is known of files that this client wrote: then only the rest is read.
@@ -60,7 +60,7 @@ _KNOWN_MAX = 4_096
 _KNOWN_BYTES_MAX = 64 * 1024
 _LOCAL = ("file:", "/")
 _COPY_BYTES = {True: 1024 * 1024, False: 16 * 1024 * 1024}  # a piece is a request to a store
-_TEXT_KEPT_MAX = 256 * 1024
+_TEXT_BYTES_MAX = 256 * 1024
 _ADDING = (
     AddSnapshotUpdate,
     SetSnapshotRefUpdate,
@@ -216,7 +216,7 @@ def _span(text: str, key: re.Pattern[str]) -> tuple[int, int, list[Any]]:
     Raises:
         ValueError: there is none.
     """
-    *_, at = (-1, *(found.end() for found in key.finditer(text)))
+    *_, at = (-1, *(match.end() for match in key.finditer(text)))
     if at < 0:
         raise ValueError
     elements, end = _DECODER.raw_decode(text, at)
@@ -291,13 +291,7 @@ class WithHistoryText(IcebergBaseModel):
         """Of the file that is to be written."""
         return sum(map(len, self._parts))
 
-    def model_dump_json(  # type: ignore[override]  # as PyIceberg's
-        self,
-        exclude_none: bool = True,  # noqa: ARG002 - the base's
-        exclude: Any | None = None,  # noqa: ARG002
-        by_alias: bool = True,  # noqa: ARG002
-        **kwargs: Any,  # noqa: ARG002
-    ) -> str:
+    def model_dump_json(self, *_: Any, **__: Any) -> str:
         """Return the whole text, for any other writer."""
         return b"".join(map(bytes, self.pieces())).decode(UTF8)
 
@@ -316,19 +310,26 @@ class _Read:
     Attributes:
         location: of the file.
         history: None where it was not left out.
-        text: None where it is long.
+        text: None where it is not kept.
     """
 
     def __init__(self, location: str, history: HistoryText | None, text: bytes | None) -> None:
         self.location = location
         self.history = history
-        self.text = text if text is not None and len(text) <= _TEXT_KEPT_MAX else None
+        self.text = text
 
 
 class MetadataFiles:
-    """Reads the metadata files of one client; safe to use from many threads."""
+    """Reads the metadata files of one client; safe to use from many threads.
+
+    Attributes:
+        text_bytes_max: of a file whose text is kept until the thread commits.
+        known_max: number of files whose histories are remembered.
+    """
 
     def __init__(self) -> None:
+        self.text_bytes_max = _TEXT_BYTES_MAX
+        self.known_max = _KNOWN_MAX
         self._known: OrderedDict[str, HistoryText] = OrderedDict()
         self._lock = threading.Lock()
         self._thread = threading.local()
@@ -366,12 +367,12 @@ class MetadataFiles:
         text = last.text if last is not None and last.location == location else None
         if not self.leaves_out:
             text = text or _whole(open_file)
-            self._thread.last = _Read(location, None, text)
+            self._thread.last = _Read(location, None, self._kept(text))
             return text
         with self._lock:
             known = self._known.get(location)
         short = None
-        if text is None and known is not None and known.file_bytes > _TEXT_KEPT_MAX:
+        if text is None and known is not None and known.file_bytes > self.text_bytes_max:
             short = known.read_around(open_file)
         if short is not None:
             self._thread.last = _Read(location, known, None)
@@ -379,7 +380,7 @@ class MetadataFiles:
         text = text or _whole(open_file)
         if known is None or not known.is_in(text):
             known = find_history(text)
-        self._thread.last = _Read(location, known, text)
+        self._thread.last = _Read(location, known, self._kept(text))
         if known is None:
             return text
         self._remember(location, known)
@@ -418,13 +419,16 @@ class MetadataFiles:
     def _last(self) -> _Read | None:
         return getattr(self._thread, "last", None)
 
+    def _kept(self, text: bytes) -> bytes | None:
+        return text if len(text) <= self.text_bytes_max else None
+
     def _remember(self, location: str, history: HistoryText) -> None:
         if history.memory_bytes > _KNOWN_BYTES_MAX:
             return
         with self._lock:
             self._known[location] = history
             self._known.move_to_end(location)
-            while len(self._known) > _KNOWN_MAX:
+            while len(self._known) > self.known_max:
                 self._known.popitem(last=False)
 
 

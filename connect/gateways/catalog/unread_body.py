@@ -44,10 +44,11 @@ class _Body(Protocol):
 class _Received:
     """Receives into one buffer; what a line needs stays in it."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, clock: SystemClock) -> None:
         self._stream = stream
+        self._clock = clock
         self._raw: Any = None
-        self._started_ms = _CLOCK.monotonic_ms()
+        self._started_ms = clock.monotonic_ms()
         self._received_bytes = _MUCH_BYTES
         self.buffer = bytearray(_BUFFER_BYTES)
         self.end = 0
@@ -63,8 +64,8 @@ class _Received:
             size, self._raw = len(first), self._stream.raw
         else:
             if self._received_bytes < _MUCH_BYTES:
-                taken_s = (_CLOCK.monotonic_ms() - self._started_ms) / 1000
-                _CLOCK.sleep_ms(round(1000 * min(taken_s * _WAIT_PART, _WAIT_S_MAX)))
+                taken_s = (self._clock.monotonic_ms() - self._started_ms) / 1000
+                self._clock.sleep_ms(round(1000 * min(taken_s * _WAIT_PART, _WAIT_S_MAX)))
             size = self._raw.readinto(view)
         if not size:
             raise IncompleteRead(b"")
@@ -72,21 +73,22 @@ class _Received:
         self.end = kept + size
 
     def line_end(self, start: int) -> tuple[int, int]:
-        """Return where the line that starts here starts and ends now, behind its line feed."""
-        while (found := self.buffer.find(b"\n", start, self.end)) < 0:
+        """Return where the line at this position starts and ends now, behind its line feed."""
+        while (line_feed := self.buffer.find(b"\n", start, self.end)) < 0:
             kept = self.end - start
             if kept > _LINE_BYTES_MAX:
                 raise IncompleteRead(b"")
             self.more(kept)
             start = 0
-        return start, found + 1
+        return start, line_feed + 1
 
 
-def receive_rest(response: HTTPResponse) -> bool:
+def receive_rest(response: HTTPResponse, clock: SystemClock = _CLOCK) -> bool:
     """Receive the rest of an answer; return whether its connection can be used again.
 
     Args:
         response: with a body that was read in part, or not at all.
+        clock: for the waits.
 
     Raises:
         http.client.IncompleteRead: the answer ends early.
@@ -95,7 +97,7 @@ def receive_rest(response: HTTPResponse) -> bool:
     body = cast(_Body, response)
     if body.isclosed():
         return True
-    received = _Received(body.fp)
+    received = _Received(body.fp, clock)
     if body.chunked:
         end = _behind_chunks(received, body.chunk_left)
     elif body.length is not None:

@@ -38,10 +38,10 @@ def connector_facts(
     def servers(prefixes: tuple[str, ...], client: str) -> str:
         of_node = node.get(client + _BOOTSTRAP) or node[_BOOTSTRAP]
         overrides = (config.get(prefix + _BOOTSTRAP) for prefix in prefixes)
-        found = next(filter(None, overrides), of_node)
+        addresses = next(filter(None, overrides), of_node)
         with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
-            found = resolve(found)
-        return found
+            addresses = resolve(addresses)
+        return addresses
 
     written = set()
     for topic in output_topics([config]):

@@ -45,10 +45,17 @@ TRICKY = {
 
 
 @pytest.fixture(params=[1, 256 * 1024], ids=["from the file", "from the kept text"])
-def gateway(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Any) -> CatalogGateway:
+def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> CatalogGateway:
     """A SQL catalog whose metadata files all count as long, or as short."""
-    monkeypatch.setattr(metadata_files, "_TEXT_KEPT_MAX", request.param)
-    return opened(tmp_path)
+    gateway = opened(tmp_path)
+    files_of(gateway).text_bytes_max = request.param
+    return gateway
+
+
+def files_of(gateway: CatalogGateway) -> Any:
+    """Return what reads the metadata files in this thread."""
+    client: Any = gateway._client()
+    return client._files
 
 
 def opened(folder: Path) -> CatalogGateway:
@@ -116,7 +123,7 @@ def new_table(gateway: CatalogGateway, **properties: str) -> Table:
 
 @pytest.fixture
 def short_commits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Notes each file that was written by copying."""
+    """Notes each file that any client wrote by copying."""
     noted: list[str] = []
     original = metadata_files.MetadataFiles.with_history
 
@@ -349,9 +356,9 @@ def test_threads_leave_out_the_history_separately(gateway: CatalogGateway) -> No
     assert gateway.load(("db", "t")).metadata == table.metadata
 
 
-def test_few_positions_are_remembered(gateway: CatalogGateway, monkeypatch: Any) -> None:
+def test_few_positions_are_remembered(gateway: CatalogGateway) -> None:
     """Only those of the last files."""
-    monkeypatch.setattr(metadata_files, "_KNOWN_MAX", 3)
+    files_of(gateway).known_max = 3
     table = new_table(gateway)
     for number in range(1, 8):
         table = commit(gateway, table, added(table.metadata, number))

@@ -304,15 +304,14 @@ class Pieces:
         return self.sizes.pop(0) if self.sizes else 0
 
 
-def test_a_slow_answer_is_awaited_in_larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_answer_is_awaited_in_larger_pieces() -> None:
     """For a twentieth of the time so far and 20 ms at most; not after a large piece."""
-    clock = Slept()
-    monkeypatch.setattr(unread_body, "_CLOCK", clock)
+    clock: Any = Slept()
     body: Any = Pieces(clock, [1, 10, 10, 300_000, 10, 10, 10, 10])
-    assert unread_body.receive_rest(body)
+    assert unread_body.receive_rest(body, clock)
     assert clock.waits == [0, 5, 10, 20, 20, 20]
     assert body.is_closed
     cut: Any = Pieces(clock, [1, 10])
     cut.length += 1
     with pytest.raises(IncompleteRead):
-        unread_body.receive_rest(cut)
+        unread_body.receive_rest(cut, clock)
