@@ -39,6 +39,8 @@ _ROW_LEVEL: Final = (
     "iceberg.tables.upsert-mode-enabled",
     "iceberg.tables.write-mode",
     "iceberg.tables.copy-on-write-max-bytes",
+    "iceberg.tables.deletion-vectors-enabled",
+    "iceberg.tables.deletion-vectors-max-bytes",
 )
 _ONLY_ADDED: Final = "rows of {tables} are only added; unset it, or use Iceberg or Delta tables"
 _NO_DELETE_FILES: Final = "{tables} have no delete files; unset it, or set copy-on-write"

@@ -71,7 +71,7 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
-from coordinator.commit.row_rewriter import RowRewriter
+from coordinator.commit.row_removal import RowRemoval
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
@@ -376,7 +376,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
-            RowRewriter.of(self._config, str(commit.table), selection, self.clock),
+            RowRemoval.of(self._config, str(commit.table), selection, self.clock),
         )
         attempts = CommitAttempts(
             self._catalog,

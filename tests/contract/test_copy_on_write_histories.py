@@ -131,12 +131,12 @@ class Hasty(Committer):
         ready = super().begin(commit)
         if isinstance(ready, ReadyCommit):
             snapshot = ready.attempts.snapshot
-            snapshot.rewriter = HastyRewriter(snapshot.rewriter)  # type: ignore[assignment] # the same methods
+            snapshot.removal = HastyRemoval(snapshot.removal)  # type: ignore[assignment] # the same methods
         return ready
 
 
-class HastyRewriter:
-    """A rewriter that resolves the deletes once."""
+class HastyRemoval:
+    """A removal that resolves the deletes once."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -1,9 +1,8 @@
-"""The deletes of a round, applied to data files by writing them again.
+"""The deletes of a round, and the data files that they reach.
 
 Rules of this file:
-- A copy depends on its source and on the deletes of the round only. So an attempt on a newer state
-  of the table may use the copies of an earlier attempt, for sources that the table still has.
-- A source is copied to at most one file. A copy has the partition of its source.
+- Which rows of a file are deleted depends on the file and on the deletes of the round only. So an
+  attempt on a newer state of the table may use what an earlier attempt found.
 - The keys are read when the first file may have rows with them.
 """
 
@@ -14,32 +13,31 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.gateways.storage.object_store import storage_errors
-from coordinator.copy_on_write.deleted_keys import DeletedKeys
-from coordinator.copy_on_write.limits import (
+from coordinator.row_deletes.deleted_keys import DeletedKeys
+from coordinator.row_deletes.limits import (
     KEY_BYTES_MAX,
     KEYS_MAX,
-    NotRewritten,
-    RewriteBudget,
+    NotResolved,
+    ResolveBudget,
 )
-from coordinator.copy_on_write.parquet_rows import (
+from coordinator.row_deletes.parquet_rows import (
     KeyColumns,
     NamesOf,
     RowFilter,
     as_kind,
-    copy_rows,
-    has_deleted_rows,
     open_parquet,
 )
 
 _READERS: Final = 4
 EVERYWHERE: Hashable = "everywhere"
 """The reach of a delete that applies to all partitions."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,7 @@ class SourceFile:
         constants: values of columns that the file may lack, by field id.
         may_have: whether a key of some columns can be in the file, by what is known without
             reading it.
+        column_bytes: size of each column by field id, as far as it is known.
     """
 
     path: str
@@ -83,23 +82,16 @@ class SourceFile:
     names_of: NamesOf
     constants: Mapping[int, Any]
     may_have: Callable[[KeyColumns, DeletedKeys], bool]
+    column_bytes: Mapping[int, int] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class FileCopy:
-    """What replaces a source.
-
-    Attributes:
-        path: of the copy; None if no row remains.
-        size_bytes: of the copy.
-        footer: Parquet's, of the copy.
-        schema: Arrow's, of the copy.
-    """
-
-    path: str | None = None
-    size_bytes: int = 0
-    footer: Any = None
-    schema: pa.Schema | None = None
+    def key_bytes(self, rows: RowFilter) -> int:
+        """Return the size of the columns that a filter reads; of the file if it is not known."""
+        sizes = [
+            self.column_bytes.get(field_id)
+            for field_id in {i for columns, _ in rows.keys for i in columns.field_ids}
+        ]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else self.size_bytes
 
 
 @dataclass(slots=True)
@@ -109,78 +101,22 @@ class RoundDeletes:
     Attributes:
         files: with the keys.
         open_input: opens a file by its path.
-        create: opens a copy of a source; returns its path and a stream.
         delete_names_of: finds the columns of delete files.
-        options: of the Parquet writer.
         budget: limits.
-        copies: what replaces each source, by its path.
-        bytes_read: size of the sources that were copied.
     """
 
     files: Sequence[DeleteFile]
     open_input: Callable[[str], Any]
-    create: Callable[[SourceFile], tuple[str, Any]]
     delete_names_of: NamesOf
-    options: Mapping[str, Any]
-    budget: RewriteBudget
-    copies: dict[str, FileCopy] = field(default_factory=dict)
-    created: list[str] = field(default_factory=list)
-    bytes_read: int = 0
+    budget: ResolveBudget
     _keys: dict[Hashable, list[tuple[KeyColumns, DeletedKeys]]] | None = None
 
-    def affected(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
-        """Return the sources with rows that the round deletes.
+    def rows_of(self, source: SourceFile) -> RowFilter:
+        """Return which rows of a file are deleted; without keys where it certainly has none.
 
         Raises:
-            NotRewritten: a limit is reached. RetriableError: ``storage_unavailable``.
+            NotResolved: a limit is reached. RetriableError: ``storage_unavailable``.
         """
-        self.budget.check_time()
-        candidates = [s for s in sources if s.path in self.copies or self._filter(s).keys]
-        if not candidates:
-            return []
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="key-read") as readers:
-            flags = list(readers.map(self._has_deleted, candidates))
-        out = [source for source, is_affected in zip(candidates, flags, strict=True) if is_affected]
-        self.budget.check_bytes(sum(source.size_bytes for source in out))
-        return out
-
-    def copy(self, source: SourceFile) -> FileCopy:
-        """Return what replaces a source; written once.
-
-        Raises:
-            NotRewritten, RetriableError: as ``affected``.
-        """
-        if source.path not in self.copies:
-            with self.budget.one_file():
-                self.copies[source.path] = self._copied(source)
-            self.bytes_read += source.size_bytes
-        return self.copies[source.path]
-
-    def _has_deleted(self, source: SourceFile) -> bool:
-        if source.path in self.copies:
-            return True
-        self.budget.check_time()
-        with self._opened(source.path) as file:
-            return has_deleted_rows(file, self._filter(source), self.budget.check_time)
-
-    def _copied(self, source: SourceFile) -> FileCopy:
-        path = ""
-
-        def create() -> Any:
-            nonlocal path
-            path, stream = self.create(source)
-            self.created.append(path)
-            return stream
-
-        with self._opened(source.path) as file:
-            rows = self._filter(source)
-            copied = copy_rows(file, rows, create, self.options, self.budget.check_time)
-            if copied is None:
-                return FileCopy()
-            footer, size = copied
-            return FileCopy(path, size, footer, file.schema_arrow)
-
-    def _filter(self, source: SourceFile) -> RowFilter:
         keys = self._loaded()
         reaching = [
             (columns, each)
@@ -190,12 +126,45 @@ class RoundDeletes:
         ]
         return RowFilter(reaching, source.step, source.names_of, source.constants)
 
+    def each(
+        self, sources: Sequence[SourceFile], work: Callable[[SourceFile, Any, RowFilter], T]
+    ) -> list[T]:
+        """Do some work on open files, several at a time.
+
+        Args:
+            sources: the files.
+            work: takes a source, its open file and its filter.
+
+        Raises:
+            NotResolved, RetriableError: as ``rows_of``.
+        """
+        if not sources:
+            return []
+
+        def opened(source: SourceFile) -> T:
+            self.budget.check_time()
+            with self.opened(source.path) as file:
+                return work(source, file, self.rows_of(source))
+
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="key-read") as readers:
+            return list(readers.map(opened, sources))
+
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[Any]:
+        """Open a Parquet file."""
+        with storage_errors(f"reading {path}"), self.open_input(path) as stream:
+            file = open_parquet(stream)
+            try:
+                yield file
+            finally:
+                file.close()
+
     def _loaded(self) -> dict[Hashable, list[tuple[KeyColumns, DeletedKeys]]]:
         if self._keys is not None:
             return self._keys
         records = sum(file.records for file in self.files)
         if records > KEYS_MAX:
-            raise NotRewritten("keys", f"{records} keys are deleted, and {KEYS_MAX} is the limit")
+            raise NotResolved("keys", f"{records} keys are deleted, and {KEYS_MAX} is the limit")
         parts: dict[tuple[Hashable, KeyColumns], list[tuple[int, list[pa.Array]]]]
         parts = defaultdict(list)
         size = 0
@@ -204,7 +173,7 @@ class RoundDeletes:
             columns = self._read(file)
             size += sum(column.nbytes for column in columns)
             if size > KEY_BYTES_MAX:
-                raise NotRewritten("keys", f"the deleted keys have more than {KEY_BYTES_MAX} bytes")
+                raise NotResolved("keys", f"the deleted keys have more than {KEY_BYTES_MAX} bytes")
             parts[file.reach, file.columns].append((file.step, columns))
         self._keys = defaultdict(list)
         for (reach, key_columns), of_files in parts.items():
@@ -212,11 +181,11 @@ class RoundDeletes:
         return self._keys
 
     def _read(self, delete: DeleteFile) -> list[pa.Array]:
-        with self._opened(delete.path) as file:
+        with self.opened(delete.path) as file:
             names = self.delete_names_of(file.schema_arrow)
             key_names = [names.get(field_id) for field_id in delete.columns.field_ids]
             if None in key_names:
-                raise NotRewritten("key_columns", f"{delete.path} lacks a key column")
+                raise NotResolved("key_columns", f"{delete.path} lacks a key column")
             rows = file.read(columns=key_names, use_threads=False)
         columns = []
         for field_id, name, kind in zip(
@@ -227,15 +196,6 @@ class RoundDeletes:
                 column = pc.if_else(pc.equal(column, ""), pa.scalar(None, kind), column)
             columns.append(column)
         return columns
-
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[Any]:
-        with storage_errors(f"rewriting {path}"), self.open_input(path) as stream:
-            file = open_parquet(stream)
-            try:
-                yield file
-            finally:
-                file.close()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
