@@ -1,4 +1,4 @@
-"""Random histories of copy-on-write commits to Iceberg tables, compared with a model."""
+"""Random histories of commits to Iceberg tables that remove rows, compared with a model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ from tests.support.table_harness import Racing
 from tests.support.upserts import (
     Row,
     Upserts,
+    VectorUpserts,
     row,
 )
 
+MODES = [
+    pytest.param(Upserts, id="copy-on-write"),
+    pytest.param(VectorUpserts, id="deletion-vectors"),
+]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 SPECS = {
     "none": None,
@@ -107,13 +112,16 @@ def play(t: Upserts, rng: random.Random, committers: type[Committer], rounds: in
         t.check()
 
 
+@pytest.mark.parametrize("tables", MODES)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_histories(sql_catalog_properties: dict[str, str], spec: str, seed: int) -> None:
+def test_random_histories(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts], spec: str, seed: int
+) -> None:
     """The table equals the model after every round, with any answers and other writers."""
     rng = random.Random(f"{spec}-{seed}")
     keys = ("id",) if seed % 2 else ("id", "region")
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
+    t = tables(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
     play(t, rng, Committer, 6)
     if t.rows:
         read = duckdb_rows(t.reloaded(), "coalesce(id, -1)", "coalesce(region, '')", "value")
@@ -151,11 +159,14 @@ class HastyRemoval:
         return self._first[0]
 
 
-def test_a_planted_bug_is_found(sql_catalog_properties: dict[str, str]) -> None:
+@pytest.mark.parametrize("tables", MODES)
+def test_a_planted_bug_is_found(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts]
+) -> None:
     """Rows of another snapshot are never used, else a history finds it."""
 
     def is_found(seed: int) -> bool:
-        t = Upserts(open_catalog("iceberg", sql_catalog_properties))
+        t = tables(open_catalog("iceberg", sql_catalog_properties))
         try:
             play(t, random.Random(seed), Hasty, 6)
         except (AssertionError, FileNotFoundError):

@@ -28,6 +28,7 @@ from coordinator.row_deletes import limits, round_deletes
 from tests.support.row_lineage import entry_paths, lineage_of
 from tests.support.running_stack import duckdb_rows
 from tests.support.simulated_kill import killed_at
+from tests.support.stack import RestCatalog
 from tests.support.table_harness import EXPIRING, Racing, stale_numbers
 from tests.support.tables import (
     QuickClock,
@@ -403,13 +404,17 @@ def test_expired_snapshots_take_puffin_files_with_them(upserts: VectorUpserts) -
     t = upserts
     committer = t.committer(**EXPIRING)
     committed(committer.commit(t.round(([row(n, 0) for n in range(100, 140)], []))))
+    committed(committer.commit(t.round(([row(1, 1), row(2, 2)], []), ([row(1, 3)], [row(139, 0)]))))
+    files = vector_files(t.reloaded()).values()
+    [shared] = {file["file_path"] for file in files}
+    assert len(files) == 2  # one of these vectors is replaced
     for n in range(BATCH + 4):
-        changed = [row(1, n), row(100 + n % 40, n)]
-        committed(committer.commit(t.round((changed, []), ([row(1, n + 10)], []))))
+        committed(committer.commit(t.round(([row(3, n)], [row(100 + n, 0)]))))
     t.check()
     table = t.reloaded()
     assert len(table.metadata.snapshots) < BATCH
     kept = listed_in_snapshots(table)
+    assert shared in kept
     while t.stored_files("*") - kept:  # another thread deletes them; the test has a timeout
         time.sleep(0.05)
     committer.close()
@@ -457,9 +462,9 @@ def test_copy_on_write_of_version_3_uses_vectors(upserts: VectorUpserts) -> None
     assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
 
 
-def test_a_table_that_is_upgraded_gets_vectors(sql_catalog_properties: dict[str, str]) -> None:
+def test_a_table_that_is_upgraded_gets_vectors(rest_catalog: RestCatalog) -> None:
     """Equality deletes of version 2 stay, and apply to the rows before them."""
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties))
+    t = Upserts(open_catalog("iceberg", rest_catalog.properties))
     t.settings = VectorUpserts.defaults
     committer = t.committer()
     committed(committer.commit(t.round(([row(n, 10) for n in range(4)], []))))
@@ -505,10 +510,10 @@ def position_deletes(t: Upserts, marked: dict[str, list[int]]) -> ContentFile:
 
 @pytest.mark.parametrize("is_of_one_file", [True, False])
 def test_position_deletes_are_merged_into_the_first_vector(
-    sql_catalog_properties: dict[str, str], *, is_of_one_file: bool
+    rest_catalog: RestCatalog, *, is_of_one_file: bool
 ) -> None:
     """Readers ignore them for a file with a vector; those of one file are removed."""
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties))
+    t = Upserts(open_catalog("iceberg", rest_catalog.properties))
     t.settings = VectorUpserts.defaults
     committer = t.committer()
     rounds = [t.round(([row(n, 10) for n in keys], [])) for keys in (range(5), range(5, 9))]
