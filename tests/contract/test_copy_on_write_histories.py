@@ -11,10 +11,12 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyroaring import BitMap64
 
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer, ReadyCommit
+from coordinator.commit.vector_rows import VectorWriter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import Racing
@@ -159,20 +161,39 @@ class HastyRemoval:
         return self._first[0]
 
 
-@pytest.mark.parametrize("tables", MODES)
-def test_a_planted_bug_is_found(
-    sql_catalog_properties: dict[str, str], tables: type[Upserts]
-) -> None:
-    """Rows of another snapshot are never used, else a history finds it."""
+def is_found(properties: dict[str, str], tables: type[Upserts], made: type[Committer]) -> bool:
+    """Whether a few histories find a bug."""
 
-    def is_found(seed: int) -> bool:
-        t = tables(open_catalog("iceberg", sql_catalog_properties))
+    def fails(seed: int) -> bool:
+        t = tables(open_catalog("iceberg", properties))
         try:
-            play(t, random.Random(seed), Hasty, 6)
+            play(t, random.Random(seed), made, 6)
         except (AssertionError, FileNotFoundError):
             return True
         finally:
             t.catalog.close()
         return False
 
-    assert any(is_found(seed) for seed in range(100))
+    return any(fails(seed) for seed in range(100))
+
+
+@pytest.mark.parametrize("tables", MODES)
+def test_a_planted_bug_is_found(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts]
+) -> None:
+    """Rows of another snapshot are never used, else a history finds it."""
+    assert is_found(sql_catalog_properties, tables, Hasty)
+
+
+def test_a_forgotten_vector_is_found(
+    sql_catalog_properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector that replaces another one without its rows brings rows back."""
+    before = VectorWriter._before
+
+    def forgets(writer: VectorWriter, *args: Any) -> Any:
+        _, replaced = before(writer, *args)
+        return BitMap64(), replaced
+
+    monkeypatch.setattr(VectorWriter, "_before", forgets)
+    assert is_found(sql_catalog_properties, VectorUpserts, Committer)
