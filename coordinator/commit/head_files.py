@@ -20,7 +20,7 @@ from coordinator.commit.manifests import ManifestSet
 from coordinator.commit.row_lineage import live_entries, writer_version
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 
-FILES_MAX: Final = 100_000
+FILES_MAX: Final = 50_000
 """Data and delete files of the head; each commit reads their entries."""
 _READERS: Final = 8
 

@@ -7,7 +7,8 @@ Rules of this file:
   is left, are deleted when a snapshot with the round is certainly in the table.
 - Files that were created for an attempt are deleted only if no attempt may list them. Otherwise
   they are orphans.
-- What cannot be resolved is committed with equality delete files, and reported.
+- What cannot be resolved is committed with equality delete files, and reported. After a commit that
+  took too long, the next ones are not tried for some time: else each would take as long.
 
 Source:
     Iceberg specification, "Scan Planning", "Sequence Numbers"; Iceberg 1.12.0
@@ -42,7 +43,7 @@ from coordinator.commit.row_lineage import has_row_lineage, writer_version
 from coordinator.commit.source_files import TableFiles
 from coordinator.commit.vector_rows import VectorWriter
 from coordinator.row_deletes.file_copies import FileCopies
-from coordinator.row_deletes.limits import NotResolved, ResolveBudget
+from coordinator.row_deletes.limits import PAUSE_MS, NotResolved, ResolveBudget
 from coordinator.row_deletes.round_deletes import RoundDeletes
 from coordinator.row_deletes.row_positions import RowPositions
 
@@ -62,6 +63,7 @@ class RowRemoval:
         modes: ways to remove the rows, in the order in which they are tried, with their limits.
         clock: names files, measures the time.
         labels: of metrics.
+        pauses: until when a mode is not tried on the table, monotonic; kept between commits.
         created: paths of all files that were written for attempts.
     """
 
@@ -69,6 +71,7 @@ class RowRemoval:
     modes: Mapping[str, ResolveBudget]
     clock: Clock
     labels: Mapping[str, str]
+    pauses: dict[str, int]
     created: list[str] = field(default_factory=list)
     _works: dict[str, _TableWork] = field(default_factory=dict)
     _mode: str | None = None
@@ -77,7 +80,12 @@ class RowRemoval:
 
     @classmethod
     def of(
-        cls, config: ConnectorConfig, table: str, selection: Selection, clock: Clock
+        cls,
+        config: ConnectorConfig,
+        table: str,
+        selection: Selection,
+        clock: Clock,
+        pauses: dict[str, int],
     ) -> RowRemoval | None:
         """Return the removal of a commit; None where rows are never removed but by their keys."""
         settings = config.table(table)
@@ -89,7 +97,8 @@ class RowRemoval:
             modes[DELETION_VECTORS] = budget
         if not (config.is_row_level and modes):
             return None
-        return cls(selection, modes, clock, {"connector": config.name, "table": table})
+        labels = {"connector": config.name, "table": table}
+        return cls(selection, modes, clock, labels, pauses)
 
     def on(
         self,
@@ -119,10 +128,13 @@ class RowRemoval:
                 continue
             started_ms = self.clock.monotonic_ms()
             try:
+                self._check_pause(mode)
                 work = self._work(mode, table, budget)
                 out = work.resolve(table, existing, attempt, written)
             except NotResolved as error:
                 self._refused[mode] = error
+                if error.reason == "time":
+                    self.pauses.setdefault(mode, self.clock.monotonic_ms() + PAUSE_MS)
                 log.warning(
                     "rows are removed in another way than configured",
                     refused=mode,
@@ -176,6 +188,16 @@ class RowRemoval:
             delete_files(table.io, sorted(unused))
         for work in self._works.values():
             work.writer.count(self.labels)
+
+    def _check_pause(self, mode: str) -> None:
+        if mode not in self.pauses:
+            return
+        left_ms = self.pauses[mode] - self.clock.monotonic_ms()
+        if left_ms > 0:
+            raise NotResolved(
+                "time", f"an earlier commit took too long; tried again in {left_ms // 1000} s"
+            )
+        del self.pauses[mode]
 
     def _work(self, mode: str, table: Table, budget: ResolveBudget) -> _TableWork:
         work = self._works.get(mode)

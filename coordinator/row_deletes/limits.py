@@ -21,6 +21,8 @@ KEYS_MAX: Final = 4_000_000
 KEY_BYTES_MAX: Final = 256 * 2**20
 DURATION_MS_MAX: Final = 60_000
 """Time for all attempts of one commit; shorter than the time after which a coordinator stalls."""
+PAUSE_MS: Final = 600_000
+"""After a commit that took too long, commits of its table are not resolved for this time."""
 FILES_AT_A_TIME: Final = 2
 COPIED_BYTES_KEY: Final = "iceberg.tables.copy-on-write-max-bytes"
 

@@ -34,7 +34,7 @@ from coordinator.row_deletes.parquet_rows import (
     open_parquet,
 )
 
-_READERS: Final = 4
+_READERS: Final = 8
 EVERYWHERE: Hashable = "everywhere"
 """The reach of a delete that applies to all partitions."""
 T = TypeVar("T")

@@ -577,6 +577,28 @@ def test_beyond_a_limit_equality_deletes_are_used(
     assert duckdb_rows(table, "id", "value") == sorted((r["id"], r["value"]) for r in t.rows)
 
 
+def test_after_a_slow_commit_the_next_ones_are_not_tried(
+    upserts: VectorUpserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each commit would take as long; after a pause they are."""
+    t = upserts
+    committer = t.committer()
+    committed(committer.commit(t.round(([row(n, 10) for n in range(5)], []))))
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "DURATION_MS_MAX", -1)
+        committed(committer.commit(t.round(([row(1, 11)], []))))
+    read = metric("deletion_vector_read_bytes", ("c", ".".join(t.name)))
+    for n in range(3):
+        committed(committer.commit(t.round(([row(1, 12 + n)], []))))
+        assert head_of(t)[NOT_USED] == "time"
+    assert metric("deletion_vector_read_bytes", ("c", ".".join(t.name))) == read
+    t.clock.slept_ms.append(limits.PAUSE_MS)
+    committed(committer.commit(t.round(([row(1, 20)], []))))
+    assert NOT_USED not in head_of(t)
+    table = t.reloaded()
+    assert duckdb_rows(table, "id", "value") == sorted((r["id"], r["value"]) for r in t.rows)
+
+
 class SlowClock(QuickClock):
     """A clock on which everything takes a minute."""
 
