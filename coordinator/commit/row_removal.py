@@ -48,8 +48,14 @@ from coordinator.row_deletes.round_deletes import RoundDeletes
 from coordinator.row_deletes.row_positions import RowPositions
 
 _VECTORS_KEY: Final = "iceberg.tables.deletion-vectors-max-bytes"
-_METRICS: Final = {COPY_ON_WRITE: "copy_on_write", DELETION_VECTORS: "deletion_vector"}
-"""Prefixes of the metrics of each mode."""
+_SECONDS: Final = {
+    COPY_ON_WRITE: "copy_on_write_seconds",
+    DELETION_VECTORS: "deletion_vector_seconds",
+}
+_FALLBACKS: Final = {
+    COPY_ON_WRITE: "copy_on_write_fallbacks",
+    DELETION_VECTORS: "deletion_vector_fallbacks",
+}
 
 log = structlog.get_logger("coordinator")
 
@@ -147,8 +153,7 @@ class RowRemoval:
                 return out
             finally:
                 duration_s = (self.clock.monotonic_ms() - started_ms) / 1000
-                name = f"{_METRICS[mode]}_seconds"
-                process_metrics.counter(name, **self.labels).inc(duration_s)
+                process_metrics.counter(_SECONDS[mode], **self.labels).inc(duration_s)
         return None
 
     @property
@@ -178,8 +183,8 @@ class RowRemoval:
             is_last: whether the snapshot is certainly that of the last attempt.
         """
         for mode, error in self._refused.items():
-            name = f"{_METRICS[mode]}_fallbacks"
-            process_metrics.counter(name, **self.labels, reason=error.reason).inc()
+            labels = {**self.labels, "reason": error.reason}
+            process_metrics.counter(_FALLBACKS[mode], **labels).inc()
         if not self._works:
             return
         listed = self._used if is_last else _listed(table, snapshot_id)
