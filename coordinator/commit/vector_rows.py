@@ -81,6 +81,7 @@ class VectorWriter:
     created: list[str]
     _known: dict[VectorPlace, BitMap64] = field(default_factory=dict)
     _tables: dict[str, pa.Table] = field(default_factory=dict)
+    _table_bytes: int = 0
     _written: _Written | None = None
 
     @property
@@ -173,7 +174,8 @@ class VectorWriter:
         """Return the rows of a data file that a position delete file marks."""
         if delete.file_path not in self._tables:
             self._budget.check_time()
-            self._budget.check_bytes(delete.file_size_in_bytes)
+            self._table_bytes += delete.file_size_in_bytes
+            self._budget.check_bytes(self._table_bytes)
             if delete.file_format != FileFormat.PARQUET or delete.key_metadata:
                 raise NotResolved(
                     "position_deletes", f"{delete.file_path} is no plain Parquet file"
