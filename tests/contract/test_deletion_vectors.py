@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +19,13 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.operations.audit.announced_ranges import Announcement
+from connect.operations.audit.audit_report import AuditReport, TableSum
+from connect.operations.audit.table_audit import TableAudit
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit import head_files, vector_rows
 from coordinator.commit.committer import Committer
+from coordinator.commit.vector_rows import VectorWriter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
 from coordinator.row_deletes import limits, round_deletes
@@ -555,6 +559,33 @@ def test_a_damaged_vector_is_not_merged(upserts: VectorUpserts, damage: str) -> 
     path.write_bytes(content)
     committed(t.committer().commit(t.round(([], [row(1, 0)]))))
     assert head_of(t)[NOT_USED] == "vector_form"
+
+
+def audited(t: Upserts, rows: Sequence[int]) -> tuple[AuditReport, TableSum]:
+    """The audit of the table, with all that was announced for it."""
+    announcements = [
+        Announcement(0, offset, UUID(int=1), None, count) for offset, count in enumerate(rows)
+    ]
+    audit = AuditReport("c")
+    key = "kafka.connect.offsets.control-iceberg.connect-c"
+    check = TableAudit(audit, key, "main", {}, {0: 1000}, {0: t.offset}, lambda _: [])
+    return audit, check.check(".".join(t.name), t.reloaded(), announcements)
+
+
+def test_the_audit_reads_vectors(upserts: VectorUpserts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Superseded rows are no mismatch; two vectors of one file are."""
+    t, committer = upserts, upserts.committer()
+    committed(committer.commit(t.round(([row(n, 10) for n in range(5)], []))))
+    committed(committer.commit(t.round(([row(1, 11)], []), ([row(1, 12), row(2, 22)], []))))
+    audit, report = audited(t, [5, 1, 2])
+    assert audit.is_sound, audit.mismatches
+    assert (report.announced, report.committed, report.now) == (8, 8, 7)
+    assert not audit.changed_by_others
+    before = VectorWriter._before
+    monkeypatch.setattr(VectorWriter, "_before", lambda *args: (before(*args)[0], []))
+    committed(committer.commit(t.round(([], [row(0, 0)]))))
+    audit, _ = audited(t, [5, 1, 2, 0])
+    assert [mismatch.code for mismatch in audit.mismatches] == ["vector_twice"]
 
 
 @pytest.mark.parametrize("reason", ["time", "keys", "files", "vectors"])
