@@ -7,7 +7,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from coordinator.commit.row_lineage import live_entries, writer_version
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 
 FILES_MAX: Final = 50_000
-"""Data and delete files of the head; each commit reads their entries."""
+"""Data and delete files in the manifests that a commit reads."""
 _READERS: Final = 8
 
 
@@ -59,7 +59,7 @@ class HeadFile(NamedTuple):
 
 @dataclass(slots=True)
 class HeadFiles:
-    """The files of a head.
+    """The files of a head that may have deleted rows.
 
     Attributes:
         listed: manifests of the head.
@@ -72,17 +72,31 @@ class HeadFiles:
     deletes: list[HeadManifest] = field(default_factory=list)
 
     @classmethod
-    def read(cls, table: Table, listed: Sequence[ManifestFile], budget: ResolveBudget) -> HeadFiles:
-        """Read the entries of all manifests.
+    def read(
+        cls,
+        table: Table,
+        listed: Sequence[ManifestFile],
+        is_needed: Callable[[ManifestFile], bool],
+        budget: ResolveBudget,
+    ) -> HeadFiles:
+        """Read the entries of manifests.
+
+        Args:
+            table: as it was loaded.
+            listed: manifests of the head.
+            is_needed: whether a manifest may list files with deleted rows.
+            budget: limits.
 
         Raises:
             NotResolved: there are too many. RetriableError: ``storage_unavailable``.
         """
         io, version = table.io, writer_version(table.metadata)
-        live = [m for m in listed if m.has_added_files() or m.has_existing_files()]
+        live = [
+            m for m in listed if (m.has_added_files() or m.has_existing_files()) and is_needed(m)
+        ]
         count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in live)
         if count > FILES_MAX:
-            raise NotResolved("files", f"the table has {count} files, and {FILES_MAX} is the limit")
+            raise NotResolved("files", f"{count} files are listed, and {FILES_MAX} is the limit")
 
         def read(manifest: ManifestFile) -> list[ManifestEntry]:
             budget.check_time()

@@ -279,10 +279,18 @@ class _TableWork:
         """Return what is added and removed on these manifests."""
         budget = self.deletes.budget
         budget.start()
+        files = TableFiles(table, frozenset(), budget.clock)
+        head = HeadFiles(existing)
+        if self.deletes.files:
+
+            def is_needed(manifest: ManifestFile) -> bool:
+                return files.may_list(manifest, self.deletes)
+
+            head = HeadFiles.read(table, existing, is_needed, budget)
         change = RowChange(
-            TableFiles(table, frozenset(), budget.clock),
+            files,
             self.new,
-            HeadFiles.read(table, existing, budget) if self.deletes.files else HeadFiles(existing),
+            head,
             manifest_set(
                 table,
                 attempt.snapshot_id,

@@ -1,7 +1,7 @@
 """Iceberg data files as sources of deleted rows, and what is written for them.
 
 Rules of this file:
-- Bounds and partitions exclude a file only if it certainly has none of the keys.
+- Bounds and partitions exclude a file, or a manifest, only if it certainly has none of the keys.
 - A column is found by its field id, or by the table's name mapping.
 
 Source:
@@ -26,6 +26,7 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestFile,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
@@ -39,6 +40,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     PrimitiveType,
+    StringType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -57,10 +59,13 @@ from coordinator.row_deletes.parquet_rows import FORM, KeyColumns, storage_type
 from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
     DeleteFile,
+    RoundDeletes,
     SourceFile,
 )
 
 _WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_COMPARED: Final = (*_WHOLE, StringType)
+"""Types of partitions whose bounds in manifest lists are compared with keys."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
@@ -101,6 +106,42 @@ class TableFiles:
             lambda columns, keys: self._may_have(data_file, spec, columns, keys),
             data_file.column_sizes or {},
         )
+
+    def may_list(self, manifest: ManifestFile, deletes: RoundDeletes) -> bool:
+        """Return whether a manifest may list files with deleted rows, by its partitions."""
+        spec = self._specs.get(manifest.partition_spec_id)
+        if spec is None or len(manifest.partitions or ()) != len(spec.fields):
+            return True
+        return any(
+            self._may_list(manifest, spec, columns, keys)
+            for reach, of_reach in deletes.keys().items()
+            if not isinstance(reach, FilePartition) or reach.spec_id == spec.spec_id
+            for columns, keys in of_reach
+        )
+
+    def _may_list(
+        self,
+        manifest: ManifestFile,
+        spec: PartitionSpec,
+        columns: KeyColumns,
+        keys: DeletedKeys,
+    ) -> bool:
+        for part, summary in zip(spec.fields, manifest.partitions or (), strict=True):
+            if part.source_id not in columns.field_ids:
+                continue
+            at = columns.field_ids.index(part.source_id)
+            kind = self._key_field(part.source_id).field_type
+            result = part.transform.result_type(kind)
+            low, high = summary.lower_bound, summary.upper_bound
+            if not isinstance(result, _COMPARED) or (keys.has_null(at) and summary.contains_null):
+                continue
+            if low is None or high is None:  # all partitions are null
+                return False
+            bounds = _bound(result, low), _bound(result, high)
+            transform = part.transform.transform(kind)
+            if not keys.may_be_between(at, str(part.transform), transform, *bounds):
+                return False
+        return True
 
     def deletes(self, data_file: DataFile, step: int) -> DeleteFile:
         """A delete file.

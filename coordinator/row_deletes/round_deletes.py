@@ -117,7 +117,7 @@ class RoundDeletes:
         Raises:
             NotResolved: a limit is reached. RetriableError: ``storage_unavailable``.
         """
-        keys = self._loaded()
+        keys = self.keys()
         reaching = [
             (columns, each)
             for reach in (EVERYWHERE, source.partition)
@@ -159,7 +159,12 @@ class RoundDeletes:
             finally:
                 file.close()
 
-    def _loaded(self) -> dict[Hashable, list[tuple[KeyColumns, DeletedKeys]]]:
+    def keys(self) -> Mapping[Hashable, Sequence[tuple[KeyColumns, DeletedKeys]]]:
+        """Return the keys with their columns, by the reach of their deletes.
+
+        Raises:
+            NotResolved, RetriableError: as ``rows_of``.
+        """
         if self._keys is not None:
             return self._keys
         records = sum(file.records for file in self.files)

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.update import UpgradeFormatVersionUpdate
@@ -23,7 +24,7 @@ from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.operations.audit.table_audit import TableAudit
 from control_schemas.events import ContentFile, FileContent
-from coordinator.commit import head_files, vector_rows
+from coordinator.commit import head_files, row_lineage, vector_rows
 from coordinator.commit.committer import Committer
 from coordinator.commit.vector_rows import VectorWriter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
@@ -193,6 +194,40 @@ def test_partitions_and_null_keys(
     for path, file in vector_files(table).items():
         data_file = files[path]
         assert list(file["partition"].values()) == list(data_file.partition)
+    t.catalog.close()
+
+
+@pytest.mark.parametrize("kind", ["value", "bucket"])
+def test_manifests_without_partitions_of_the_keys_are_not_read(
+    sql_catalog_properties: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Null is a partition of its own; a delete without a partition reaches all specs."""
+    regions = ["eu", None, "us", "zz"]
+    spec = {
+        "value": PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")),
+        "bucket": PartitionSpec(PartitionField(2, 1000, BucketTransform(64), "part")),
+    }[kind]
+    t = VectorUpserts(open_catalog("iceberg", sql_catalog_properties), spec, ("id", "region"))
+    committer = t.committer()
+    for region in regions:
+        committed(committer.commit(t.round(([row(n, n, region) for n in range(3)], []))))
+    read: list[str] = []
+
+    def live_entries(manifest: ManifestFile, *more: Any) -> Any:
+        read.append(manifest.manifest_path)
+        return row_lineage.live_entries(manifest, *more)
+
+    monkeypatch.setattr(head_files, "live_entries", live_entries)
+    for region in regions:
+        read.clear()
+        committed(committer.commit(t.round(([], [row(1, 0, region)]))))
+        t.check()
+        assert len(read) == 1
+    read.clear()
+    gone = [row(2, 0, region) for region in ("us", "eu")]
+    committed(committer.commit(t.round(([], gone))))
+    t.check()
+    assert len(read) == 4  # data and vectors of two partitions
     t.catalog.close()
 
 
