@@ -75,7 +75,7 @@ AGGREGATE = {
     "A3": "transaction committed, before older state is deleted",
 }
 COPY_ON_WRITE = {
-    "D1": "data files copied, before the commit that lists the copies",
+    "D1": "data files copied or deletion vectors written, before the commit that lists them",
 }
 REWIND = {
     "B1": "rewind recorded",

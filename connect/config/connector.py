@@ -100,7 +100,9 @@ class TableConfig:
     ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     ``sort_enabled`` sorts the rows of data files by the table's sort order, if it has one.
     ``copies_on_write`` removes rows by writing data files again, and not with delete files; at most
-    ``copy_bytes_max`` per commit.
+    ``copy_bytes_max`` per commit. ``uses_vectors`` removes rows of tables of format version 3 by
+    deletion vectors, and not by equality deletes; at most ``vector_bytes_max`` of key columns are
+    read per commit.
     """
 
     name: str
@@ -114,6 +116,8 @@ class TableConfig:
     sort_enabled: bool = False
     copies_on_write: bool = False
     copy_bytes_max: int = 2**30
+    uses_vectors: bool = True
+    vector_bytes_max: int = 2**28
 
     @property
     def identifier(self) -> tuple[str, ...]:

@@ -39,6 +39,9 @@ FORMAT_VERSIONS: Final = (2, 3)
 MERGE_ON_READ: Final = "merge-on-read"
 COPY_ON_WRITE: Final = "copy-on-write"
 """How rows are changed: with delete files, or by writing data files again."""
+DELETION_VECTORS: Final = "deletion-vectors"
+"""The delete files of merge-on-read that tables of format version 3 get, instead of equality
+deletes."""
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     DELTA: "delta_unsupported",

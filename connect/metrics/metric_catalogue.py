@@ -390,6 +390,29 @@ CATALOGUE: tuple[Metric, ...] = (
         ("connector", "table", "reason"),
         "Commits that used delete files although copy-on-write is set, by reason.",
     ),
+    Metric("deletion_vectors", "counter", "vectors", _TABLE, "Deletion vectors committed."),
+    Metric(
+        "deletion_vector_read_bytes",
+        "counter",
+        "bytes",
+        _TABLE,
+        "Size of the key columns that commits with deletion vectors searched.",
+    ),
+    Metric(
+        "deletion_vector_seconds",
+        "counter",
+        "seconds",
+        _TABLE,
+        "Time for which commits searched rows, and wrote deletion vectors.",
+    ),
+    Metric(
+        "deletion_vector_fallbacks",
+        "counter",
+        "commits",
+        ("connector", "table", "reason"),
+        "Commits to tables of format version 3 that used equality deletes instead of deletion "
+        "vectors, by reason.",
+    ),
     Metric("snapshots_expired", "counter", "snapshots", _TABLE, "Old snapshots removed."),
     Metric(
         "expired_files_deleted",

@@ -32,6 +32,8 @@ _REFUSED: Final = {
     "iceberg.tables.default-sort-by": "{tables} have no sort order; unset it",
     "iceberg.tables.sort-enabled": "{tables} have no sort order; unset it",
     "iceberg.tables.default-location": "set {location} instead",
+    "iceberg.tables.deletion-vectors-enabled": "{tables} get no deletion vectors; unset it",
+    "iceberg.tables.deletion-vectors-max-bytes": "{tables} get no deletion vectors; unset it",
     "iceberg.catalog.multi-table-commit": "{tables} have a log each; unset it",
 }
 _ROW_LEVEL: Final = (
@@ -48,6 +50,7 @@ _REFUSED_OF_TABLE: Final = {
     "commit-branch": "{tables} have no branches; unset it",
     "sort-by": "{tables} have no sort order; unset it",
     "sort-enabled": "{tables} have no sort order; unset it",
+    "deletion-vectors-enabled": "{tables} get no deletion vectors; unset it",
 }
 _MAINTENANCE_INSTEAD: Final = {
     DELTA: "use OPTIMIZE and VACUUM of an engine of your lake; unset it",

@@ -302,6 +302,10 @@ def _table_configs(
             if "write-mode" in own
             else default.copies_on_write,
             copy_bytes_max=default.copy_bytes_max,
+            uses_vectors=own["deletion-vectors-enabled"].strip().lower() == "true"
+            if "deletion-vectors-enabled" in own
+            else default.uses_vectors,
+            vector_bytes_max=default.vector_bytes_max,
         )
         for table, own in settings.items()
     }
@@ -345,6 +349,8 @@ def _default_table(checked: Checked) -> TableConfig:
         sort_enabled=v["iceberg.tables.sort-enabled"],
         copies_on_write=v["iceberg.tables.write-mode"] == COPY_ON_WRITE,
         copy_bytes_max=v["iceberg.tables.copy-on-write-max-bytes"],
+        uses_vectors=v["iceberg.tables.deletion-vectors-enabled"],
+        vector_bytes_max=v["iceberg.tables.deletion-vectors-max-bytes"],
     )
 
 

@@ -40,7 +40,7 @@ from connect.gateways.storage.object_store import delete_files, storage_errors, 
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
 from coordinator.commit.row_lineage import listed_manifests
-from coordinator.commit.row_rewriter import RowRewriter
+from coordinator.commit.row_removal import RowRemoval
 from coordinator.commit.snapshots import SnapshotContent, StagedUpdate, stage
 from coordinator.commit.table_expiry import TableExpiry
 
@@ -149,7 +149,7 @@ class StagedSnapshot:
         known_manifests: of the head after the last commit.
         new_manifests: of the files that are added.
         expiry: removes old snapshots with the commit; None removes none.
-        rewriter: of a table with copy-on-write; None for other tables.
+        removal: of rows, other than by equality delete files; None for no such one.
         is_in_doubt: an attempt with these files may have been applied.
     """
 
@@ -159,7 +159,7 @@ class StagedSnapshot:
     known_manifests: Manifests | None
     new_manifests: PreparedManifests
     expiry: TableExpiry | None = None
-    rewriter: RowRewriter | None = None
+    removal: RowRemoval | None = None
     is_in_doubt: bool = False
     _staged: StagedUpdate | None = None
     _staged_for: str = ""
@@ -182,14 +182,14 @@ class StagedSnapshot:
         content = self.content
         numbered = AttemptId(content.snapshot_id, content.commit_uuid, attempt)
         existing = self._existing(table, state)
-        rewritten = None
-        if self.rewriter is not None:
-            rewritten = self.rewriter.on(table, existing, numbered, self._attempt_files)
-            content = replace(content, summary={**content.summary, **self.rewriter.summary})
-        if rewritten is None:
+        removed = None
+        if self.removal is not None:
+            removed = self.removal.on(table, existing, numbered, self._attempt_files)
+            content = replace(content, summary={**content.summary, **self.removal.summary})
+        if removed is None:
             added = self.new_manifests.add(table, content.selection, numbered)
         else:
-            added, existing = rewritten.added, rewritten.existing
+            added, existing = removed.added, removed.existing
         now_ms = self.clock.now_ms()
         expired = self.expiry.due(table, self.keys, now_ms) if self.expiry else ()
         with storage_errors("writing metadata of a snapshot"):
@@ -204,7 +204,7 @@ class StagedSnapshot:
                 attempt=attempt,
                 now_ms=now_ms,
                 expired=expired,
-                rewritten=rewritten,
+                removed=removed,
             )
         lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
         verify_written(table.io, {path: lengths.get(path) for path in self._attempt_files})
@@ -214,7 +214,7 @@ class StagedSnapshot:
     @property
     def consumed(self) -> frozenset[str]:
         """Announced files that the snapshot does not list although their rows are in it."""
-        return frozenset() if self.rewriter is None else self.rewriter.consumed
+        return frozenset() if self.removal is None else self.removal.consumed
 
     def is_in(self, table: Table) -> bool:
         """Whether the table holds the snapshot."""
@@ -224,8 +224,8 @@ class StagedSnapshot:
     def delete_all(self, table: Table) -> None:
         """Delete every file: no attempt was applied."""
         delete_files(table.io, [*self._failed_files, *self._attempt_files])
-        if self.rewriter is not None:
-            self.rewriter.delete_all(table)
+        if self.removal is not None:
+            self.removal.delete_all(table)
 
     def delete_failed(self, table: Table) -> None:
         """Delete the files of attempts that certainly failed."""
@@ -340,9 +340,9 @@ class CommitAttempts:
             self.snapshot.delete_failed(done.table)
         manifests = None if was_uncertain or done.manifests is None else done.manifests[1]
         self.snapshot.new_manifests.landed(manifests)
-        if self.snapshot.rewriter is not None:
+        if self.snapshot.removal is not None:
             snapshot_id = self.snapshot.content.snapshot_id
-            self.snapshot.rewriter.landed(done.table, snapshot_id, is_last=not was_uncertain)
+            self.snapshot.removal.landed(done.table, snapshot_id, is_last=not was_uncertain)
         return done
 
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:

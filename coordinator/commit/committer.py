@@ -71,7 +71,7 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
 from coordinator.commit.prepared_manifests import PreparedManifests
-from coordinator.commit.row_rewriter import RowRewriter
+from coordinator.commit.row_removal import RowRemoval
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
@@ -109,6 +109,7 @@ class _Memory:
         manifests: of the head after our last commit.
         held_files: which announced files the table already holds.
         new_manifests: of announced files that no snapshot lists yet.
+        removal_pauses: of ``RowRemoval``.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -121,6 +122,7 @@ class _Memory:
     manifests: Manifests | None = None
     held_files: HeldFiles = field(default_factory=HeldFiles)
     new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
+    removal_pauses: dict[str, int] = field(default_factory=dict)
 
     def begin(self, table: Table, state: TableState) -> None:
         """Forget what is known of another table, and start with this one."""
@@ -376,7 +378,9 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
-            RowRewriter.of(self._config, str(commit.table), selection, self.clock),
+            RowRemoval.of(
+                self._config, str(commit.table), selection, self.clock, memory.removal_pauses
+            ),
         )
         attempts = CommitAttempts(
             self._catalog,

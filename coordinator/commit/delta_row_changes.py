@@ -6,7 +6,7 @@ Rules of this file:
 - Partition columns have the values of the log. An empty text there is null, as for all readers.
 - Delete files never get into the table. When the round is in the table they are deleted, as are
   data files of which no row or only a copy is left.
-- A file that is added without being read is verified in the store, as in ``row_rewriter``.
+- A file that is added without being read is verified in the store, as in ``row_removal``.
 - There is no other way to delete rows: what cannot be rewritten fails the table.
 
 Source:
@@ -55,13 +55,13 @@ from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.delta_files import delta_file, delta_stats, partition_text
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.source_files import missing_file
-from coordinator.copy_on_write.deleted_keys import IN_TABLE, DeletedKeys
-from coordinator.copy_on_write.limits import NotRewritten, RewriteBudget
-from coordinator.copy_on_write.parquet_rows import KeyColumns, storage_type
-from coordinator.copy_on_write.round_deletes import (
+from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
+from coordinator.row_deletes.file_copies import FileCopies, FileCopy
+from coordinator.row_deletes.limits import NotResolved, ResolveBudget
+from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
+from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
     DeleteFile,
-    FileCopy,
     RoundDeletes,
     SourceFile,
 )
@@ -85,13 +85,13 @@ class DeltaRowChanges:
     """
 
     selection: Selection
-    budget: RewriteBudget
+    budget: ResolveBudget
     clock: Clock
     labels: Mapping[str, str]
     last_version: int = 0
     created: list[str] = field(default_factory=list)
     _table: ChangeableDeltaVersion | None = None
-    _deletes: RoundDeletes | None = None
+    _copies: FileCopies | None = None
     _used: frozenset[str] = frozenset()
     _verified: set[str] = field(default_factory=set)
 
@@ -100,7 +100,7 @@ class DeltaRowChanges:
         cls, config: ConnectorConfig, clock: Clock, selection: Selection, table: str
     ) -> DeltaRowChanges:
         """Return the changes of a selection."""
-        budget = RewriteBudget(clock, config.table(table).copy_bytes_max)
+        budget = ResolveBudget(clock, config.table(table).copy_bytes_max)
         return cls(selection, budget, clock, {"connector": config.name, "table": table})
 
     def on(
@@ -117,7 +117,7 @@ class DeltaRowChanges:
         started_ms = self.clock.monotonic_ms()
         try:
             added, removed = self._resolved(table, now_ms)
-        except NotRewritten as error:
+        except NotResolved as error:
             raise _refusal(error) from error
         finally:
             duration_ms = self.clock.monotonic_ms() - started_ms
@@ -131,7 +131,7 @@ class DeltaRowChanges:
 
     def landed(self, *, is_last: bool) -> None:
         """Delete files of the round that are not in the table; see ``RowChanges``."""
-        if self._table is None or self._deletes is None:
+        if self._table is None or self._copies is None:
             return
         root = self._table.location
         listed = {f"{root}/{path}" for path in self._used}
@@ -139,7 +139,7 @@ class DeltaRowChanges:
         unused = set(self.created) - listed if is_last else set()
         delete_files(self._table.io, sorted(consumed | unused))
         process_metrics.counter("copy_on_write_files", **self.labels).inc(len(self.created))
-        read = self._deletes.bytes_read
+        read = self._copies.bytes_read
         process_metrics.counter("copy_on_write_bytes", **self.labels).inc(read)
 
     def discard(self) -> None:
@@ -165,11 +165,10 @@ class DeltaRowChanges:
             if file.file_path.removeprefix(f"{table.location}/") not in paths
         ]
         announced = [(delta_file(file, table, now_ms), file, step) for file, step in new]
-        deletes = self._deletes_on(table, files)
+        work = self._copies_on(table, files)
         sources = [files.announced(file, step) for _, file, step in announced]
-        in_table = [(each, files.live(each)) for each in live] if deletes.files else []
-        affected = deletes.affected([*sources, *(source for _, source in in_table)])
-        copies = {source.path: deletes.copy(source) for source in affected}
+        in_table = [(each, files.live(each)) for each in live] if work.deletes.files else []
+        copies = work.of([*sources, *(source for _, source in in_table)])
         added: list[DeltaFile] = []
         for (file, _, _), source in zip(announced, sources, strict=True):
             if source.path not in copies:
@@ -186,28 +185,27 @@ class DeltaRowChanges:
         self._used = frozenset(file.path for file in added)
         return added, removed
 
-    def _deletes_on(self, table: ChangeableDeltaVersion, files: _DeltaSources) -> RoundDeletes:
+    def _copies_on(self, table: ChangeableDeltaVersion, files: _DeltaSources) -> FileCopies:
         before, self._table = self._table, table
-        if self._deletes is None or before is None or before.schema != table.schema:
-            self._deletes = RoundDeletes(
+        if self._copies is None or before is None or before.schema != table.schema:
+            deletes = RoundDeletes(
                 [
                     files.deletes(file, step)
                     for step, each in enumerate(self.selection.steps)
                     for file in each.delete_files
                 ],
                 files.open_input,
-                files.create,
                 files.names_of_deletes,
-                {
-                    "compression": table_properties.codec(table.properties),
-                    "compression_level": table_properties.level(table.properties),
-                    "store_schema": False,
-                    "version": "2.6",
-                },
                 self.budget,
-                created=self.created,
             )
-        return self._deletes
+            options = {
+                "compression": table_properties.codec(table.properties),
+                "compression_level": table_properties.level(table.properties),
+                "store_schema": False,
+                "version": "2.6",
+            }
+            self._copies = FileCopies(deletes, files.create, options, self.created)
+        return self._copies
 
     def _verify(self, files: _DeltaSources, path: str) -> None:
         if path not in self._verified:
@@ -300,14 +298,14 @@ class _DeltaSources:
         """Open a file for reading.
 
         Raises:
-            CommitRefused: ``announced_file_missing``. NotRewritten: a file of the table is missing.
+            CommitRefused: ``announced_file_missing``. NotResolved: a file of the table is missing.
         """
         try:
             return self._io.new_input(path).open()
         except FileNotFoundError as error:
             if path in self._announced:
                 raise missing_file(path) from error
-            raise NotRewritten("file_missing", f"{path} of the table is missing") from error
+            raise NotResolved("file_missing", f"{path} of the table is missing") from error
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
@@ -424,7 +422,7 @@ def _plain(value: Any) -> Any:
     return None if value == "" else value.bytes if isinstance(value, UUID) else value
 
 
-def _refusal(error: NotRewritten) -> IcefloeError:
+def _refusal(error: NotResolved) -> IcefloeError:
     if error.reason == "time":
         return RetriableError(
             f"rows were not replaced in time: {error}; the table is committed in a later round",

@@ -9,8 +9,8 @@ Rules of this file:
   Manifests that were added before that time cannot list the file.
 - In the usual case nothing is read: the files are younger than this memory, and every snapshot
   since then is our own.
-- A file that a compaction or copy-on-write replaced is still held: its rows are in the table, in
-  another file, or were superseded.
+- A file that a compaction or copy-on-write replaced, or whose rows were all deleted, is still held:
+  its rows are in the table, in another file, or were superseded.
 - A table whose head is our last commit may be loaded without its history. Others have added nothing
   to its branch since the last history that was read.
 """
@@ -28,7 +28,7 @@ from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from connect.config.table_formats import COPY_ON_WRITE
+from connect.config.table_formats import COPY_ON_WRITE, DELETION_VECTORS
 from connect.gateways.storage.object_store import storage_errors
 from connect.protocol.snapshot_ancestry import WRITE_MODE
 
@@ -189,7 +189,7 @@ def _replaces(snapshot: Snapshot) -> bool:
     summary = snapshot.summary
     return summary is not None and (
         summary.operation == Operation.REPLACE
-        or summary.additional_properties.get(WRITE_MODE) == COPY_ON_WRITE
+        or summary.additional_properties.get(WRITE_MODE) in {COPY_ON_WRITE, DELETION_VECTORS}
     )
 
 

@@ -221,19 +221,18 @@ class ManifestSet:
         return out
 
     def rewritten(
-        self, manifest: ManifestFile, entries: Sequence[ManifestEntry], removed: Collection[str]
+        self, manifest: ManifestFile, entries: Sequence[ManifestEntry], removed: Collection[int]
     ) -> ManifestFile:
         """Write a manifest again, with some of its files as deleted by this snapshot.
 
         Args:
             manifest: of an earlier snapshot.
             entries: its live entries.
-            removed: paths of the files.
+            removed: places of the entries of the files.
         """
         with self._writer(manifest.partition_spec_id, manifest.content) as writer:
-            for entry in entries:
-                is_removed = entry.data_file.file_path in removed
-                (writer.delete if is_removed else writer.existing)(entry)
+            for place, entry in enumerate(entries):
+                (writer.delete if place in removed else writer.existing)(entry)
         return writer.to_manifest_file()
 
     def _merged(

@@ -49,8 +49,8 @@ from coordinator.commit.manifests import (
     with_sequence_number,
 )
 from coordinator.commit.prepared_manifests import AddedManifests
+from coordinator.commit.row_change import RemovedRows
 from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
-from coordinator.commit.row_rewriter import RewrittenRows
 
 CLOCK_SKEW_MS_MAX = 60_000
 _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
@@ -108,7 +108,7 @@ def stage(
     attempt: int,
     now_ms: int,
     expired: Sequence[int] = (),
-    rewritten: RewrittenRows | None = None,
+    removed: RemovedRows | None = None,
 ) -> StagedUpdate:
     """Merge manifests where due, write the list, and put the change together.
 
@@ -123,19 +123,19 @@ def stage(
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
         expired: snapshots that the commit removes.
-        rewritten: what copy-on-write removes, and adds in ``added``.
+        removed: what is removed with rows, and added in ``added``; None for delete files by key.
 
     Raises:
         RetriableError: ``clock_off``.
     """
     metadata = table.metadata
     timestamp_ms = _timestamp_ms(table, now_ms)
-    has_steps = content.selection.is_row_level and rewritten is None
+    has_steps = content.selection.is_row_level and removed is None
     steps = len(content.selection.steps) if has_steps else 1
     sequence_number = last_sequence_number(table) + steps
     prefix = f"{content.commit_uuid}-{attempt}-m"
     manifests = manifest_set(table, content.snapshot_id, prefix, written)
-    listed = [*_merged(manifests, existing, added), *(rewritten.changed if rewritten else ())]
+    listed = [*_merged(manifests, existing, added), *(removed.changed if removed else ())]
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
     numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
@@ -162,7 +162,7 @@ def stage(
             "manifest-list": path,
             "sequence-number": sequence_number,
             "timestamp-ms": timestamp_ms,
-            "summary": _summary(content, added, state.head, rewritten),
+            "summary": _summary(content, added, state.head, removed),
             "schema-id": metadata.current_schema_id,
             **lineage,
         }
@@ -270,11 +270,11 @@ def _summary(
     content: SnapshotContent,
     added: AddedManifests,
     parent: Snapshot | None,
-    rewritten: RewrittenRows | None,
+    removed: RemovedRows | None,
 ) -> Summary:
     has_deletes = content.selection.is_row_level
-    if rewritten is not None:
-        has_deletes = bool(rewritten.changed)
+    if removed is not None:
+        has_deletes = bool(removed.changed or added.deletes)
     if not has_deletes:
         operation = Operation.APPEND
     elif added.data:
@@ -286,7 +286,7 @@ def _summary(
         **added.metrics.to_dict(),
         **{"changed-partition-count": str(added.partitions)},
         **content.summary,
-        **(rewritten.summary if rewritten else {}),
+        **(removed.summary if removed else {}),
     )
     before: Mapping[str, str] | None = None
     if parent is not None:

@@ -1,7 +1,7 @@
-"""Iceberg data files as sources and copies of copy-on-write.
+"""Iceberg data files as sources of deleted rows, and what is written for them.
 
 Rules of this file:
-- Bounds and partitions exclude a file only if it certainly has none of the keys.
+- Bounds and partitions exclude a file, or a manifest, only if it certainly has none of the keys.
 - A column is found by its field id, or by the table's name mapping.
 
 Source:
@@ -26,6 +26,7 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestFile,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
@@ -39,6 +40,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     PrimitiveType,
+    StringType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -49,18 +51,21 @@ from connect.clock import Clock
 from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.file_metrics import FooterReader
-from connect.gateways.storage.object_store import storage_errors
-from coordinator.copy_on_write.deleted_keys import DeletedKeys
-from coordinator.copy_on_write.limits import NotRewritten
-from coordinator.copy_on_write.parquet_rows import FORM, KeyColumns, storage_type
-from coordinator.copy_on_write.round_deletes import (
+from connect.gateways.storage.object_store import storage_errors, verify_written
+from coordinator.row_deletes.deleted_keys import DeletedKeys
+from coordinator.row_deletes.file_copies import FileCopy
+from coordinator.row_deletes.limits import NotResolved
+from coordinator.row_deletes.parquet_rows import FORM, KeyColumns, storage_type
+from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
     DeleteFile,
-    FileCopy,
+    RoundDeletes,
     SourceFile,
 )
 
 _WHOLE: Final = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_COMPARED: Final = (*_WHOLE, StringType)
+"""Types of partitions whose bounds in manifest lists are compared with keys."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
@@ -77,7 +82,7 @@ class TableFiles:
     Args:
         table: as it was loaded.
         announced: paths of the round.
-        clock: names copies.
+        clock: names new files.
     """
 
     def __init__(self, table: Table, announced: frozenset[str], clock: Clock) -> None:
@@ -99,16 +104,53 @@ class TableFiles:
             self.names_of,
             _constants(spec, data_file),
             lambda columns, keys: self._may_have(data_file, spec, columns, keys),
+            data_file.column_sizes or {},
         )
+
+    def may_list(self, manifest: ManifestFile, deletes: RoundDeletes) -> bool:
+        """Return whether a manifest may list files with deleted rows, by its partitions."""
+        spec = self._specs.get(manifest.partition_spec_id)
+        if spec is None or len(manifest.partitions or ()) != len(spec.fields):
+            return True
+        return any(
+            self._may_list(manifest, spec, columns, keys)
+            for reach, of_reach in deletes.keys().items()
+            if not isinstance(reach, FilePartition) or reach.spec_id == spec.spec_id
+            for columns, keys in of_reach
+        )
+
+    def _may_list(
+        self,
+        manifest: ManifestFile,
+        spec: PartitionSpec,
+        columns: KeyColumns,
+        keys: DeletedKeys,
+    ) -> bool:
+        for part, summary in zip(spec.fields, manifest.partitions or (), strict=True):
+            if part.source_id not in columns.field_ids:
+                continue
+            at = columns.field_ids.index(part.source_id)
+            kind = self._key_field(part.source_id).field_type
+            result = part.transform.result_type(kind)
+            low, high = summary.lower_bound, summary.upper_bound
+            if not isinstance(result, _COMPARED) or (keys.has_null(at) and summary.contains_null):
+                continue
+            if low is None or high is None:  # all partitions are null
+                return False
+            bounds = _bound(result, low), _bound(result, high)
+            transform = part.transform.transform(kind)
+            if not keys.may_be_between(at, str(part.transform), transform, *bounds):
+                return False
+        return True
 
     def deletes(self, data_file: DataFile, step: int) -> DeleteFile:
         """A delete file.
 
         Raises:
-            NotRewritten: its deletes are not by key.
+            NotResolved: its deletes are not by key.
         """
         if data_file.content != DataFileContent.EQUALITY_DELETES or not data_file.equality_ids:
-            raise NotRewritten("position_deletes", "the round has position deletes")
+            raise NotResolved("position_deletes", "the round has position deletes")
         spec = self._specs[data_file.spec_id]
         fields = [self._key_field(field_id) for field_id in data_file.equality_ids]
         kinds = tuple(storage_type(schema_to_pyarrow(f.field_type)) for f in fields)
@@ -130,7 +172,7 @@ class TableFiles:
             return ids
         mapping = self._table.name_mapping()
         if mapping is None:
-            raise NotRewritten(FORM, "a data file has no field ids, and the table no name mapping")
+            raise NotResolved(FORM, "a data file has no field ids, and the table no name mapping")
         names = set(schema.names)
         return {
             mapped.field_id: name
@@ -143,14 +185,14 @@ class TableFiles:
         """Open a file for reading.
 
         Raises:
-            CommitRefused: ``announced_file_missing``. NotRewritten: a file of the table is missing.
+            CommitRefused: ``announced_file_missing``. NotResolved: a file of the table is missing.
         """
         try:
             return self._table.io.new_input(path).open()
         except FileNotFoundError as error:
             if path in self._announced:
                 raise missing_file(path) from error
-            raise NotRewritten("file_missing", f"{path} of the table is missing") from error
+            raise NotResolved("file_missing", f"{path} of the table is missing") from error
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
@@ -170,6 +212,28 @@ class TableFiles:
         path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
         return path, self._table.io.new_output(path).create(overwrite=True)
 
+    def new_vector_path(self) -> str:
+        """Return the path of a new Puffin file."""
+        name = f"{self._clock.new_timed_uuid()}-00000-deletes.puffin"
+        return self._places.new_data_location(name)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        with storage_errors(f"writing {path}"):
+            with self._table.io.new_output(path).create(overwrite=True) as stream:
+                stream.write(content)
+            verify_written(self._table.io, {path: len(content)})
+
+    def read_part(self, path: str, offset: int, size_bytes: int) -> bytes:
+        """Read a part of a file.
+
+        Raises:
+            NotResolved: the file is missing.
+        """
+        with storage_errors(f"reading {path}"), self.open_input(path) as stream:
+            stream.seek(offset)
+            return bytes(stream.read(size_bytes))
+
     def described(self, source: DataFile, copy: FileCopy) -> DataFile | None:
         """Return a copy as manifests hold it; None if no row is left."""
         if copy.path is None:
@@ -181,7 +245,7 @@ class TableFiles:
             ids = parquet_path_to_id_mapping(schema)
             metrics = FooterReader(collectors, ids).read(copy.footer)
         except (ValueError, TypeError, KeyError) as error:
-            raise NotRewritten(FORM, "the columns of a data file are not Iceberg's") from error
+            raise NotResolved(FORM, "the columns of a data file are not Iceberg's") from error
         out = DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=copy.path,
@@ -208,9 +272,13 @@ class TableFiles:
             for each in schema.fields:
                 if each.field_id == field_id:
                     is_plain = isinstance(each.field_type, PrimitiveType)
+                    if each.initial_default is not None:
+                        raise NotResolved(
+                            "key_columns", f"older files lack column {each.name}, with its default"
+                        )
                     if is_plain and not isinstance(each.field_type, FloatType | DoubleType):
                         return each
-        raise NotRewritten("key_columns", f"field {field_id} is no top-level column of plain type")
+        raise NotResolved("key_columns", f"field {field_id} is no top-level column of plain type")
 
     def _may_have(
         self, file: DataFile, spec: PartitionSpec, columns: KeyColumns, keys: DeletedKeys
@@ -225,7 +293,7 @@ class TableFiles:
                 if part.source_id == field_id and not _may_be_in(value, part, kind, at, keys):
                     return False
         if file.file_format != FileFormat.PARQUET or file.key_metadata:
-            raise NotRewritten(FORM, f"{file.file_path} is no plain Parquet file")
+            raise NotResolved(FORM, f"{file.file_path} is no plain Parquet file")
         return True
 
 

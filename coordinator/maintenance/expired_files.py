@@ -13,22 +13,27 @@ snapshots that list it form one connected part of the ancestry. A manifest of a 
 that no remaining snapshot next to the removed ones lists is in no remaining snapshot at all. That
 holds while the known snapshots are connected; otherwise every remaining list is read, up to a
 bound. A data or delete file goes with the snapshot that dropped it: when all remaining snapshots
-descend from that snapshot, none of them reads the file. This does not hold for Puffin files: one
-holds the deletion vectors of several data files, and each is dropped on its own. They stay.
+descend from that snapshot, none of them reads the file. A Puffin file holds the deletion vectors of
+several data files, and each is dropped on its own. A vector that was dropped never comes back, so a
+remaining snapshot needs the file only if one next to the removed ones lists a vector in it.
 
 Source:
-    Apache Iceberg ``IncrementalFileCleanup``; differs by never following abandoned snapshots, and
-    by leaving deletion vectors to the removal of orphan files.
+    Apache Iceberg ``IncrementalFileCleanup``; differs by never following abandoned snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import FileFormat, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    FileFormat,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -95,15 +100,17 @@ def expired_files(
     needed = {m.manifest_path: m for snapshot in compared for m in _manifests(snapshot, io)}
     old = {m.manifest_path: m for manifests in listed.values() for m in manifests}
     kept_lists = {snapshot.manifest_list for snapshot in remaining.values()}
-    content, is_complete = _dropped(
+    content, vectors, is_complete = _dropped(
         {**old, **needed}.values(),
         {*gone, *(s.snapshot_id for s in compared)},
         remaining,
         history,
         io,
     )
+    if vectors:
+        content |= vectors - _live_vectors(needed.values(), io)
     return ExpiredFiles(
-        content=content,
+        content=tuple(sorted(content)),
         manifests=tuple(sorted(old.keys() - needed.keys())),
         manifest_lists=tuple(sorted({s.manifest_list for s in gone.values()} - kept_lists)),
         statistics=statistics,
@@ -160,9 +167,14 @@ def _dropped(
     remaining: Collection[int],
     history: _History,
     io: FileIO,
-) -> tuple[tuple[str, ...], bool]:
-    """Files that snapshots dropped, of those snapshots that all remaining ones descend from."""
+) -> tuple[set[str], set[str], bool]:
+    """Files that snapshots dropped, of those snapshots that all remaining ones descend from.
+
+    Returns:
+        Data and delete files; Puffin files of dropped vectors; whether that is all.
+    """
     paths: set[str] = set()
+    vectors: set[str] = set()
     is_complete = True
     for manifest in manifests:
         by = manifest.added_snapshot_id
@@ -172,11 +184,19 @@ def _dropped(
             is_complete = False  # another branch or tag may read them
             continue
         for path, file_format in _deleted_entries(manifest, by, io):
-            if file_format == FileFormat.PUFFIN:
-                is_complete = False
-            else:
-                paths.add(path)
-    return tuple(sorted(paths)), is_complete
+            (vectors if file_format == FileFormat.PUFFIN else paths).add(path)
+    return paths, vectors, is_complete
+
+
+def _live_vectors(manifests: Iterable[ManifestFile], io: FileIO) -> set[str]:
+    """Puffin files of the vectors that manifests list."""
+    return {
+        entry.data_file.file_path
+        for manifest in manifests
+        if manifest.content == ManifestContent.DELETES
+        for entry in manifest.fetch_manifest_entry(io)
+        if entry.data_file.file_format == FileFormat.PUFFIN
+    }
 
 
 def _deleted_entries(

@@ -21,9 +21,9 @@ from pyiceberg.types import DateType, LongType
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
-from coordinator.copy_on_write import limits
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
+from coordinator.row_deletes import limits
 from tests.support.simulated_kill import killed_at
 from tests.support.table_harness import EXPIRING, Racing
 from tests.support.tables import (

@@ -1,4 +1,4 @@
-"""Random histories of copy-on-write commits to Iceberg tables, compared with a model."""
+"""Random histories of commits to Iceberg tables that remove rows, compared with a model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyroaring import BitMap64
 
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer, ReadyCommit
+from coordinator.commit.vector_rows import VectorWriter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import Racing
 from tests.support.upserts import (
     Row,
     Upserts,
+    VectorUpserts,
     row,
 )
 
+MODES = [
+    pytest.param(Upserts, id="copy-on-write"),
+    pytest.param(VectorUpserts, id="deletion-vectors"),
+]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 SPECS = {
     "none": None,
@@ -107,13 +114,16 @@ def play(t: Upserts, rng: random.Random, committers: type[Committer], rounds: in
         t.check()
 
 
+@pytest.mark.parametrize("tables", MODES)
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_histories(sql_catalog_properties: dict[str, str], spec: str, seed: int) -> None:
+def test_random_histories(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts], spec: str, seed: int
+) -> None:
     """The table equals the model after every round, with any answers and other writers."""
     rng = random.Random(f"{spec}-{seed}")
     keys = ("id",) if seed % 2 else ("id", "region")
-    t = Upserts(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
+    t = tables(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
     play(t, rng, Committer, 6)
     if t.rows:
         read = duckdb_rows(t.reloaded(), "coalesce(id, -1)", "coalesce(region, '')", "value")
@@ -131,12 +141,12 @@ class Hasty(Committer):
         ready = super().begin(commit)
         if isinstance(ready, ReadyCommit):
             snapshot = ready.attempts.snapshot
-            snapshot.rewriter = HastyRewriter(snapshot.rewriter)  # type: ignore[assignment] # the same methods
+            snapshot.removal = HastyRemoval(snapshot.removal)  # type: ignore[assignment] # the same methods
         return ready
 
 
-class HastyRewriter:
-    """A rewriter that resolves the deletes once."""
+class HastyRemoval:
+    """A removal that resolves the deletes once."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -151,17 +161,39 @@ class HastyRewriter:
         return self._first[0]
 
 
-def test_a_planted_bug_is_found(sql_catalog_properties: dict[str, str]) -> None:
-    """Rows of another snapshot are never used, else a history finds it."""
+def is_found(properties: dict[str, str], tables: type[Upserts], made: type[Committer]) -> bool:
+    """Whether a few histories find a bug."""
 
-    def is_found(seed: int) -> bool:
-        t = Upserts(open_catalog("iceberg", sql_catalog_properties))
+    def fails(seed: int) -> bool:
+        t = tables(open_catalog("iceberg", properties))
         try:
-            play(t, random.Random(seed), Hasty, 6)
+            play(t, random.Random(seed), made, 6)
         except (AssertionError, FileNotFoundError):
             return True
         finally:
             t.catalog.close()
         return False
 
-    assert any(is_found(seed) for seed in range(100))
+    return any(fails(seed) for seed in range(100))
+
+
+@pytest.mark.parametrize("tables", MODES)
+def test_a_planted_bug_is_found(
+    sql_catalog_properties: dict[str, str], tables: type[Upserts]
+) -> None:
+    """Rows of another snapshot are never used, else a history finds it."""
+    assert is_found(sql_catalog_properties, tables, Hasty)
+
+
+def test_a_forgotten_vector_is_found(
+    sql_catalog_properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector that replaces another one without its rows brings rows back."""
+    before = VectorWriter._before
+
+    def forgets(writer: VectorWriter, *args: Any) -> Any:
+        _, replaced = before(writer, *args)
+        return BitMap64(), replaced
+
+    monkeypatch.setattr(VectorWriter, "_before", forgets)
+    assert is_found(sql_catalog_properties, VectorUpserts, Committer)

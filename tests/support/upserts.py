@@ -7,8 +7,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,7 +20,11 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyroaring import BitMap64
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.log_stores import open_delta_tables
@@ -34,6 +39,7 @@ from coordinator.commit.delta_row_changes import DeltaRowChanges
 from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.delta_tables import TABLE, delta_connector
+from tests.support.row_lineage import lineage_of, records_of
 from tests.support.stack import unique_name
 from tests.support.tables import (
     QuickClock,
@@ -91,6 +97,9 @@ class Upserts:
         settings: of the connector, in addition.
     """
 
+    properties: ClassVar[dict[str, str]] = {}
+    defaults: ClassVar[dict[str, str]] = UPSERT
+
     def __init__(
         self,
         catalog: CatalogGateway,
@@ -100,11 +109,13 @@ class Upserts:
     ) -> None:
         self.catalog = catalog
         self.name: tuple[str, ...] = ("db", unique_name(f"cow-{uuid4().hex[:8]}"))
-        self.table = catalog.create(self.name, SCHEMA, spec or PartitionSpec())
+        self.table = catalog.create(
+            self.name, SCHEMA, spec or PartitionSpec(), properties=self.properties
+        )
         if spec is not None:
             self.table = self._with_free_spec()
         self.keys = tuple(keys)
-        self.settings = {**UPSERT, **settings}
+        self.settings = {**self.defaults, **settings}
         self.rows: list[Row] = []
         self.offset = 0
         self.clock = QuickClock()
@@ -179,10 +190,10 @@ class Upserts:
             assert head.summary["total-records"] == str(len(found))
             assert head.summary["total-data-files"] == str(len(live_paths(table)))
 
-    def stored_files(self) -> set[str]:
-        """Parquet files in the table's folder."""
+    def stored_files(self, suffix: str = "parquet") -> set[str]:
+        """Files in the table's data folder."""
         folder = Path(self.table.location().removeprefix("file://")) / "data"
-        return {f"file://{path}" for path in folder.rglob("*.parquet")}
+        return {f"file://{path}" for path in folder.rglob(f"*.{suffix}")}
 
 
 def counted(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Counter[tuple[Any, ...]]:
@@ -210,6 +221,87 @@ def committed(outcome: object) -> TableCommitted:
     """The outcome, which is a commit."""
     assert isinstance(outcome, TableCommitted), outcome
     return outcome
+
+
+class VectorUpserts(Upserts):
+    """A table of format version 3 with deletion vectors, the default of its connectors."""
+
+    properties: ClassVar[dict[str, str]] = {"format-version": "3"}
+    defaults: ClassVar[dict[str, str]] = {"iceberg__tables__upsert_mode_enabled": "true"}
+    seen: Mapping[str, tuple[int, int]] = {}
+
+    def foreign(self, rows: Sequence[Row]) -> None:
+        """Another connector appends rows: PyIceberg does not write the format version."""
+        files = self.data_files(rows)
+        event = announced(reference(self.table), files, offset=next(_numbers))
+        config = connector("d", [".".join(self.name)])
+        committed(Committer(self.catalog, config, self.clock).commit(table_commit([event])))
+
+    def check(self) -> None:
+        """The table has the rows of the model, and one right vector for each changed file."""
+        table = self.reloaded()
+        names = [f.name for f in table.schema().fields]
+        found = table.scan().to_arrow().to_pylist()
+        assert counted(found, names) == counted(self.rows, names)
+        head = table.current_snapshot()
+        if head is None:
+            return
+        vectors = vectors_of(table)
+        lineage = lineage_of(table)
+        marked = 0
+        for path, positions in vectors.items():
+            marked += len(positions)
+            assert 0 < len(positions) < lineage[path][1]
+            assert positions.max() < lineage[path][1]
+        summary = head.summary
+        assert summary["total-delete-files"] == str(len(vectors))
+        assert summary["total-position-deletes"] == str(marked)
+        assert summary["total-equality-deletes"] == "0"
+        assert summary["total-records"] == str(len(found) + marked)
+        assert summary["total-data-files"] == str(len(lineage))
+        size = sum(f["content_size_in_bytes"] for f in vector_files(table).values())
+        assert int(summary["total-files-size"]) == size + sum(
+            task.file.file_size_in_bytes for task in table.scan().plan_files()
+        )
+        assert all(lineage[path] == ids for path, ids in self.seen.items() if path in lineage)
+        self.seen = {**self.seen, **lineage}
+        ranges = sorted(lineage.values())
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(ranges))
+
+
+def vector_files(table: Table, snapshot: Snapshot | None = None) -> dict[str, dict[str, Any]]:
+    """Entries of a snapshot's deletion vectors by data file, read with fastavro."""
+    out = {}
+    listed = snapshot or table.current_snapshot()
+    for manifest in records_of(table, listed.manifest_list):
+        for entry in records_of(table, manifest["manifest_path"]):
+            file = entry["data_file"]
+            if file["file_format"] != "PUFFIN" or entry["status"] == 2:
+                continue
+            assert (manifest["content"], file["content"]) == (1, 1)
+            assert file["referenced_data_file"] not in out
+            out[file["referenced_data_file"]] = file
+    return out
+
+
+def vectors_of(table: Table, snapshot: Snapshot | None = None) -> dict[str, BitMap64]:
+    """Deletion vectors of a snapshot by data file, as PyIceberg reads their Puffin files."""
+    out = {}
+    for path, file in vector_files(table, snapshot).items():
+        with table.io.new_input(file["file_path"]).open() as stream:
+            content = stream.read()
+        assert len(content) == file["file_size_in_bytes"]
+        puffin = PuffinFile(content)
+        [blob] = [b for b in puffin.footer.blobs if b.offset == file["content_offset"]]
+        assert blob.length == file["content_size_in_bytes"]
+        assert blob.properties["referenced-data-file"] == path
+        assert blob.properties["cardinality"] == str(file["record_count"])
+        [vector] = [
+            v for v in deletion_vectors_from_puffin_file(puffin) if v.referenced_data_file == path
+        ]
+        out[path] = BitMap64(vector.to_vector().to_pylist())
+        assert len(out[path]) == file["record_count"]
+    return out
 
 
 class DeltaUpserts(Upserts):

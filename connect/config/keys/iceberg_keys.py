@@ -325,8 +325,8 @@ OWN_KEYS: tuple[Key, ...] = (
         "iceberg.tables.write-mode",
         "STRING",
         "How rows are replaced and deleted by key: `merge-on-read` writes equality delete files, "
-        "`copy-on-write` writes the data files with the rows again, for small tables and readers "
-        "without support for equality deletes.",
+        "and deletion vectors in tables of format version 3; `copy-on-write` writes the data files "
+        "with the rows again, for small tables and readers without support for deletes.",
         MERGE_ON_READ,
         choices=(MERGE_ON_READ, COPY_ON_WRITE),
     ),
@@ -334,8 +334,24 @@ OWN_KEYS: tuple[Key, ...] = (
         "iceberg.tables.copy-on-write-max-bytes",
         "LONG",
         "Maximum size of the data files that a commit with copy-on-write may write again. A larger "
-        "commit to an Iceberg table uses equality delete files.",
+        "commit to an Iceberg table uses delete files.",
         "1073741824",
+        unit="bytes",
+        check=where_read(at_least(1)),
+    ),
+    Key(
+        "iceberg.tables.deletion-vectors-enabled",
+        "BOOLEAN",
+        "Delete rows of tables of format version 3 by deletion vectors. Commits read the key "
+        "columns of data files for that. `false` writes equality delete files.",
+        "true",
+    ),
+    Key(
+        "iceberg.tables.deletion-vectors-max-bytes",
+        "LONG",
+        "Maximum size of the key columns that a commit may read to find the rows for deletion "
+        "vectors. A larger commit uses equality delete files.",
+        "268435456",
         unit="bytes",
         check=where_read(at_least(1)),
     ),
@@ -481,6 +497,12 @@ TABLE_KEYS: tuple[Key, ...] = (
         "`merge-on-read` or `copy-on-write`; iceberg.tables.write-mode if not set.",
     ),
     Key(
+        "deletion-vectors-enabled",
+        "BOOLEAN",
+        "Delete rows by deletion vectors if the table has format version 3; "
+        "iceberg.tables.deletion-vectors-enabled if not set.",
+    ),
+    Key(
         "maintenance-enabled",
         "BOOLEAN",
         "Let the maintenance process rewrite the table and remove its orphan files, as the "
@@ -512,7 +534,7 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix(
         "iceberg.table.",
         "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
-        "location, maintenance-enabled, sort-enabled, write-mode.",
+        "location, maintenance-enabled, sort-enabled, write-mode, deletion-vectors-enabled.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

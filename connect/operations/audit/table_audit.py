@@ -4,18 +4,28 @@ Rules of this file:
 - The control offsets in each snapshot of the branch's ancestry determine the announcements that
   the snapshot must contain.
 - Changes by other writers are counted and noted; they are not a mismatch. A data file that is
-  listed twice is a mismatch.
+  listed twice is a mismatch, as is a data file with two deletion vectors: a reader may use either.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from pyiceberg.manifest import FileFormat
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -33,6 +43,7 @@ from connect.protocol.snapshot_ancestry import (
 from control_schemas.events import SourceRange
 
 EXAMPLE_FILES_MAX = 3
+_REFERENCED_DATA_FILE: Final = 17  # place among the fields of a ``DataFile`` of version 3
 RangesOf = Callable[[Iterable[UUID]], Sequence[SourceRange]]
 
 
@@ -169,6 +180,7 @@ class TableAudit:
     def _check_files(self, out: TableSum, table: Table, chain: Sequence[Snapshot]) -> None:
         """Check that no file is listed twice and that the files contain the snapshot's total."""
         paths: Counter[str] = Counter()
+        marked: Counter[str] = Counter()
         rows = 0
         for manifest in chain[0].manifests(table.io):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
@@ -176,6 +188,8 @@ class TableAudit:
                 if file.file_format != FileFormat.PUFFIN:  # one holds vectors of several files
                     paths[file.file_path] += 1
                 rows += file.record_count if file.content.value == 0 else 0
+            if manifest.content == ManifestContent.DELETES and table.metadata.format_version > 2:
+                marked.update(_marked_files(table, manifest))
         twice = sorted(path for path, count in paths.items() if count > 1)
         if twice:
             self.audit.differs(
@@ -184,6 +198,15 @@ class TableAudit:
                 table=out.name,
                 snapshot_id=chain[0].snapshot_id,
                 files=twice[:EXAMPLE_FILES_MAX],
+            )
+        vectors = sorted(path for path, count in marked.items() if count > 1)
+        if vectors:
+            self.audit.differs(
+                "vector_twice",
+                f"{len(vectors)} data files have two deletion vectors: deleted rows may be read",
+                table=out.name,
+                snapshot_id=chain[0].snapshot_id,
+                files=vectors[:EXAMPLE_FILES_MAX],
             )
         if rows != out.now:
             self.audit.differs(
@@ -210,6 +233,21 @@ class TableAudit:
         if control is not None:
             where |= {"control_partition": control[0], "control_offset": control[1]}
         self.audit.differs(code, text, **where)
+
+
+def _marked_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
+    """Yield the data file of each deletion vector; PyIceberg's own reader drops the field."""
+    with AvroFile[ManifestEntry](
+        table.io.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[3],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as entries:
+        for entry in entries:
+            file = entry.data_file
+            is_live = entry.status != ManifestEntryStatus.DELETED
+            if is_live and file.file_format == FileFormat.PUFFIN:
+                yield file._data[_REFERENCED_DATA_FILE]  # noqa: SLF001 - PyIceberg has no getter
 
 
 def _count(snapshot: Snapshot, key: str) -> int:

@@ -315,6 +315,8 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         for key, value, message in (
             ("iceberg.tables.write-mode", "merge-on-read", "Delta tables have no delete files"),
             ("iceberg.tables.default-commit-branch", "b", "no branches"),
+            ("iceberg.tables.deletion-vectors-enabled", "true", "get no deletion vectors"),
+            (f"{ORDERS}deletion-vectors-enabled", "true", "get no deletion vectors"),
             (f"{ORDERS}commit-branch", "b", "no branches"),
             (f"{ORDERS}sort-by", "id", "no sort order"),
             ("iceberg.tables.sort-enabled", "true", "no sort order"),

@@ -1,8 +1,8 @@
-"""Parquet data files: their key columns, and copies of them without some rows.
+"""Parquet data files: the places of deleted rows by their keys, and copies without these rows.
 
 Rules of this file:
 - A copy has the columns, types and field ids of its source. Where Arrow cannot keep them, nothing
-  is copied (``NotRewritten``).
+  is copied (``NotResolved``).
 - Rows are read in batches of bounded size, and written in row groups of bounded size.
 - A column that the file lacks has the value of its partition, or null.
 """
@@ -19,10 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.copy_on_write.deleted_keys import DeletedKeys
-from coordinator.copy_on_write.limits import NotRewritten
+from coordinator.row_deletes.deleted_keys import DeletedKeys
+from coordinator.row_deletes.limits import NotResolved
 
 Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
 NamesOf = Callable[[pa.Schema], Mapping[int, str]]
 """Returns the name of each top-level column of a file by its field id."""
 _BATCH_BYTES: Final = 16 * 2**20
@@ -102,7 +103,7 @@ def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column in the type of a key; older files have narrower types.
 
     Raises:
-        NotRewritten: the types do not fit.
+        NotResolved: the types do not fit.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -111,7 +112,7 @@ def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NotRewritten(
+        raise NotResolved(
             "key_columns", f"a key column of type {column.type} cannot be compared with {kind}"
         ) from error
 
@@ -125,12 +126,12 @@ def open_parquet(stream: Any) -> pq.ParquetFile:
     """Open a file for reading in batches.
 
     Raises:
-        NotRewritten: it is not Parquet.
+        NotResolved: it is not Parquet.
     """
     try:
         return pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NotRewritten(FORM, "a data file is no Parquet file that Arrow reads") from error
+        raise NotResolved(FORM, "a data file is no Parquet file that Arrow reads") from error
 
 
 def has_deleted_rows(file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]) -> bool:
@@ -143,6 +144,23 @@ def has_deleted_rows(file: pq.ParquetFile, rows: RowFilter, check: Callable[[], 
     """
     groups = range(file.metadata.num_row_groups)
     return any(mask.any() for at in groups for mask in _masks(file, at, rows, check))
+
+
+def deleted_positions(
+    file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]
+) -> Iterator[Positions]:
+    """Yield the positions of the rows that a filter deletes, in parts; only key columns are read.
+
+    Args:
+        file: open.
+        rows: the filter.
+        check: called between batches.
+    """
+    first = 0
+    for at in range(file.metadata.num_row_groups):
+        for mask in _masks(file, at, rows, check):
+            yield np.flatnonzero(mask) + first
+            first += len(mask)
 
 
 def copy_rows(
@@ -165,7 +183,7 @@ def copy_rows(
         The copy's footer and size in bytes; None if no row is kept, and there is no copy.
 
     Raises:
-        NotRewritten: Arrow cannot keep the columns of the file.
+        NotResolved: Arrow cannot keep the columns of the file.
     """
     schema = file.schema_arrow
     stream: Any = None
@@ -189,16 +207,16 @@ def copy_rows(
         size = stream.tell()
         stream.close()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise NotRewritten(FORM, f"Arrow cannot copy the file: {type(error).__name__}") from error
+        raise NotResolved(FORM, f"Arrow cannot copy the file: {type(error).__name__}") from error
     footer = writer.writer.metadata
     _check_same_form(file.metadata.schema, footer.schema)
     return footer, size
 
 
 def _check_same_form(source: Any, copy: Any) -> None:
-    """Raise ``NotRewritten`` where a column of the copy has another meaning."""
+    """Raise ``NotResolved`` where a column of the copy has another meaning."""
     if _form(source) != _form(copy):
-        raise NotRewritten(FORM, "Arrow would write columns of the file in another type")
+        raise NotResolved(FORM, "Arrow would write columns of the file in another type")
 
 
 def _form(schema: Any) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
-from coordinator.copy_on_write.deleted_keys import NEVER, DeletedKeys
+from coordinator.row_deletes.deleted_keys import NEVER, DeletedKeys
 
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "bool": (pa.bool_(), [True, False, None]),

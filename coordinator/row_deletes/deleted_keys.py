@@ -46,6 +46,7 @@ class DeletedKeys:
         self._levels: list[Steps] = []
         self._ordered: dict[int, _Ordered] = {}
         self._transformed: dict[tuple[int, str], frozenset[Any] | None] = {}
+        self._sorted: dict[tuple[int, str], list[Any]] = {}
         codes = _codes(columns[0], self._values[0])
         size = len(self._values[0])
         for column, values in zip(columns[1:], self._values[1:], strict=True):
@@ -116,6 +117,27 @@ class DeletedKeys:
                 else frozenset(map(transform, internal(values).to_pylist()))
             )
         return self._transformed[at, name]
+
+    def may_be_between(
+        self, at: int, name: str, transform: Callable[[Any], Any], low: Any, high: Any
+    ) -> bool:
+        """Return whether a result of a partition transform may be within bounds.
+
+        Args:
+            at: place of the column.
+            name: of the transform.
+            transform: as for ``transformed``.
+            low: in Iceberg's internal form.
+            high: as ``low``.
+        """
+        results = self.transformed(at, name, transform)
+        if results is None:
+            return True
+        if (at, name) not in self._sorted:
+            self._sorted[at, name] = sorted(value for value in results if value is not None)
+        ordered = self._sorted[at, name]
+        first = bisect_left(ordered, low)
+        return first < len(ordered) and bool(ordered[first] <= high)
 
 
 class _Ordered(Sequence[Any]):

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.copy_on_write import parquet_rows
-from coordinator.copy_on_write.deleted_keys import IN_TABLE, DeletedKeys
-from coordinator.copy_on_write.limits import NotRewritten
-from coordinator.copy_on_write.parquet_rows import (
+from coordinator.row_deletes import parquet_rows
+from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
+from coordinator.row_deletes.limits import NotResolved
+from coordinator.row_deletes.parquet_rows import (
     KeyColumns,
     RowFilter,
     copy_rows,
@@ -167,7 +167,7 @@ def test_types_that_arrow_cannot_keep_are_not_copied() -> None:
         ),
         use_deprecated_int96_timestamps=True,
     )
-    with pytest.raises(NotRewritten):
+    with pytest.raises(NotResolved):
         parquet_rows._check_same_form(
             source.metadata.schema,
             written(pa.table({"id": pa.array([1], pa.int64())})).metadata.schema,
@@ -180,6 +180,6 @@ def test_types_that_arrow_cannot_keep_are_not_copied() -> None:
 def test_keys_of_another_type_are_refused() -> None:
     """A text is no number."""
     source = written(pa.table({"id": ["a"]}))
-    with pytest.raises(NotRewritten) as caught:
+    with pytest.raises(NotResolved) as caught:
         has_deleted_rows(source, deleting(1), lambda: None)
     assert caught.value.reason == "key_columns"

@@ -1,0 +1,280 @@
+"""Removes rows by deletion vectors, in tables of format version 3.
+
+Rules of this file:
+- A data file has one vector. A new vector holds the rows of the former one, which is removed.
+- Position delete files of a file without a vector are merged into its first vector, because readers
+  ignore them from then on. They are removed only if they are of this file alone.
+- A data file whose rows are all deleted is removed, with its vector. An announced one is not added.
+- The vectors of a commit are in one Puffin file. While they are the same, attempts share it.
+
+Source:
+    Iceberg specification, "Deletion Vectors"; Iceberg 1.12.0 ``BaseDVFileWriter``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyroaring import BitMap64
+
+from connect.gateways.storage.object_store import storage_errors
+from connect.metrics import process_metrics
+from coordinator.commit.deletion_vectors import (
+    VectorPlace,
+    is_vector,
+    may_reference,
+    place_of,
+    referenced_data_file,
+    vector_entry,
+)
+from coordinator.commit.head_files import HeadFile, HeadFiles
+from coordinator.commit.row_change import RowChange
+from coordinator.commit.source_files import FilePartition, TableFiles, partition_of
+from coordinator.row_deletes.deleted_keys import IN_TABLE
+from coordinator.row_deletes.limits import NotResolved, ResolveBudget
+from coordinator.row_deletes.row_positions import RowPositions, bitmap
+from coordinator.row_deletes.vector_format import puffin_file, vector_bytes, vector_of
+
+VECTOR_BYTES_MAX: Final = 256 * 2**20
+"""Size of the vectors of one commit; they are in memory."""
+_READERS: Final = 8
+_FORM: Final = "vector_form"
+
+
+class _Vector(NamedTuple):
+    """A data file and its deleted rows."""
+
+    file: DataFile
+    positions: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A Puffin file, and what it holds."""
+
+    blobs: Mapping[str, bytes]
+    path: str
+    size_bytes: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class VectorWriter:
+    """The deletion vectors of one round.
+
+    Attributes:
+        positions: of the rows that the round deletes.
+        created: gets the paths of Puffin files.
+    """
+
+    positions: RowPositions
+    created: list[str]
+    _known: dict[VectorPlace, BitMap64] = field(default_factory=dict)
+    _tables: dict[str, pa.Table] = field(default_factory=dict)
+    _table_bytes: int = 0
+    _written: _Written | None = None
+
+    @property
+    def _budget(self) -> ResolveBudget:
+        return self.positions.deletes.budget
+
+    def apply(self, change: RowChange) -> None:
+        """Mark the deleted rows; see ``RowWriter``."""
+        files = change.files
+        old = [(each, files.source(each.file, IN_TABLE)) for each in change.head.data_files]
+        found = self.positions.of(
+            [*(new.source for new in change.new), *(source for _, source in old)]
+        )
+        vectors = []
+        for file, source in change.new:
+            positions = found.get(source.path)
+            if positions is None:
+                change.add_announced(file)
+            elif len(positions) < file.record_count:
+                change.add(file)
+                vectors.append(_Vector(file, positions))
+        marked = [(each, found[source.path]) for each, source in old if source.path in found]
+        vectors += self._merged(change, marked)
+        if vectors:
+            self._add(change, vectors)
+
+    def count(self, labels: Mapping[str, str]) -> None:
+        """Count the vectors."""
+        vectors = 0 if self._written is None else len(self._written.blobs)
+        process_metrics.counter("deletion_vectors", **labels).inc(vectors)
+        process_metrics.counter("deletion_vector_read_bytes", **labels).inc(
+            self.positions.bytes_read
+        )
+
+    def _merged(
+        self, change: RowChange, marked: Sequence[tuple[HeadFile, BitMap64]]
+    ) -> list[_Vector]:
+        """Return the new vectors of files of the table; remove what they replace."""
+        if not marked:
+            return []
+        former = _FormerDeletes.of(change.head)
+        self._read_vectors(change.files, [former.vectors.get(e.file.file_path) for e, _ in marked])
+        out = []
+        for each, positions in marked:
+            before, replaced = self._before(change.files, former, each)
+            if positions.issubset(before):
+                continue
+            for file in replaced:
+                change.remove(file)
+            both = before | positions
+            if len(both) < each.file.record_count:
+                out.append(_Vector(each.file, both))
+            else:
+                change.remove(each)
+        return out
+
+    def _before(
+        self, files: TableFiles, former: _FormerDeletes, each: HeadFile
+    ) -> tuple[BitMap64, list[HeadFile]]:
+        """Return the rows that are deleted by position already, and what a vector replaces."""
+        vector = former.vectors.get(each.file.file_path)
+        if vector is not None:
+            return self._known[_place(vector)], [vector]
+        deletes = former.positions_of(each)
+        positions = BitMap64()
+        for delete in deletes:
+            positions |= self._positions_in(files, delete.file, each.file.file_path)
+        return positions, [d for d in deletes if referenced_data_file(d.file) is not None]
+
+    def _read_vectors(self, files: TableFiles, vectors: Sequence[HeadFile | None]) -> None:
+        """Read the vectors that are not known yet."""
+        new = [v for v in vectors if v is not None and _place(v) not in self._known]
+
+        def read(vector: HeadFile) -> BitMap64:
+            self._budget.check_time()
+            try:
+                positions = vector_of(files.read_part(*_place(vector)))
+            except ValueError as error:
+                raise NotResolved(_FORM, f"{vector.file.file_path}: {error}") from error
+            if len(positions) != vector.file.record_count:
+                raise NotResolved(_FORM, f"{vector.file.file_path} has another number of rows")
+            return positions
+
+        self._check_size(sum(_place(v).size_bytes for v in new))
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="vector-read") as readers:
+            for vector, positions in zip(new, readers.map(read, new), strict=True):
+                self._known[_place(vector)] = positions
+
+    def _positions_in(self, files: TableFiles, delete: DataFile, path: str) -> BitMap64:
+        """Return the rows of a data file that a position delete file marks."""
+        if delete.file_path not in self._tables:
+            self._budget.check_time()
+            self._table_bytes += delete.file_size_in_bytes
+            self._budget.check_bytes(self._table_bytes)
+            if delete.file_format != FileFormat.PARQUET or delete.key_metadata:
+                raise NotResolved(
+                    "position_deletes", f"{delete.file_path} is no plain Parquet file"
+                )
+            with (
+                storage_errors(f"reading {delete.file_path}"),
+                files.open_input(delete.file_path) as stream,
+            ):
+                self._tables[delete.file_path] = pq.read_table(stream, columns=["file_path", "pos"])
+        table = self._tables[delete.file_path]
+        rows = table.filter(pc.equal(table["file_path"], path))
+        return bitmap(rows["pos"].to_numpy())
+
+    def _add(self, change: RowChange, vectors: Sequence[_Vector]) -> None:
+        """Write the vectors, and list them."""
+        blobs: dict[str, bytes] = {}
+        for vector in vectors:
+            self._budget.check_time()
+            blobs[vector.file.file_path] = vector_bytes(vector.positions)
+        self._check_size(sum(map(len, blobs.values())))
+        for vector in vectors:
+            change.check_spec(vector.file)
+        if self._written is None or self._written.blobs != blobs:
+            self._written = self._puffin(change, vectors, blobs)
+        written = self._written
+        for vector, offset in zip(vectors, written.offsets, strict=True):
+            size = len(blobs[vector.file.file_path])
+            place = VectorPlace(written.path, offset, size)
+            entry = vector_entry(vector.file, place, written.size_bytes, len(vector.positions))
+            change.add_vector(entry)
+
+    def _puffin(
+        self, change: RowChange, vectors: Sequence[_Vector], blobs: Mapping[str, bytes]
+    ) -> _Written:
+        puffin = puffin_file(
+            [(v.file.file_path, blobs[v.file.file_path], len(v.positions)) for v in vectors],
+            {"created-by": _created_by()},
+        )
+        path = change.files.new_vector_path()
+        self.created.append(path)
+        change.files.write(path, puffin.content)
+        return _Written(blobs, path, len(puffin.content), puffin.offsets)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > VECTOR_BYTES_MAX:
+            raise NotResolved(
+                "vectors",
+                f"deletion vectors have {size_bytes} bytes, and {VECTOR_BYTES_MAX} is the limit",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerDeletes:
+    """The deletes by position of a head.
+
+    Attributes:
+        vectors: by the path of their data file.
+        positions: position delete files by partition.
+    """
+
+    vectors: Mapping[str, HeadFile]
+    positions: Mapping[FilePartition, Sequence[HeadFile]]
+
+    @classmethod
+    def of(cls, head: HeadFiles) -> _FormerDeletes:
+        """Find them.
+
+        Raises:
+            NotResolved: a data file has two vectors, or one whose place is not known.
+        """
+        vectors: dict[str, HeadFile] = {}
+        positions: dict[FilePartition, list[HeadFile]] = defaultdict(list)
+        for each in head.delete_files:
+            if is_vector(each.file):
+                path = referenced_data_file(each.file)
+                if path is None or path in vectors or place_of(each.file) is None:
+                    raise NotResolved(_FORM, f"{path} has two vectors, or an incomplete one")
+                vectors[path] = each
+            elif each.file.content == DataFileContent.POSITION_DELETES:
+                positions[partition_of(each.file)].append(each)
+        return cls(vectors, positions)
+
+    def positions_of(self, each: HeadFile) -> list[HeadFile]:
+        """Return the position delete files that may mark rows of a data file."""
+        number = each.entry.sequence_number or 0
+        return [
+            delete
+            for delete in self.positions.get(partition_of(each.file), ())
+            if (delete.entry.sequence_number or 0) >= number
+            and may_reference(delete.file, each.file.file_path)
+        ]
+
+
+def _place(vector: HeadFile) -> VectorPlace:
+    place = place_of(vector.file)
+    assert place is not None  # checked by _FormerDeletes
+    return place
+
+
+@cache
+def _created_by() -> str:
+    return f"Icefloe {version('icefloe')}"

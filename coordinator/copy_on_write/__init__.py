@@ -1,1 +1,0 @@
-"""Copy-on-write: data files written again without the rows that a round deletes."""

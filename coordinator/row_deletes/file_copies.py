@@ -1,0 +1,102 @@
+"""Removes the rows that a round deletes by writing their files again: copy-on-write.
+
+Rules of this file:
+- A copy depends on its source and on the deletes of the round only. So an attempt on a newer state
+  of the table may use the copies of an earlier attempt, for sources that the table still has.
+- A source is copied to at most one file. A copy has the partition of its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from coordinator.row_deletes.parquet_rows import RowFilter, copy_rows, has_deleted_rows
+from coordinator.row_deletes.round_deletes import RoundDeletes, SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class FileCopy:
+    """What replaces a source.
+
+    Attributes:
+        path: of the copy; None if no row remains.
+        size_bytes: of the copy.
+        footer: Parquet's, of the copy.
+        schema: Arrow's, of the copy.
+    """
+
+    path: str | None = None
+    size_bytes: int = 0
+    footer: Any = None
+    schema: pa.Schema | None = None
+
+
+@dataclass(slots=True)
+class FileCopies:
+    """The copies of one round; used by one thread.
+
+    Attributes:
+        deletes: of the round.
+        create: opens a copy of a source; returns its path and a stream.
+        options: of the Parquet writer.
+        created: paths of all copies.
+        copies: what replaces each source, by its path.
+        bytes_read: size of the sources that were copied.
+    """
+
+    deletes: RoundDeletes
+    create: Callable[[SourceFile], tuple[str, Any]]
+    options: Mapping[str, Any]
+    created: list[str] = field(default_factory=list)
+    copies: dict[str, FileCopy] = field(default_factory=dict)
+    bytes_read: int = 0
+
+    def of(self, sources: Sequence[SourceFile]) -> dict[str, FileCopy]:
+        """Return what replaces the sources with rows that the round deletes, by their path.
+
+        Raises:
+            NotResolved: a limit is reached. RetriableError: ``storage_unavailable``.
+        """
+        affected = self._affected(sources)
+        self.deletes.budget.check_bytes(sum(source.size_bytes for source in affected))
+        return {source.path: self._copy(source) for source in affected}
+
+    def _affected(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
+        self.deletes.budget.check_time()
+        check = self.deletes.budget.check_time
+
+        def has_deleted(source: SourceFile, file: Any, rows: RowFilter) -> tuple[str, bool]:
+            return source.path, has_deleted_rows(file, rows, check)
+
+        read = [s for s in sources if s.path not in self.copies and self.deletes.rows_of(s).keys]
+        found = dict(self.deletes.each(read, has_deleted))
+        return [s for s in sources if s.path in self.copies or found.get(s.path)]
+
+    def _copy(self, source: SourceFile) -> FileCopy:
+        if source.path not in self.copies:
+            with self.deletes.budget.one_file():
+                self.copies[source.path] = self._copied(source)
+            self.bytes_read += source.size_bytes
+        return self.copies[source.path]
+
+    def _copied(self, source: SourceFile) -> FileCopy:
+        path = ""
+
+        def create() -> Any:
+            nonlocal path
+            path, stream = self.create(source)
+            self.created.append(path)
+            return stream
+
+        with self.deletes.opened(source.path) as file:
+            rows = self.deletes.rows_of(source)
+            check = self.deletes.budget.check_time
+            copied = copy_rows(file, rows, create, self.options, check)
+            if copied is None:
+                return FileCopy()
+            footer, size = copied
+            return FileCopy(path, size, footer, file.schema_arrow)
