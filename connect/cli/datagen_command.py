@@ -26,7 +26,8 @@ def datagen(
         int | None, typer.Option("--count", "-n", min=0, help="Replaces count; 0 has no end.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0, help="Replaces rate: records per second; 0 has no limit.")
+        float | None,
+        typer.Option("--rate", min=0, help="Replaces rate: records per second; 0 is no limit."),
     ] = None,
 ) -> None:
     """Produce generated records to a topic, for tests and demonstrations, until Ctrl-C or count."""
