@@ -143,8 +143,10 @@ OVERFLOW = (
             "60 s",
         ),
         (
-            "a\nCaused by: java.util.concurrent.TimeoutException: "
-            "Cannot fetch record for offset 7 in 60000 milliseconds",
+            (
+                "a\nCaused by: java.util.concurrent.TimeoutException: "
+                "Cannot fetch record for offset 7 in 60000 milliseconds"
+            ),
             RetriableError,
             "broker_unavailable",
             "offset 7 in 60000",
