@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -40,7 +41,13 @@ from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
-from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
+from worker.batch.descriptors import (
+    DESCRIPTOR_DDL,
+    DESCRIPTOR_SCHEMA,
+    BatchResult,
+    DeadLetter,
+    collect,
+)
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
@@ -51,7 +58,6 @@ from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_reader import as_arrow
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
 from worker.task.topic_rows import BatchTables, TopicRows
@@ -130,11 +136,11 @@ class PipelineRunner:
         while runs < RUNS_MAX + 2 * len(refused):
             runs += 1
             if self.query is None:
-                result = collect(as_arrow(self._work(rows, valid_through_ms)))
+                result = collect(_descriptors(self._work(rows, valid_through_ms)))
             else:
                 spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
                 with spark_failures():
-                    result = collect(as_arrow(self.query.run(rows, spec)))
+                    result = collect(_descriptors(self.query.run(rows, spec)))
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
@@ -266,6 +272,15 @@ class PipelineRunner:
                 code="records_unaccounted",
                 connector=self.config.name,
             )
+
+
+def _descriptors(work: DataFrame) -> pa.Table:
+    """Run a batch and return its descriptors.
+
+    ``toArrow`` does the same, and asks the JVM for the schema and settings of each result.
+    """
+    batches = work._collect_as_arrow()  # noqa: SLF001 - of toArrow
+    return pa.Table.from_batches(batches) if batches else DESCRIPTOR_SCHEMA.empty_table()
 
 
 def advised(error: RecordError) -> RecordError:
