@@ -67,14 +67,19 @@ class SmallReads:
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task="small", has_headers=False)
         self.reader = SourceReader(
-            session, options, self.runner.columns, "small", commit_interval_ms=1_000
+            session,
+            options,
+            self.runner.columns,
+            "small",
+            commit_interval_ms=1_000,
+            as_blocks=True,
         )
         self._next = 0
 
     def plan(self) -> float:
         """Plan the next read; return the seconds that it takes."""
         begun = time.perf_counter()
-        rows = self.reader.plan(PARTITIONS)
+        rows = self.reader.plan()
         assert rows is not None
         self.runner.plan(rows, None)
         return time.perf_counter() - begun

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import pstats
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,17 +17,17 @@ from connect.validation.parse import parse
 from tests.support.source_reads import produce, whole_topic
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
-from worker.batch.error_rows import LARGE_RECORD
+from worker.batch.descriptors import PartitionProgress
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.batch_runner import PipelineRunner, make_runner
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_reader import RANGES_MAX, SourceReader
+from worker.task.source_reader import SourceReader
 from worker.task.task_context import TaskAssignment
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
-CALLS_OF_RANGES = 2  # of one partition; each further one needs two more
-CALLS_OF_BATCH = 16  # to read and write it, once it is planned
+CALLS_OF_RANGES = 1  # for any number of partitions
+CALLS_OF_BATCH = 14  # to read and write it, once it is planned
 
 
 class SmallReads:
@@ -63,7 +64,12 @@ class SmallReads:
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task=topic, has_headers=False)
         self.reader = SourceReader(
-            session, options, self.runner.columns, topic, commit_interval_ms=1_000
+            session,
+            options,
+            self.runner.columns,
+            topic,
+            commit_interval_ms=1_000,
+            as_blocks=True,
         )
         self.valid_through_ms: int | None = None
         self._starts = dict.fromkeys(self.partitions, 0)
@@ -71,7 +77,7 @@ class SmallReads:
 
     def plan(self) -> DataFrame:
         """Plan the next read and its work."""
-        rows = self.reader.plan(self.partitions)
+        rows = self.reader.plan()
         assert rows is not None
         self.runner.plan(rows, self.valid_through_ms)
         return rows
@@ -137,7 +143,6 @@ def test_a_planned_read_makes_few_calls_into_the_jvm(small: SmallReads) -> None:
     rows = small.plan()
     planned = calls_into_jvm(lambda: small.read(3))
     assert small.last_rows is rows
-    print(planned, unplanned)
     assert 0 < planned <= CALLS_OF_RANGES + CALLS_OF_BATCH < unplanned, (planned, unplanned)
     small.read(3)
     assert small.last_rows is not rows, "a plan is used once"
@@ -160,10 +165,11 @@ def test_a_plan_before_a_change_of_the_table_is_not_used(small: SmallReads) -> N
 
 
 def test_a_plan_for_small_records_reads_no_large_ones(small: SmallReads) -> None:
-    """After records became large, another session reads; the plan for small ones is dropped."""
+    """Once records are large, polls get fewer of them; the plan for other polls is dropped."""
     rows = small.plan()
-    small.reader.sizes.adapt_to(LARGE_RECORD, 3)
-    small.read(2, b'{"i":1,"large":"%s"}' % (b"x" * 40_000))
+    big = PartitionProgress(1_000, 0, 0, 1_000, bytes_read=1_000 * 2**20)
+    small.reader.sizes.add({small.partitions[0]: big})
+    small.read(2)
     assert small.last_rows is not rows
 
 
@@ -178,10 +184,7 @@ def test_ranges_of_a_planned_read_are_exact(small: SmallReads, admin: KafkaAdmin
     assert whole_topic(admin, small.topic, 2).ends[small.partitions[1]] == 5
 
 
-def test_reads_that_are_queries_are_not_planned(small: SmallReads) -> None:
-    """Neither are those of a task with very many partitions."""
-    many = [TopicPartition(small.topic, number) for number in range(RANGES_MAX + 1)]
-    assert small.reader.plan(many) is None
-    own = small.reader
-    slow = SourceReader(own.session, own.options, own.columns, own.pool, commit_interval_ms=5_000)
-    assert slow.plan(small.partitions) is None
+def test_other_reads_are_not_planned(small: SmallReads) -> None:
+    """Neither queries of a longer commit interval, nor reads of rows for a ``Sql`` query."""
+    assert replace(small.reader, commit_interval_ms=5_000).plan() is None
+    assert replace(small.reader, as_blocks=False).plan() is None

@@ -10,48 +10,62 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
-from connect.model.layout import TopicPartition
 from worker.batch.descriptors import DESCRIPTOR_DDL
-from worker.spark.range_rows import RangeSource
-from worker.spark.session import is_of_rows
-from worker.spark.source_columns import source_column
-from worker.spark.source_options import FETCH
+from worker.spark.record_blocks import RecordBlocks
+from worker.spark.session import Session
 
-_PARTITION: Final = TopicPartition("warm-up", 0)
-_OPTIONS: Final = {
+_NO_BROKER = {
     "kafka.bootstrap.servers": "127.0.0.1:9",
-    "kafka.group.id": "warm-up",
-    "kafka.default.api.timeout.ms": FETCH["default.api.timeout.ms"],
-    "includeHeaders": "false",
+    "kafka.max.poll.records": "1",
+    "kafka.request.timeout.ms": "30000",
 }
-# of most connectors. Spark compiles a class for them, which their first batch then has
-_COLUMNS: Final = ("value", "topic", "partition", "offset", "timestamp")
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Run the plan of a small read, with an empty range."""
-    load_source(spark)
-    rows = RangeSource(spark, _OPTIONS).open([_PARTITION]).rows
-    is_small = is_of_rows(rows)
-    chosen = rows.select(*(source_column(name, is_small=is_small) for name in _COLUMNS))
-    chosen.coalesce(1).mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
+def warm_up(session: Session) -> None:
+    """Run the plan of a small read, without a range; its consumer connects to nothing."""
+    load_source(session.spark)
+    blocks = RecordBlocks(session, _NO_BROKER, ()).rows([[]], poll_records=1)
+    blocks.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
+
+
+def warm_up_rows(spark: SparkSession) -> None:
+    """Run one row through the plan of a small read of a query."""
+    rows = spark.range(1).select(*_columns()).coalesce(1)
+    rows.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
 
 
 def load_source(spark: SparkSession) -> None:
     """Load the classes of the Kafka source; no client connects before the first action."""
     ranges = '{"warm-up": {"0": 0}}'
     options = {
-        **_OPTIONS,
+        **_NO_BROKER,
         "assign": '{"warm-up": [0]}',
         "startingOffsets": ranges,
         "endingOffsets": ranges,
     }
     spark.read.format("kafka").options(**options).load()
+
+
+def _columns() -> list[Column]:
+    """Return columns with the types of the Kafka source."""
+    number, nothing = F.col("id"), F.lit(None)
+    return [
+        nothing.cast("binary").alias("key"),
+        number.cast("string").cast("binary").alias("value"),
+        F.lit("warm-up").alias("topic"),
+        number.cast("int").alias("partition"),
+        number.alias("offset"),
+        F.current_timestamp().alias("timestamp"),
+        number.cast("int").alias("timestampType"),
+        F.coalesce(nothing.cast("array<struct<key: string, value: binary>>"), F.array()).alias(
+            "headers"
+        ),
+    ]
 
 
 def _none(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -52,7 +52,6 @@ from worker.aggregate.window_query import (
 from worker.batch.descriptors import BatchResult, DeadLetter
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
-from worker.spark.source_columns import source_column
 from worker.spark.source_options import (
     assignment,
     map_spark_error,
@@ -67,7 +66,7 @@ from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import OffsetRanges, Offsets, WrittenBatch
 from worker.task.round_answers import STORE_OFFSETS_INTERVAL_MS
 from worker.task.source_log import SourceLog
-from worker.task.source_reader import as_arrow
+from worker.task.source_reader import as_arrow, source_column
 from worker.task.task_context import TaskSetup
 from worker.task.task_metrics import AggregateMetrics
 

@@ -110,6 +110,11 @@ class PipelineRunner:
         return self.tables.spec().columns()
 
     @property
+    def takes_blocks(self) -> bool:
+        """Whether the batches may be rows of blocks; a query takes rows of Spark's source."""
+        return self.query is None
+
+    @property
     def is_primed(self) -> bool:
         """Whether the tables of the first records are likely to be known."""
         return self.tables.are_known

@@ -6,7 +6,7 @@ Rules of this file:
 - The commit interval selects how a small read runs. Below ``QUERY_INTERVAL_MS`` it is one batch
   read between two sets of offsets, else one streaming query with the ``availableNow`` trigger and
   ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
-- The rows of a small batch read may be made before its offsets are known (``plan``).
+- The blocks of a small batch read may be made before its offsets are known (``plan``).
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
 - A query reads to the end of the log. A bounded run ends before it, so it uses batch reads only.
@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,14 +34,14 @@ from typing import Any, TypeAlias
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import ReadSizes, task_count
-from worker.spark.range_rows import RangeRows, RangeSource
-from worker.spark.session import Session
-from worker.spark.source_columns import source_column
+from worker.spark.record_blocks import OpenBlocks, RecordBlocks
+from worker.spark.session import Session, held_small
 from worker.spark.source_options import (
     POLL_OPTION,
     assignment,
@@ -49,6 +49,7 @@ from worker.spark.source_options import (
     offsets_text,
     parse_offsets,
 )
+from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets
 
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
@@ -60,28 +61,11 @@ OnWait: TypeAlias = Callable[[], bool]
 QUERY_INTERVAL_MS = 5_000
 """Commit interval from which small reads are queries: their fixed cost is then below 2 %."""
 
-RANGES_MAX = 100
-"""Up to so many partitions, a small batch read sets its ranges, with two calls for each of them."""
-
 WAIT_S = 0.1  # between two calls of ``on_wait``
 
-
-_ReadKey: TypeAlias = tuple[bool, int, frozenset[TopicPartition]]
-
-
-@dataclass(frozen=True, slots=True)
-class _SmallRead:
-    """A small batch read whose offset ranges are not set.
-
-    Attributes:
-        key: session, size of polls and partitions that it was made for.
-        source: takes the ranges.
-        rows: what the callback gets.
-    """
-
-    key: _ReadKey
-    source: RangeRows
-    rows: DataFrame
+_HEADERS = "array<struct<key: string, value: binary>>"
+_HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
+_OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +81,7 @@ class SourceReader:
         is_ordered: whether one Spark task must process each source partition, in its order.
         commit_interval_ms: the connector's commit interval, which selects how small reads run.
         is_bounded: whether the ranges may end before the end of the log.
+        as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
     """
 
     session: Session
@@ -107,12 +92,11 @@ class SourceReader:
     is_ordered: bool = False
     commit_interval_ms: int = 0
     is_bounded: bool = False
+    as_blocks: bool = False
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
-    _sources: dict[tuple[bool, str], RangeSource] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    _planned: list[_SmallRead] = field(default_factory=list, init=False, repr=False)
+    _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
+    _planned: list[OpenBlocks] = field(default_factory=list, init=False, repr=False)
 
     def read(
         self,
@@ -178,65 +162,45 @@ class SourceReader:
         moved = ranges.not_empty()
         if not moved.ends:
             return
-        are_small = self.sizes.are_small
-        is_small = self.sizes.is_small(ranges.record_count_max)
         try:
-            if is_small and len(ranges.ends) <= RANGES_MAX:
-                small = self._small_read(ranges.ends, are_small=are_small)
-                small.source.set(moved.starts, moved.ends)
-                self._call(on_batch, small.rows, ranges)
-                return
-            options = self._options(moved.ends, is_small=is_small)
-            reader = (
-                self._spark(are_small=are_small)
-                .read.format("kafka")
-                .options(**options)
-                .option("startingOffsets", offsets_text(moved.starts))
-                .option("endingOffsets", offsets_text(moved.ends))
-            )
-            self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
+            if self.as_blocks:
+                self._hand_over(None, ranges, on_batch, are_small=False)
+            else:
+                self._read_rows(moved, ranges, on_batch)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
-    def plan(self, partitions: Collection[TopicPartition]) -> DataFrame | None:
+    def plan(self) -> DataFrame | None:
         """Make the rows of the next small batch read, whose offsets are not known yet.
 
-        Args:
-            partitions: all partitions of the task.
-
         Returns:
-            The rows that ``read_batch`` passes to its callback, if it reads little and records have
-            the expected size. None if such reads are queries, or have too many partitions.
+            The rows that ``read_batch`` passes to its callback, if it reads little and the size of
+            polls stays the same. None if such reads are queries, or read no blocks.
+
+        Raises:
+            RetriableError: Spark failed.
         """
         self._planned.clear()
-        if self.commit_interval_ms >= QUERY_INTERVAL_MS or len(partitions) > RANGES_MAX:
+        if not self.as_blocks or self.commit_interval_ms >= QUERY_INTERVAL_MS:
             return None
         try:
-            made = self._open(tuple(partitions), are_small=self.sizes.are_small)
+            planned = self._record_blocks().open(poll_records=self.sizes.poll_records(1))
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
-        self._planned.append(made)
-        return made.rows
+        self._planned.append(planned)
+        return planned.rows
 
-    def _small_read(self, partitions: Collection[TopicPartition], *, are_small: bool) -> _SmallRead:
-        """Return the read that was planned, if it is of the same kind; otherwise another one."""
-        opened = self._open_key(partitions, are_small=are_small)
-        if self._planned and (planned := self._planned.pop()).key == opened:
-            return planned
-        return self._open(tuple(partitions), are_small=are_small)
-
-    def _open(self, partitions: Collection[TopicPartition], *, are_small: bool) -> _SmallRead:
-        key = self._open_key(partitions, are_small=are_small)
-        options = self._options(dict.fromkeys(partitions, 0), is_small=True)
-        place = are_small, options["kafka.group.id"]
-        if place not in self._sources:
-            self._sources[place] = RangeSource(self._spark(are_small=are_small), options)
-        source = self._sources[place].open(partitions)
-        rows = source.rows.select(*self._columns(are_small=are_small)).coalesce(1)
-        return _SmallRead(key, source, rows)
-
-    def _open_key(self, partitions: Collection[TopicPartition], *, are_small: bool) -> _ReadKey:
-        return are_small, self.sizes.poll_records(len(partitions)), frozenset(partitions)
+    def _read_rows(self, moved: OffsetRanges, ranges: OffsetRanges, on_batch: OnBatch) -> None:
+        are_small = self.sizes.are_small
+        options = self._options(moved.ends, is_small=self.sizes.is_small(ranges.record_count_max))
+        reader = (
+            self._spark(are_small=are_small)
+            .read.format("kafka")
+            .options(**options)
+            .option("startingOffsets", offsets_text(moved.starts))
+            .option("endingOffsets", offsets_text(moved.ends))
+        )
+        self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
 
     def run_query(
         self,
@@ -316,9 +280,10 @@ class SourceReader:
         finally:
             if not has_ended:
                 callback.cancel()
-                self.session.spark.sparkContext.cancelJobGroup(str(query.runId))
                 with contextlib.suppress(PySparkException, Py4JError):  # it had ended by an error
-                    query.awaitTermination()
+                    while not query.awaitTermination(WAIT_S):
+                        # again and again: the job of the batch may begin after the first time
+                        self.session.spark.sparkContext.cancelJobGroup(str(query.runId))
 
     def _starts_small(self, ranges: OffsetRanges) -> bool:
         sizes = self.sizes
@@ -344,29 +309,46 @@ class SourceReader:
         return self.session.of_rows if are_small else self.session.spark
 
     def _hand_over(
-        self, rows: DataFrame, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
+        self, rows: DataFrame | None, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
     ) -> None:
-        """Select the columns and the number of Spark tasks, then call back."""
-        chosen = rows.select(*self._columns(are_small=are_small))
-        if self.sizes.is_small(ranges.record_count_max):
-            chosen = chosen.coalesce(1)
-        elif count := task_count(ranges.record_counts(), self.session.cores):
-            chosen = chosen.coalesce(count)
-        self._call(on_batch, chosen, ranges)
-
-    def _call(self, on_batch: OnBatch, rows: DataFrame, ranges: OffsetRanges) -> None:
-        """Call back in the connector's pool."""
+        """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        if self.as_blocks:
+            chosen = self._block_rows(ranges)
+        else:
+            assert rows is not None
+            chosen = self._source_rows(rows, ranges, are_small=are_small)
         failpoints.hit("W1")
-        on_batch(rows, ranges)
+        on_batch(chosen, ranges)
         failpoints.hit("W12")
 
-    def _columns(self, *, are_small: bool) -> list[Column]:
+    def _record_blocks(self) -> RecordBlocks:
+        if not self._blocks:
+            self._blocks.append(RecordBlocks(self.session, self.options, self.columns))
+        return self._blocks[0]
+
+    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
+        is_small = self.sizes.is_small(ranges.record_count_max)
+        cores = 1 if is_small else self.session.cores
+        tasks = spread(ranges, cores, is_ordered=self.is_ordered)
+        poll_records = self.sizes.poll_records(len(tasks))
+        if is_small and len(tasks) == 1 and self._planned:
+            planned = self._planned.pop()
+            if planned.poll_records == poll_records:
+                planned.set(tasks[0])
+                return planned.rows
+        return self._record_blocks().rows(tasks, poll_records=poll_records)
+
+    def _source_rows(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
         if are_small not in self._selected:
             self._selected[are_small] = [
                 source_column(name, is_small=are_small) for name in self.columns
             ]
-        return self._selected[are_small]
+        chosen = rows.select(*self._selected[are_small])
+        if self.sizes.is_small(ranges.record_count_max):
+            return chosen.coalesce(1)
+        count = task_count(ranges.record_counts(), self.session.cores)
+        return chosen.coalesce(count) if count else chosen
 
 
 class _BatchCallback:
@@ -414,6 +396,25 @@ class _BatchCallback:
         """Return the ends that Spark wrote before the call; they are final in any case."""
         text = (self._checkpoint / "offsets" / str(batch_id)).read_text()
         return parse_offsets(text.splitlines()[-1])
+
+
+def source_column(name: str, *, is_small: bool) -> Column:
+    """Return a column of the source: headers are never null, the size of small values is checked.
+
+    Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow
+    fills the list offsets from the last value that is not null. That takes quadratic time.
+    """
+    column, text = F.col(name), F.col(name)
+    if name == "headers":
+        column = F.coalesce(column, F.array().cast(_HEADERS))
+        values = F.col("headers.value").cast("array<string>")
+        text = F.concat_ws("", F.col("headers.key"), values)
+    if is_small and name in _OF_ANY_SIZE:
+        size = F.octet_length(text)
+        if name == "headers":
+            size = size + _HEADER_BYTES * F.size(column)
+        column = held_small(column, size, _OF_ANY_SIZE[name])
+    return column.alias(name)
 
 
 def as_arrow(rows: DataFrame) -> Any:

@@ -143,7 +143,7 @@ class TaskRun:
             CommitRefused, ConfigError, RetriableError: as ``BatchRunner.plan``.
         """
         self._must_plan = False
-        rows = self.reader.plan(self.source.partitions)
+        rows = self.reader.plan()
         if rows is not None:
             self.batches.runner.plan(rows, self.rounds.valid_through_ms)
 
