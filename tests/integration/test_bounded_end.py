@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +13,7 @@ from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.leader_node import NAME, LeaderNode
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics, unique_name
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.read_ledger import OffsetRanges
@@ -25,6 +26,13 @@ if TYPE_CHECKING:  # only tests with Spark import it
 pytestmark = pytest.mark.kafka
 
 BEGIN_MS = 1_700_000_000_000  # topics without retention, which would delete records this old
+
+
+def spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that runs Spark in this process."""
+    for mark in SPARK_MARKS:
+        test = mark(test)
+    return test
 
 
 def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int = 0) -> None:
@@ -110,7 +118,7 @@ def test_an_added_topic_gets_an_end_and_other_topics_keep_theirs(
         start(leader, icefloe__end="latest", topics=f"{leader.topic},not-there")
 
 
-@pytest.mark.spark
+@spark
 def test_a_bounded_read_ends_at_its_exact_offset(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:

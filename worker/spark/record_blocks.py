@@ -30,7 +30,7 @@ _OWN: Final = {
     # a deleted topic would be created again
     "allow.auto.create.topics": "false",
 }
-_OF_SPARK: Final = frozenset({"group.id"})  # no position of a group is read or stored
+_GROUP: Final = "group.id"  # no position of a group is read or stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,14 @@ class RecordBlocks:
         self, session: Session, options: Mapping[str, str], columns: Sequence[str]
     ) -> None:
         self._session = session
-        self._properties = {
+        kafka = {
             key.removeprefix(_PREFIX): value
             for key, value in options.items()
-            if key.startswith(_PREFIX) and key.removeprefix(_PREFIX) not in _OF_SPARK
+            if key.startswith(_PREFIX)
         }
+        # brokers show the name in their logs and quotas
+        name = {"client.id": kafka.pop(_GROUP)} if _GROUP in kafka else {}
+        self._properties = name | kafka
         self._columns = frozenset(columns)
         self._readers: dict[int, Any] = {}
 
