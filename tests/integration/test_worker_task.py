@@ -93,14 +93,17 @@ def test_the_next_read_is_planned_between_two_rounds(harness: TaskHarness) -> No
 
 
 def test_records_that_wait_at_the_start_are_read_before_a_round(harness: TaskHarness) -> None:
-    """The round finds them read, and gets those that arrived later as well."""
+    """A round finds them read. Later records are in it, or in the next one if it came very soon."""
     harness.produce(3)
     with harness.running() as task:
         wait_until(lambda: task.metrics.batch.records_read == 3)
         assert harness.committed() == {0: 0, 1: 0}, "nothing is announced without a round"
         harness.produce(2)
-        _, answer = harness.round()
-        assert paths(answer) == ["0:0-2", "0:3-4"]
+        files = paths(harness.round()[1])
+        assert files[:1] == ["0:0-2"]
+        if len(files) == 1:
+            files += paths(harness.round()[1])
+        assert files == ["0:0-2", "0:3-4"]
 
 
 def test_later_records_wait_for_a_round(harness: TaskHarness) -> None:
