@@ -26,18 +26,17 @@ def datagen(
         int | None, typer.Option("--count", "-n", min=0, help="Replaces count; 0 has no end.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0, help="Replaces rate: records per second.")
+        float | None,
+        typer.Option("--rate", min=0, help="Replaces rate: records per second; 0 is no limit."),
     ] = None,
 ) -> None:
     """Produce generated records to a topic, for tests and demonstrations, until Ctrl-C or count."""
     from connect.operations.connector_clients import read_properties  # noqa: PLC0415 - on use
     from connect.operations.datagen.generator import generate  # noqa: PLC0415 - on use
-    from connect.operations.datagen.record_spec import read_spec  # noqa: PLC0415 - on use
+    from connect.operations.datagen.record_spec import read_spec, replaced  # noqa: PLC0415 - on use
     from connect.validation.providers import Providers  # noqa: PLC0415 - on use
 
-    spec = read_spec(file)
-    changed = {"count": count, "rate": rate}
-    spec = spec.model_copy(update={k: v for k, v in changed.items() if v is not None})
+    spec = replaced(read_spec(file), count=count, rate=rate)
     node = read_properties(properties, bootstrap_server)
     kafka = Providers(node, os.environ).resolve_all(node)
     options = {"schema.registry.url": registry} if registry else {}

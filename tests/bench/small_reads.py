@@ -1,6 +1,7 @@
 """Time, CPU and calls into the JVM of a small batch read, as a short commit interval makes them.
 
-Usage: python -m tests.bench.small_reads [reads]
+Usage: python -m tests.bench.small_reads [reads] [pause]. The pause in seconds before each read is
+what a commit interval leaves: caches of the processor are then cold.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -65,9 +67,22 @@ class SmallReads:
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task="small", has_headers=False)
         self.reader = SourceReader(
-            session, options, self.runner.columns, "small", commit_interval_ms=1_000
+            session,
+            options,
+            self.runner.columns,
+            "small",
+            commit_interval_ms=1_000,
+            as_blocks=True,
         )
         self._next = 0
+
+    def plan(self) -> float:
+        """Plan the next read; return the seconds that it takes."""
+        begun = time.perf_counter()
+        rows = self.reader.plan()
+        assert rows is not None
+        self.runner.plan(rows, None)
+        return time.perf_counter() - begun
 
     def read(self) -> float:
         """Read and write the next records; return the seconds that it takes."""
@@ -83,36 +98,52 @@ class SmallReads:
         self.reader.sizes.add(written.progress, 100)
 
 
-def main(reads: int) -> None:
-    """Print the figures of ``reads`` reads after a warm-up."""
+def main(reads: int, pause_s: float) -> None:
+    """Print the figures of ``reads`` reads after a warm-up, not planned and planned."""
     folder = Path(tempfile.mkdtemp(prefix="bench-reads-"))
     with Broker(folder / "broker") as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         admin = KafkaAdmin(kafka)
         admin.ensure_topic("pay", len(PARTITIONS), replication_factor=1)
-        records = (WARM_UP + reads + PROFILED) * RECORDS * len(PARTITIONS)
+        records = (WARM_UP + 2 * (reads + PROFILED)) * RECORDS * len(PARTITIONS)
         produce(kafka, "pay", ranges(records, [0] * len(PARTITIONS)))
         session = open_session({}, folder=folder)
         small = SmallReads(session, kafka, folder)
         for _ in range(WARM_UP):
             small.read()
-        before = cpu()
-        seconds = [small.read() for _ in range(reads)]
-        used = {name: (value - before[name]) / reads for name, value in cpu().items()}
-        with cProfile.Profile() as profile:
-            for _ in range(PROFILED):
-                small.read()
-        profiled = pstats.Stats(profile).stats  # type: ignore[attr-defined] # not in typeshed
-        calls = sum(n[1] for (_, _, name), n in profiled.items() if name == "send_command") / 2
-        print(
-            f"{len(PARTITIONS) * RECORDS} records: p50 {statistics.median(seconds) * 1e3:.0f} ms, "
-            f"CPU ms {', '.join(f'{k} {v * 1e3:.0f}' for k, v in used.items())}, "
-            f"calls into the JVM {calls / PROFILED:.0f}, load {os.getloadavg()[0]:.1f}"
-        )
+        for plan in (lambda: 0.0, small.plan):
+            print(measured(small, reads, pause_s, plan), flush=True)
         session.close()
         admin.close()
     shutil.rmtree(folder)
 
 
+def measured(small: SmallReads, reads: int, pause_s: float, plan: Callable[[], float]) -> str:
+    """Return the figures of some reads, each after a call of ``plan``."""
+    before, plans, seconds = cpu(), [], []
+    for _ in range(reads):
+        time.sleep(pause_s)
+        plans.append(plan())
+        time.sleep(pause_s)
+        seconds.append(small.read())
+    used = {name: (value - before[name]) / reads for name, value in cpu().items()}
+    profile = cProfile.Profile()
+    for _ in range(PROFILED):
+        plan()
+        profile.runcall(small.read)
+    found = pstats.Stats(profile).stats  # type: ignore[attr-defined] # not in typeshed
+    calls = sum(n[1] for (_, _, name), n in found.items() if name == "send_command") / 2
+    return (
+        f"{len(PARTITIONS) * RECORDS} records: p50 {statistics.median(seconds) * 1e3:.0f} ms, "
+        f"p95 {sorted(seconds)[int(reads * 0.95)] * 1e3:.0f} ms, "
+        f"planned before in {statistics.median(plans) * 1e3:.0f} ms, "
+        f"CPU ms {', '.join(f'{k} {v * 1e3:.0f}' for k, v in used.items())}, "
+        f"calls into the JVM {calls / PROFILED:.0f}, load {os.getloadavg()[0]:.1f}"
+    )
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 100,
+        float(sys.argv[2]) if len(sys.argv) > 2 else 0.0,
+    )

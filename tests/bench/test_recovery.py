@@ -1,7 +1,7 @@
 """Time without new rows after a kill, by process; reported, never asserted.
 
 ``make bench`` prints it and writes ``build/bench-recovery.json``. ``BENCH_KILLS`` is how often each
-process is killed.
+process is killed, and ``BENCH_VICTIMS`` names them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.processes import arguments
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 
 KILLS = int(os.environ.get("BENCH_KILLS", "3"))
-VICTIMS = ("coordinator", "worker", "node")
+VICTIMS = os.environ.get("BENCH_VICTIMS", "coordinator,worker,node").split(",")
 CHILDREN = ("coordinator", "worker")
 STEADY_S = 5
 TABLE = "bench.recovery"

@@ -71,6 +71,53 @@ def test_batches_have_the_last_valid_through_time(harness: TaskHarness) -> None:
     assert (seen[0], seen[-1]) == (None, 1_700_000_000_000)
 
 
+def test_the_next_read_is_planned_between_two_rounds(harness: TaskHarness) -> None:
+    """Once after each round with records, with its VTTS; an idle task plans nothing."""
+    harness.overrides["iceberg.control.commit.interval-ms"] = "1000"
+    runner = harness.runner
+    with harness.running():
+        for number in (1, 2):
+            harness.produce(2)
+            commit_id, answer = harness.round()
+            assert paths(answer) == [f"0:{2 * number - 2}-{2 * number - 1}"]
+            assert len(runner.planned) == number - 1, "the round has not ended"
+            harness.send(CommitComplete(commit_id, number * 1_000_000))
+            wait_until(lambda number=number: len(runner.planned) == number)
+            assert runner.planned[-1][1] == number * 1_000
+        assert runner.rows[1] is runner.planned[0][0], "the second round did not read by the plan"
+        for _ in range(3):
+            commit_id, _ = harness.round()
+            harness.send(CommitComplete(commit_id, 5_000_000))
+        harness.round()
+    assert len(runner.planned) == 2
+
+
+def test_records_that_wait_at_the_start_are_read_before_a_round(harness: TaskHarness) -> None:
+    """A round finds them read. Later records are in it, or in the next one if it came very soon."""
+    harness.produce(3)
+    with harness.running() as task:
+        wait_until(lambda: task.metrics.batch.records_read == 3)
+        assert harness.committed() == {0: 0, 1: 0}, "nothing is announced without a round"
+        harness.produce(2)
+        files = paths(harness.round()[1])
+        assert files[:1] == ["0:0-2"]
+        if len(files) == 1:
+            files += paths(harness.round()[1])
+        assert files == ["0:0-2", "0:3-4"]
+
+
+def test_later_records_wait_for_a_round(harness: TaskHarness) -> None:
+    """Only the first poll of a task reads a few records without a request."""
+    harness.overrides["iceberg.control.commit.interval-ms"] = "1000"
+    with harness.running() as task:
+        harness.round()
+        harness.produce(3)
+        polled = task.metrics.source
+        wait_until(lambda: polled.lag_records == 3)
+        assert task.metrics.batch.records_read == 0
+        assert paths(harness.round()[1]) == ["0:0-2"]
+
+
 def test_a_round_announces_files_ranges_and_offsets_together(harness: TaskHarness) -> None:
     """A StartCommit is answered with the files up to the end of the log."""
     harness.produce(10)

@@ -69,12 +69,15 @@ class FakeBatchRunner:
     takes_blocks: bool = True
     batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
+    planned: list[tuple[DataFrame, int | None]] = field(default_factory=list)
+    rows: list[DataFrame] = field(default_factory=list)
 
     def run(
         self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
     ) -> WrittenBatch:
         """Count the records of the batch."""
         self.valid_through_ms.append(valid_through_ms)
+        self.rows.append(rows)
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -110,6 +113,10 @@ class FakeBatchRunner:
     def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return a message with only the offset of the record as its value."""
         return ProducerMessage("dead", None, str(dead_letter.record.offset).encode())
+
+    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
+        """Keep the rows of the next batch."""
+        self.planned.append((rows, valid_through_ms))
 
     def refresh(self) -> None:
         """There are no tables."""

@@ -76,10 +76,10 @@ class Rows:
         del ddl
         return Rows(self.batch, work)
 
-    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+    def _collect_as_arrow(self) -> list[pa.RecordBatch]:
         """Do it."""
         assert self.work is not None
-        return pa.Table.from_batches(list(self.work(iter([self.batch]))))
+        return list(self.work(iter([self.batch])))
 
 
 @dataclass

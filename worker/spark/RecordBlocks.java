@@ -81,12 +81,38 @@ public final class RecordBlocks {
         String[] lines = plan.split("\n", -1);
         for (int i = 0; i < lines.length; i++) {
             ArrayList ranges = new ArrayList();
-            String[] texts = lines[i].isEmpty() ? new String[0] : lines[i].split(",");
-            for (int j = 0; j < texts.length; j++) {
-                ranges.add(new Range(texts[j].split(" ")));
-            }
+            setRanges(ranges, lines[i]);
             tasks.add(ranges);
         }
+        return rows(tasks);
+    }
+
+    /** Return the ranges of one Spark task, to be set later. */
+    public ArrayList emptyRanges() {
+        return new ArrayList();
+    }
+
+    /**
+     * Return the blocks of one Spark task as a Dataset, so that Spark can plan before the ranges are set.
+     *
+     * Spark takes the ranges when the first job on the Dataset starts.
+     */
+    public Object rowsOf(ArrayList ranges) {
+        ArrayList tasks = new ArrayList();
+        tasks.add(ranges);
+        return rows(tasks);
+    }
+
+    /** Set the ranges of a Spark task; the text is a line of a plan. */
+    public void setRanges(ArrayList ranges, String line) {
+        String[] texts = line.isEmpty() ? new String[0] : line.split(",");
+        ranges.clear();
+        for (int j = 0; j < texts.length; j++) {
+            ranges.add(new Range(texts[j].split(" ")));
+        }
+    }
+
+    private Object rows(ArrayList tasks) {
         JavaSparkContext context = new JavaSparkContext(spark.sparkContext());
         return spark.internalCreateDataFrame(
             context.parallelize(tasks, tasks.size()).mapPartitions(reader).rdd(), SCHEMA, false

@@ -47,6 +47,25 @@ class RangeOfPartition:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True)
+class OpenBlocks:
+    """The blocks of one Spark task whose ranges are not set.
+
+    Attributes:
+        rows: the blocks.
+        poll_records: upper bound of the records that the consumer returns at once.
+    """
+
+    rows: DataFrame
+    poll_records: int
+    _reader: Any
+    _ranges: Any
+
+    def set(self, ranges: Sequence[RangeOfPartition]) -> None:
+        """Set what is read, before the first job on the rows starts."""
+        self._reader.setRanges(self._ranges, _line(ranges))
+
+
 class RecordBlocks:
     """Reads for one task of a connector.
 
@@ -78,14 +97,24 @@ class RecordBlocks:
             tasks: the ranges of each Spark task.
             poll_records: upper bound of the records that a consumer returns at once.
         """
-        spark = self._session.of_blocks
-        plan = "\n".join(
-            ",".join(f"{r.place.partition} {r.start} {r.end} {r.place.topic}" for r in ranges)
-            for ranges in tasks
-        )
+        plan = "\n".join(map(_line, tasks))
+        return DataFrame(self._reader_of(poll_records).rows(plan), self._session.of_blocks)
+
+    def open(self, *, poll_records: int) -> OpenBlocks:
+        """Return the blocks of one Spark task, whose ranges are set after Spark has planned it.
+
+        Args:
+            poll_records: upper bound of the records that a consumer returns at once.
+        """
+        reader = self._reader_of(poll_records)
+        ranges = reader.emptyRanges()
+        rows = DataFrame(reader.rowsOf(ranges), self._session.of_blocks)
+        return OpenBlocks(rows, poll_records, reader, ranges)
+
+    def _reader_of(self, poll_records: int) -> Any:
         if poll_records not in self._readers:
             self._readers[poll_records] = self._reader(poll_records)
-        return DataFrame(self._readers[poll_records].rows(plan), spark)
+        return self._readers[poll_records]
 
     def _reader(self, poll_records: int) -> Any:
         spark = self._session.of_blocks
@@ -105,3 +134,8 @@ class RecordBlocks:
             "key" in self._columns,
             "headers" in self._columns,
         )
+
+
+def _line(ranges: Sequence[RangeOfPartition]) -> str:
+    """Return the ranges of a Spark task as ``RecordBlocks.java`` parses them."""
+    return ",".join(f"{r.place.partition} {r.start} {r.end} {r.place.topic}" for r in ranges)

@@ -92,7 +92,11 @@ _REFUSALS = (
         "the consumer's principal needs the ACL Read on this group",
     ),
 )
-_UNAVAILABLE = ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException")
+_UNAVAILABLE = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "DisconnectException",
+    "Cannot fetch record for offset",  # Spark's consumer, after its time limit
+)
 
 
 def source_options(

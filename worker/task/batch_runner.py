@@ -11,9 +11,12 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from connect import failpoints
@@ -38,16 +41,23 @@ from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
-from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
+from worker.batch.descriptors import (
+    DESCRIPTOR_DDL,
+    DESCRIPTOR_SCHEMA,
+    BatchResult,
+    DeadLetter,
+    collect,
+)
 from worker.batch.error_rows import NOT_WRITABLE
+from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
 from worker.spark.session import Session
+from worker.spark.source_options import map_spark_error
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_reader import as_arrow
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
 from worker.task.topic_rows import BatchTables, TopicRows
@@ -56,6 +66,23 @@ RUNS_MAX = 10
 _NO_FOLDER = "s3://none"  # of a query without static tables
 
 log = structlog.get_logger("worker.task")
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedBatch:
+    """The work of a batch that has not begun.
+
+    Attributes:
+        rows: of the batch.
+        spec: what the tables were.
+        valid_through_ms: the VTTS.
+        work: returns the descriptors.
+    """
+
+    rows: DataFrame
+    spec: PipelineSpec
+    valid_through_ms: int | None
+    work: DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +102,7 @@ class PipelineRunner:
     dead_letter_table: DeadLetterTable | None
     task: int = 0
     query: SparkQuery | None = None
+    _planned: list[_PlannedBatch] = field(default_factory=list, init=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -112,12 +140,12 @@ class PipelineRunner:
         runs = 0
         while runs < RUNS_MAX + 2 * len(refused):
             runs += 1
-            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
             if self.query is None:
-                result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
+                result = collect(_descriptors(self._work(rows, valid_through_ms)))
             else:
+                spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
                 with spark_failures():
-                    result = collect(as_arrow(self.query.run(rows, spec)))
+                    result = collect(_descriptors(self.query.run(rows, spec)))
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
@@ -136,6 +164,24 @@ class PipelineRunner:
             connector=self.config.name,
         )
 
+    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
+        """Plan the work of a micro-batch before its offsets are known; as ``BatchRunner.plan``.
+
+        Raises:
+            CommitRefused, ConfigError, RetriableError: as ``refresh``.
+        """
+        self._planned.clear()
+        if self.query is not None:
+            return
+        self.refresh()
+        work = self._work(rows, valid_through_ms)
+        try:
+            work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
+        except (PySparkException, Py4JError) as error:
+            raise map_spark_error(error) from error
+        spec = self.tables.spec()
+        self._planned.append(_PlannedBatch(rows, spec, valid_through_ms, work))
+
     def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when there is no topic."""
         return message(dead_letter.record, dead_letter.error, self.config, task_id=self.task)
@@ -149,6 +195,17 @@ class PipelineRunner:
     def close(self) -> None:
         """Close the connections to the catalog."""
         self.tables.close()
+
+    def _work(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame:
+        """Return the descriptors of a batch, by the plan if there is one."""
+        spec = self.tables.spec()
+        if self._planned:
+            planned = self._planned.pop()
+            is_same = planned.rows is rows and planned.spec is spec
+            if is_same and planned.valid_through_ms == valid_through_ms:
+                return planned.work
+        spec = replace(spec, valid_through_ms=valid_through_ms)
+        return rows.mapInArrow(run(spec), DESCRIPTOR_DDL)
 
     def _is_confirmed(self, result: BatchResult) -> bool:
         """Return whether the tables of a batch are as it knew them."""
@@ -220,6 +277,15 @@ class PipelineRunner:
                 code="records_unaccounted",
                 connector=self.config.name,
             )
+
+
+def _descriptors(work: DataFrame) -> pa.Table:
+    """Run a batch and return its descriptors.
+
+    ``toArrow`` does the same, and asks the JVM for the schema and settings of each result.
+    """
+    batches = work._collect_as_arrow()  # noqa: SLF001 - of toArrow
+    return pa.Table.from_batches(batches) if batches else DESCRIPTOR_SCHEMA.empty_table()
 
 
 def advised(error: RecordError) -> RecordError:

@@ -6,6 +6,7 @@ Rules of this file:
 - The commit interval selects how a small read runs. Below ``QUERY_INTERVAL_MS`` it is one batch
   read between two sets of offsets, else one streaming query with the ``availableNow`` trigger and
   ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
+- The blocks of a small batch read may be made before its offsets are known (``plan``).
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
 - A query reads to the end of the log. A bounded run ends before it, so it uses batch reads only.
@@ -39,7 +40,7 @@ from pyspark.sql.streaming import StreamingQuery
 from connect import failpoints
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import ReadSizes, task_count
-from worker.spark.record_blocks import RecordBlocks
+from worker.spark.record_blocks import OpenBlocks, RecordBlocks
 from worker.spark.session import Session, held_small
 from worker.spark.source_options import (
     POLL_OPTION,
@@ -95,6 +96,7 @@ class SourceReader:
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
     _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
+    _planned: list[OpenBlocks] = field(default_factory=list, init=False, repr=False)
 
     def read(
         self,
@@ -167,6 +169,26 @@ class SourceReader:
                 self._read_rows(moved, ranges, on_batch)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
+
+    def plan(self) -> DataFrame | None:
+        """Make the rows of the next small batch read, whose offsets are not known yet.
+
+        Returns:
+            The rows that ``read_batch`` passes to its callback, if it reads little and the size of
+            polls stays the same. None if such reads are queries, or read no blocks.
+
+        Raises:
+            RetriableError: Spark failed.
+        """
+        self._planned.clear()
+        if not self.as_blocks or self.commit_interval_ms >= QUERY_INTERVAL_MS:
+            return None
+        try:
+            planned = self._record_blocks().open(poll_records=self.sizes.poll_records(1))
+        except (PySparkException, Py4JError) as e:
+            raise map_spark_error(e) from e
+        self._planned.append(planned)
+        return planned.rows
 
     def _read_rows(self, moved: OffsetRanges, ranges: OffsetRanges, on_batch: OnBatch) -> None:
         are_small = self.sizes.are_small
@@ -300,13 +322,22 @@ class SourceReader:
         on_batch(chosen, ranges)
         failpoints.hit("W12")
 
-    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
+    def _record_blocks(self) -> RecordBlocks:
         if not self._blocks:
             self._blocks.append(RecordBlocks(self.session, self.options, self.columns))
+        return self._blocks[0]
+
+    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
         is_small = self.sizes.is_small(ranges.record_count_max)
         cores = 1 if is_small else self.session.cores
         tasks = spread(ranges, cores, is_ordered=self.is_ordered)
-        return self._blocks[0].rows(tasks, poll_records=self.sizes.poll_records(len(tasks)))
+        poll_records = self.sizes.poll_records(len(tasks))
+        if is_small and len(tasks) == 1 and self._planned:
+            planned = self._planned.pop()
+            if planned.poll_records == poll_records:
+                planned.set(tasks[0])
+                return planned.rows
+        return self._record_blocks().rows(tasks, poll_records=poll_records)
 
     def _source_rows(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
         if are_small not in self._selected:

@@ -73,6 +73,20 @@ class BatchRunner(Protocol):
         """
         ...
 
+    def plan(self, rows: DataFrame, valid_through_ms: int | None) -> None:
+        """Let Spark plan the work of a micro-batch before its offsets are known.
+
+        The plan is used by ``run`` with the same rows, tables and VTTS, and dropped otherwise.
+
+        Args:
+            rows: of the next batch, see ``SourceReader.plan``.
+            valid_through_ms: as in ``run``.
+
+        Raises:
+            CommitRefused, ConfigError, RetriableError: as ``refresh``.
+        """
+        ...
+
     def dead_letter(self, dead_letter: Any) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when dead letters are only counted."""
         ...

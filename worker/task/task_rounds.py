@@ -29,6 +29,7 @@ class TaskRounds:
         requested: id of the round that waits for this task's answer.
         requested_ms: when its first StartCommit was received; None before any (monotonic clock).
         valid_through_ms: the last VTTS that a CommitComplete carried.
+        is_between: whether a round has ended and the next one has not started.
     """
 
     rounds_max: int
@@ -36,6 +37,7 @@ class TaskRounds:
     requested: UUID | None = field(default=None, init=False)
     requested_ms: int | None = field(default=None, init=False)
     valid_through_ms: int | None = field(default=None, init=False)
+    is_between: bool = field(default=False, init=False)
     _answered: UUID | None = field(default=None, init=False)
     _uncommitted: deque[UUID] = field(default_factory=deque, init=False)
     _start_received_ms: int | None = field(default=None, init=False)
@@ -53,6 +55,7 @@ class TaskRounds:
         """Take a StartCommit (monotonic clock)."""
         if commit_id not in {self._answered, self.requested}:
             self.requested, self.requested_ms = commit_id, now_ms
+        self.is_between = False
         self._start_received_ms = now_ms
 
     def announced(self, commit_id: UUID, *, has_batches: bool) -> None:
@@ -92,6 +95,7 @@ class TaskRounds:
             self.valid_through_ms = valid_through_us // 1000
         if self.requested == commit_id:
             self.requested = None
+        self.is_between = self.requested is None
 
     def must_pause(self, now_ms: int, *, has_pending: bool) -> bool:
         """Return whether the task must not read now.

@@ -6,6 +6,9 @@ Rules of this file:
   its round is answered while it runs.
 - While a query runs, its callback and the task's thread take turns (``worker.task.batch_turns``).
 - Nothing is read while too many announced rounds are not committed.
+- A task that starts does not wait for a round to read the few records that are there. This read
+  is slow, because Java loads classes and the tables are opened. A round then finds it done.
+- After a small read, Spark plans the next one between two rounds. An idle task plans nothing.
 - After an error the run ends: pending batches are not announced.
 """
 
@@ -45,7 +48,8 @@ class TaskRun:
 
     - ``receive`` takes events from the control topic.
     - ``answer_round`` reads to the end of the log and announces, once a round is requested.
-    - ``read_backlog`` reads without a request, once enough records wait.
+    - ``read_backlog`` reads without a request, once enough records wait, and once at the start.
+    - ``plan_read`` lets Spark plan the next small read.
     - ``drain`` announces what is pending, after a stop request.
 
     Args:
@@ -71,6 +75,8 @@ class TaskRun:
     _poll_after_ms: int = field(default=SOURCE_POLL_MS, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
     _turns: BatchTurns = field(default_factory=BatchTurns, init=False)
+    _has_polled: bool = field(default=False, init=False)
+    _must_plan: bool = field(default=False, init=False)
 
     @property
     def _timing(self) -> AnswerTiming:
@@ -90,6 +96,8 @@ class TaskRun:
             elif self._now_ms() - self._polled_ms >= self._poll_after_ms:
                 self.read_backlog()
                 self.answers.store_offsets()
+            elif self._must_plan and self.rounds.is_between:
+                self.plan_read()
         self.drain()
 
     def receive(self, timeout_ms: int) -> None:
@@ -119,8 +127,25 @@ class TaskRun:
         self._poll_after_ms = poll_after_ms(
             self._poll_after_ms, self.setup.config.commit_interval_ms, is_idle=not unread
         )
-        if unread >= self._timing.unread_records_max:
+        is_early = not self._has_polled and bool(unread) and self.reader.sizes.is_small(unread)
+        self._has_polled = True
+        if is_early or unread >= self._timing.unread_records_max:
             self._read(ends)
+        if is_early:
+            self.receive(0)
+            if self.rounds.requested is not None:
+                self.answers.announce()  # reading what arrived meanwhile would be slow as well
+
+    def plan_read(self) -> None:
+        """Let Spark plan the next small read, which then takes less time when it is requested.
+
+        Raises:
+            CommitRefused, ConfigError, RetriableError: as ``BatchRunner.plan``.
+        """
+        self._must_plan = False
+        rows = self.reader.plan()
+        if rows is not None:
+            self.batches.runner.plan(rows, self.rounds.valid_through_ms)
 
     def drain(self) -> None:
         """Announce what is pending, so that the next task does not read it again."""
@@ -178,6 +203,7 @@ class TaskRun:
 
     def _read_ranges(self, ranges: OffsetRanges, ends: Offsets) -> None:
         sizes = self.reader.sizes
+        self._must_plan = sizes.is_small(ranges.record_count_max)
         if not self.batches.runner.is_primed:
             self.reader.read_batch(ranges.head(sizes.first_records), self._process)
             ranges = self.ledger.ranges_to(ends)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import yaml
 from pydantic import (
@@ -150,6 +150,9 @@ AnyField: TypeAlias = Annotated[
 Fields: TypeAlias = dict[Annotated[str, Field(pattern=NAME)], AnyField]
 
 
+RATE_MAX: Final = 1_000_000_000
+
+
 class RecordSpec(_Strict):
     """What to generate.
 
@@ -157,7 +160,7 @@ class RecordSpec(_Strict):
         topic: it is created if it does not exist.
         partitions: of a new topic.
         replication_factor: of a new topic; -1 is the default of the broker.
-        rate: records per second; 0 is as fast as possible.
+        rate: records per second, at most ``RATE_MAX``; 0 is as fast as possible.
         count: number of records; 0 is without end.
         key: field whose value is the record's key, as text; None for no key.
         format: of the value.
@@ -169,7 +172,7 @@ class RecordSpec(_Strict):
     topic: str = Field(min_length=1, max_length=249)
     partitions: int = Field(default=1, ge=1, le=10_000)
     replication_factor: int = Field(default=-1, ge=-1)
-    rate: FiniteFloat = Field(default=0, ge=0)
+    rate: FiniteFloat = Field(default=0, ge=0, le=RATE_MAX)
     count: int = Field(default=0, ge=0)
     key: str | None = None
     format: Literal["json", "avro"] = "json"
@@ -194,9 +197,30 @@ def read_spec(file: Path) -> RecordSpec:
         content = yaml.safe_load(file.read_text("utf-8"))  # JSON is YAML
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {file}: {error}", code="datagen_spec") from error
+    return _validated(content, str(file))
+
+
+def replaced(spec: RecordSpec, *, count: int | None, rate: float | None) -> RecordSpec:
+    """Return a specification with another count and rate, as options of the command give them.
+
+    Args:
+        spec: of the file.
+        count: number of records; None keeps that of the file.
+        rate: records per second; None keeps that of the file.
+
+    Raises:
+        ConfigError: ``datagen_spec``, a value is outside of its bounds.
+    """
+    options = {"count": count, "rate": rate}
+    given = {name: value for name, value in options.items() if value is not None}
+    return _validated({**spec.model_dump(by_alias=True), **given}, "the options") if given else spec
+
+
+def _validated(content: Any, source: str) -> RecordSpec:
     try:
         return RecordSpec.model_validate(content)
     except ValidationError as error:
         first_error = error.errors()[0]
         where = ".".join(map(str, first_error["loc"])) or "the document"
-        raise ConfigError(f"{file}: {where}: {first_error['msg']}", code="datagen_spec") from error
+        message = f"{source}: {where}: {first_error['msg']}"
+        raise ConfigError(message, code="datagen_spec") from error

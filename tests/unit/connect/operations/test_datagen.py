@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from connect.cli.datagen_command import datagen
 from connect.errors import ConfigError
-from connect.operations.datagen.record_spec import RecordSpec, read_spec
+from connect.operations.datagen.record_spec import RecordSpec, read_spec, replaced
 from connect.operations.datagen.record_values import RecordEncoder, RecordValues, avro_schema
 
 FIELDS: dict[str, Any] = {
@@ -101,6 +105,35 @@ def test_a_wrong_specification_is_refused(
     file.write_text(json.dumps({"topic": "t", "fields": FIELDS, "key": "id", **change}))
     with pytest.raises(ConfigError, match=message):
         RecordValues(read_spec(file))
+
+
+@pytest.mark.parametrize("rate", [math.inf, -math.inf, math.nan, -1.0, 1e308])
+def test_an_option_that_is_no_rate_is_refused(rate: float) -> None:
+    """A rate of the command line has the bounds of one in the file."""
+    with pytest.raises(ConfigError, match="the options: rate: Input should be") as refused:
+        replaced(spec(), count=None, rate=rate)
+    assert refused.value.code == "datagen_spec"
+
+
+def test_options_replace_the_values_of_the_file() -> None:
+    """A rate of 0 has no limit, a count of 0 has no end, and an absent option changes nothing."""
+    given = spec(rate=5, count=7)
+    assert replaced(given, count=None, rate=None) == given
+    assert replaced(given, count=0, rate=0) == spec(rate=0, count=0)
+    assert replaced(given, count=None, rate=0.5) == spec(rate=0.5, count=7)
+
+
+@pytest.mark.parametrize("rate", ["inf", "nan", "-1"])
+def test_the_command_refuses_a_rate_before_it_connects(rate: str, tmp_path: Path) -> None:
+    """The error names the option, and no broker is asked."""
+    file = tmp_path / "spec.json"
+    file.write_text(spec().model_dump_json(by_alias=True))
+    app = typer.Typer()
+    app.command()(datagen)
+    done = CliRunner().invoke(app, ["-f", str(file), "--rate", rate])
+    assert done.exit_code != 0
+    assert "rate" in done.output or "rate: Input" in str(done.exception)
+    assert "bootstrap" not in str(done.exception)
 
 
 def test_records_inside_each_other_have_names_of_their_own() -> None:

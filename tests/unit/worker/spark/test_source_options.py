@@ -143,6 +143,15 @@ OVERFLOW = (
             "60 s",
         ),
         (
+            (
+                "a\nCaused by: java.util.concurrent.TimeoutException: "
+                "Cannot fetch record for offset 7 in 60000 milliseconds"
+            ),
+            RetriableError,
+            "broker_unavailable",
+            "offset 7 in 60000",
+        ),
+        (
             'Traceback\n  File "x.py", line 3\npyarrow.lib.ArrowInvalid: bad\nOSError: disk full',
             RetriableError,
             "batch_failed",

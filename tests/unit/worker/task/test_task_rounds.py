@@ -42,6 +42,21 @@ def test_an_announcement_without_a_request_answers_no_round() -> None:
     assert task.requested == IDS[8]
 
 
+def test_a_task_is_between_two_rounds_after_the_end_of_one() -> None:
+    """Not before the first round ends, and not if another one has started meanwhile."""
+    task = rounds()
+    assert not task.is_between
+    task.started(IDS[0], 5)
+    task.announced(IDS[0], has_batches=True)
+    assert not task.is_between, "its commit may still run"
+    task.completed(IDS[0])
+    assert task.is_between
+    task.started(IDS[1], 6)
+    assert not task.is_between
+    task.completed(IDS[0])
+    assert not task.is_between, "a round waits for an answer"
+
+
 def test_a_complete_round_needs_no_answer() -> None:
     """A CommitComplete withdraws the request of its round, not the one of another round."""
     task = rounds()
