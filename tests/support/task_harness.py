@@ -70,9 +70,15 @@ class FakeBatchRunner:
     valid_through_ms: list[int | None] = field(default_factory=list)
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Count the records of the batch."""
+        del is_small
         self.valid_through_ms.append(valid_through_ms)
         if self.error is not None:
             error, self.error = self.error, None

@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -38,8 +39,9 @@ from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
-from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
+from worker.batch.descriptors import BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
+from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
 from worker.spark.session import Session
 from worker.sql.sql_batches import SparkQuery, sql_plan
@@ -47,6 +49,7 @@ from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.row_distribution import RowDistribution
 from worker.task.source_reader import as_arrow
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
@@ -68,6 +71,7 @@ class PipelineRunner:
         dead_letter_table: where dead letters become rows; None if the connector has no tables.
         task: number of the task, for dead letters.
         query: the connector's ``Sql`` transformation, if it has one.
+        distribution: distributes rows by table, if the connector is configured so.
     """
 
     config: ConnectorConfig
@@ -75,6 +79,7 @@ class PipelineRunner:
     dead_letter_table: DeadLetterTable | None
     task: int = 0
     query: SparkQuery | None = None
+    distribution: RowDistribution | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -88,11 +93,18 @@ class PipelineRunner:
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether a query may make rows of unknown size."""
-        return self.query is not None and self.query.may_enlarge
+        """Whether Spark may carry rows of unknown size."""
+        return (self.query is not None and self.query.may_enlarge) or (
+            self.distribution is not None and self.distribution.may_enlarge
+        )
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Write the files of one micro-batch; args as ``BatchRunner.run``.
 
@@ -108,11 +120,8 @@ class PipelineRunner:
         while runs < RUNS_MAX + 2 * len(refused):
             runs += 1
             spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
-            if self.query is None:
-                result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
-            else:
-                with spark_failures():
-                    result = collect(as_arrow(self.query.run(rows, spec)))
+            with contextlib.nullcontext() if self.query is None else spark_failures():
+                result = self._executed(rows, spec, ranges, is_small=is_small)
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
@@ -145,8 +154,28 @@ class PipelineRunner:
         """Close the connections to the catalog."""
         self.tables.close()
 
+    def _executed(
+        self, rows: DataFrame, spec: PipelineSpec, ranges: OffsetRanges, *, is_small: bool
+    ) -> BatchResult:
+        """Run the Spark tasks of a batch."""
+
+        def executed(spec: PipelineSpec) -> DataFrame:
+            if self.query is not None:
+                return self.query.run(rows, spec)
+            return rows.mapInArrow(run(spec), spec.descriptor_ddl)
+
+        if self.distribution is None:
+            return collect(as_arrow(executed(spec)))
+        return collect(self.distribution.descriptors(executed, spec, ranges, is_small=is_small))
+
     def _is_confirmed(self, result: BatchResult) -> bool:
-        """Return whether the tables of a batch are as it knew them."""
+        """Return whether all rows are in files, and the tables of a batch are as it knew them."""
+        if not result.is_whole:
+            log.info(
+                "Spark repeated a part of a batch whose rows were on their way, it runs again",
+                connector=self.config.name,
+            )
+            return False
         try:
             is_confirmed = self.tables.confirm(result.files)
         except IcefloeError:
@@ -158,6 +187,8 @@ class PipelineRunner:
 
     def _written(self, result: BatchResult, ranges: OffsetRanges) -> WrittenBatch:
         self._check_rows(result)
+        if self.distribution is not None:
+            self.distribution.shares.add(result.files)
         steps = [
             tuple((self.tables.reference(name), files) for name, files in step.items())
             for step in result.steps
@@ -236,7 +267,8 @@ def make_runner(
     Args:
         config: the connector, placeholders resolved.
         assignment: the task.
-        session: waits for the worker's Spark session; only a ``Sql`` transformation calls it.
+        session: waits for the worker's Spark session; only a ``Sql`` transformation and the
+            distribution of rows call it.
 
     Raises:
         ConfigError: an option of a converter or transformation is invalid; as ``open_catalog``.
@@ -261,7 +293,10 @@ def make_runner(
         raise
     tables = TaskTables(config, catalog, clock)
     dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
-    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query)
+    distribution = (
+        RowDistribution(session, config.is_row_level) if config.distributes_rows else None
+    )
+    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query, distribution)
 
 
 def _catalog(config: ConnectorConfig, plan: SqlPlan | None) -> CatalogGateway:
