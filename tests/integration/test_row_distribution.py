@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,11 +98,11 @@ def distributing(
     kafka_properties: dict[str, str],
     topics: Topics,
     sql_catalog_properties: dict[str, str],
-) -> Iterator[Distributing]:
+) -> Distributing:
     """A topic with four partitions, and an empty catalog."""
     catalog = open_catalog("iceberg", sql_catalog_properties)
     topic = topics.create("distributed", partitions=PARTITIONS)
-    yield Distributing(spark_session, kafka_properties, topic, catalog)
+    return Distributing(spark_session, kafka_properties, topic, catalog)
 
 
 def rows(batch: WrittenBatch) -> dict[str, list[int]]:
@@ -129,7 +127,9 @@ def test_a_batch_has_one_file_for_each_table(
     """And as many as there are Spark tasks, if rows are not distributed."""
     distributing.produce()
     session = distributing.session
-    distribution = None if through == "none" else RowDistribution(lambda: session, False)
+    distribution = (
+        None if through == "none" else RowDistribution(lambda: session, is_row_level=False)
+    )
     if through == "rows":  # as executors on other machines, which share no folder
         known = TableShares.distribution
         monkeypatch.setattr(
