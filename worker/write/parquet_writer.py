@@ -31,9 +31,6 @@ from worker.write.table_writer import OpenFile, TableWriter, repeating_columns
 _COPY_BYTES: Final = 64 * 2**20
 _SMALL_BYTES: Final = 4 * 2**20
 """Waiting bytes of a partition that are not worth a row group of their own."""
-_DICTIONARY_ROWS_MIN: Final = 1_000
-"""Rows of a file with dictionaries. In a smaller one they cost a third of its CPU and save at most
-5 % of its bytes: each is a page of its own, which is compressed on its own."""
 _ENDED_AT_ONCE: Final = 16
 """Files of a remote store that are ended at the same time."""
 
@@ -211,17 +208,11 @@ class Writers:
     def _write(self, partition: _OpenPartition) -> None:
         rows = partition.taken()
         if partition.file is None:
-            partition.file = partition.table.open(partition.key, self._repeating(partition, rows))
+            columns = partition.table.columns_key
+            if columns not in self._dictionaries:
+                self._dictionaries[columns] = repeating_columns(rows)
+            partition.file = partition.table.open(partition.key, self._dictionaries[columns])
         partition.table.append(partition.file, rows)
-
-    def _repeating(self, partition: _OpenPartition, rows: pa.Table) -> list[str]:
-        """Return the columns of a new file that have dictionaries; a small file has none."""
-        if rows.num_rows < _DICTIONARY_ROWS_MIN:
-            return []
-        columns = partition.table.columns_key
-        if columns not in self._dictionaries:
-            self._dictionaries[columns] = repeating_columns(rows)
-        return self._dictionaries[columns]
 
     def _roll(self, partition: _OpenPartition) -> None:
         self._open.pop(id(partition), None)

@@ -18,9 +18,29 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
 
 from connect.errors import RetriableError
+from connect.model.table_types import VariantType
 from control_schemas.events import FileContent
 from tests.differential.support import config, plan, rows_of, run_batches, run_distributed, source
 from worker.batch import passed_rows
@@ -102,6 +122,37 @@ def test_rows_of_each_type_arrive_as_they_were(tmp_path: Path, folder: str | Non
         {"id": 2, "kind": "0", "note": None},
         {"id": None, "kind": "0", "note": None},
     ]
+
+
+def test_values_of_every_type_arrive(tmp_path: Path, folder: str | None) -> None:
+    """As in a batch that is not distributed; some types are Arrow's extensions."""
+    kinds = [
+        *(UUIDType(), FixedType(3), BinaryType(), DecimalType(9, 2), DateType(), TimeType()),
+        *(TimestampType(), TimestamptzType(), TimestampNanoType(), BooleanType(), DoubleType()),
+        *(UnknownType(), VariantType(), ListType(10, StringType(), element_required=False)),
+        StructType(NestedField(11, "s", StringType(), required=False)),
+        MapType(12, StringType(), 13, LongType(), value_required=False),
+    ]
+    values = [
+        *("12345678-1234-1234-1234-123456789abc", "AQID", "AQ==", "1.25", "2026-01-02", "01:02:03"),
+        *("2026-01-02T03:04:05", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789"),
+        *(True, 0.5, None, {"v": [1, "x"]}, ["a", None], {"s": "t"}, {"m": 1}),
+    ]
+    named = [NestedField(20 + i, f"c{i}", kind, required=False) for i, kind in enumerate(kinds)]
+    schema = Schema(*SCHEMA.fields, *named)
+    columns = {f"c{i}": value for i, value in enumerate(values)}
+    records = [
+        json.dumps({"id": n, "kind": "0", **(columns if n % 3 else {})}).encode() for n in range(30)
+    ]
+    reads = [[source(records, partition=reader)] for reader in range(2)]
+    plans = [plan(tmp_path, schema, name="db.t_0")]
+    plain = run_batches(config(**BY_KIND), plans, reads[0] + reads[1])
+    assert plain.rows.made == 60
+    chosen = Distribution(TASKS, 100, folder=folder)
+    result, _ = run_distributed(config(**BY_KIND), plans, reads, chosen)
+    assert result.is_whole
+    found, wanted = rows_of(result, "db.t_0"), rows_of(plain, "db.t_0")
+    assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
 def test_a_table_that_is_large_without_notice_is_written_by_its_readers(
