@@ -50,11 +50,13 @@ class PassedTable:
         name: of the table.
         rows: columns in the table's order, named by their positions; for row-level changes
             followed by ``OPERATION`` and ``ORDER``.
+        size: Arrow bytes of the rows.
         key_ids: of the key columns, for row-level changes.
     """
 
     name: str
     rows: pa.Table
+    size: int
     key_ids: tuple[int, ...] = ()
 
 
@@ -108,17 +110,16 @@ class PassedRows:
         self._file: _RowFile | None = None
         self.waiting_bytes = 0
 
-    def add(self, task: int, columns: tuple[str, ...], table: PassedTable, size: int) -> None:
+    def add(self, task: int, columns: tuple[str, ...], table: PassedTable) -> None:
         """Take rows.
 
         Args:
             task: the one that writes them.
             columns: key of the table's columns; equal for tables with equal columns.
             table: its rows.
-            size: their Arrow bytes.
         """
         self._waiting.setdefault(task, _Waiting()).add(columns, table)
-        self.waiting_bytes += size
+        self.waiting_bytes += table.size
 
     def flush(self) -> bool:
         """Pass on all rows; return whether that was possible.
@@ -271,14 +272,14 @@ def _parts(tables: Sequence[PassedTable], *, is_bounded: bool) -> Iterator[list[
     part: list[PassedTable] = []
     size = 0.0
     for table in tables:
-        mean = max(table.rows.nbytes / table.rows.num_rows, 1)
+        mean = max(table.size / table.rows.num_rows, 1)
         step = max(int(_PART_BYTES / mean), 1)
         for start in range(0, table.rows.num_rows, step):
             rows = table.rows.slice(start, step)
             if part and size + rows.num_rows * mean > _PART_BYTES:
                 yield part
                 part, size = [], 0.0
-            part.append(PassedTable(table.name, rows, table.key_ids))
+            part.append(PassedTable(table.name, rows, 0, table.key_ids))
             size += rows.num_rows * mean
     if part:
         yield part

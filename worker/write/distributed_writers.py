@@ -100,7 +100,7 @@ class DistributedWriters:
     def _pass(self, table: TableWriter, rows: pa.Table, size: int, partition: str = "") -> None:
         name = table.plan.name
         task = self._distribution.task_of(name, partition)
-        self._passed.add(task, table.columns_key, PassedTable(name, rows), size)
+        self._passed.add(task, table.columns_key, PassedTable(name, rows, size))
 
     def _flush(self) -> None:
         self._pinned_bytes = 0
@@ -153,9 +153,9 @@ class DistributedChanges(Changes):
         marked = rows.append_column(OPERATION, pa.array(marks.operations)).append_column(
             ORDER, pa.array(marks.orders)
         )
-        passed = PassedTable(name, marked, self.of(name).key_ids)
         size = rows.nbytes if size is None else size
-        self._passed.add(self._distribution.task_of(name), table.columns_key, passed, size)
+        passed = PassedTable(name, marked, size, self.of(name).key_ids)
+        self._passed.add(self._distribution.task_of(name), table.columns_key, passed)
 
     def end_block(self, block: Block, first: int) -> None:
         """Note that a block was taken; pass on its changes when they are many."""
