@@ -78,7 +78,9 @@ class PassedTask:
         try:
             for batch in batches:
                 is_passed = pc.equal(batch.column(1), PASSED)
-                yield _descriptors(batch.filter(pc.invert(is_passed)))
+                forwarded = batch.filter(pc.invert(is_passed))
+                if forwarded.num_rows:
+                    yield _descriptors(forwarded)
                 payloads = batch.column(2).filter(is_passed)
                 failed = failed or self._attempt(partial(self._take, payloads))
             descriptors: list[Descriptor] = []
