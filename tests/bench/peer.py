@@ -1,14 +1,17 @@
 """The matrix: formats, shapes, append and upsert, one table and fifty, compared with the Java sink.
 
 ``python -m tests.bench.peer [--formats json,avro] [--shapes narrow] [--modes append]
-[--tables 1,50] [--scale 1] [--rounds 1] [--no-java] [--out FILE]``; ``make bench-peer`` runs all.
+[--tables 1,50] [--scale 1] [--rounds 1] [--seconds 60] [--no-java] [--out FILE]``; ``make
+bench-peer`` runs all.
 
 Rules of this file:
 - Both sinks run in one stack: the same broker, the same topic, the same REST catalog, tables made
   alike; in a cell they take turns. What a run costs is the CPU of its own processes: worker (JVM
   and Python), coordinator and node; for Java the Connect worker's JVM. Broker and catalog, which
   both use, are listed but not counted.
-- Both are warm: a cell's format and shape have run before on each side.
+- Both are warm: a cell's format, shape and number of tables have run before on each side.
+- With ``--seconds``, a cell has as many records as the slower side needs for that time, by the
+  speed of its first run.
 - A run ends when its last row is visible. That is up to a commit interval after its last read, on
   both sides, so the speed until the last read (``busy``) is listed too.
 - A run counts only with the rows that must be in its tables.
@@ -96,18 +99,26 @@ class Matrix:
         self._interval_ms = interval_ms
         self._numbers = itertools.count(1)
         self._filled: set[str] = set()
-        self._warm: set[tuple[str, str, str]] = set()
+        self._warm: dict[tuple[str, str, str, int], float] = {}
 
-    def measure(self, cell: Cell, records: int, rounds: int) -> dict[str, Any]:
-        """Return the medians of several rounds of a cell, for both sides alternately."""
+    def measure(
+        self, cell: Cell, records: int, rounds: int, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Return the medians of several rounds of a cell, for both sides alternately.
+
+        Args:
+            cell: which.
+            records: of a round; with ``seconds``, those of the first run.
+            rounds: of each side.
+            seconds: how long a round of the slower side takes, roughly; by default as it comes.
+        """
         shape = SHAPES[cell.shape]
         topic = self._topic(cell.format_name, shape, records)
         sides = (OURS, JAVA) if self._java is not None and cell.java_can else (OURS,)
-        for side in sides:
-            name = (side, cell.format_name, cell.shape)
-            if name not in self._warm:
-                self._run(side, Cell(cell.format_name, cell.shape, "append", 1), topic, records)
-                self._warm.add(name)
+        speeds = [self._warm_speed(side, cell, topic, records) for side in sides]
+        if seconds is not None:
+            records = round(min(speeds) * seconds)
+            topic = self._topic(cell.format_name, shape, records)
         runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for _ in range(rounds):
             for side in sides:
@@ -128,6 +139,14 @@ class Matrix:
         for _ in range(times):
             for side in (OURS, JAVA) if self._java is not None else (OURS,):
                 self._run(side, cell, topic, records)
+
+    def _warm_speed(self, side: str, cell: Cell, topic: str, records: int) -> float:
+        """Return the records per second of a first run of the cell, which compiles its code."""
+        name = (side, cell.format_name, cell.shape, cell.tables)
+        if name not in self._warm:
+            append = Cell(cell.format_name, cell.shape, "append", cell.tables)
+            self._warm[name] = float(self._run(side, append, topic, records)["busy_rows_s"])
+        return self._warm[name]
 
     # -------------------------------------------------------------- one run
 
@@ -152,7 +171,12 @@ class Matrix:
                 done = time.monotonic()
             seconds = done - started
         httpx.delete(f"{api}/connectors/{name}", timeout=60)
-        return _measurements(side, costs[0], seconds, records)
+        files, commits = self._files_and_commits(tables)
+        return {
+            **_measurements(side, costs[0], seconds, records),
+            "files": files,
+            "commits": commits,
+        }
 
     @property
     def _java_api(self) -> httpx.Client:
@@ -180,6 +204,13 @@ class Matrix:
     def _rows(self, table: str) -> int:
         head = self._catalog.load_table(table).current_snapshot()
         return 0 if head is None or head.summary is None else int(head.summary["total-records"])
+
+    def _files_and_commits(self, tables: Sequence[str]) -> tuple[int, int]:
+        """Return the data files of all tables, and their commits."""
+        loaded = [self._catalog.load_table(table) for table in tables]
+        heads = [head.summary for table in loaded if (head := table.current_snapshot())]
+        files = sum(int(summary["total-data-files"]) for summary in heads if summary)
+        return files, sum(len(table.snapshots()) for table in loaded)
 
     def _wait_for_keys(self, cell: Cell, records: int, api: str, name: str) -> float:
         """Wait for one row per key in each table; return the time on the monotonic clock.
@@ -309,7 +340,13 @@ def _measurements(side: str, cost: ResourceUse, seconds: float, records: int) ->
 
 
 def run(
-    cells: Sequence[Cell], *, scale: float, rounds: int, has_java: bool, interval_ms: int
+    cells: Sequence[Cell],
+    *,
+    scale: float,
+    rounds: int,
+    has_java: bool,
+    interval_ms: int,
+    seconds: float | None = None,
 ) -> list[dict[str, Any]]:
     """Measure cells on a separate stack.
 
@@ -319,6 +356,7 @@ def run(
         rounds: per cell; medians are reported, on each side.
         has_java: whether the Java sink runs, too.
         interval_ms: commit interval.
+        seconds: how long a round of the slower side takes, roughly; by default as it comes.
     """
     found = []
     with ExitStack() as stack:
@@ -343,7 +381,7 @@ def run(
         matrix.warm_up(round(SHAPES["narrow"].records * scale), 2)
         for cell in cells:
             count = round(SHAPES[cell.shape].records * scale)
-            found.append(matrix.measure(cell, count, rounds))
+            found.append(matrix.measure(cell, count, rounds, seconds))
             print(json.dumps(found[-1]), flush=True)
     return with_ratios(found)
 
@@ -363,6 +401,7 @@ def main() -> None:
     """Measure the selected cells; print the table, write the JSON."""
     parser = matrix_parser(__doc__, FORMATS, scale=1.0, rounds=1)
     parser.add_argument("--interval-ms", type=int, default=5_000)
+    parser.add_argument("--seconds", type=float, help="of a round of the slower side")
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--out", type=Path, default=REPORT)
     given = parser.parse_args()
@@ -372,6 +411,7 @@ def main() -> None:
         rounds=given.rounds,
         has_java=not given.no_java,
         interval_ms=given.interval_ms,
+        seconds=given.seconds,
     )
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(cells, indent=2) + "\n")

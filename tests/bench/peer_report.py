@@ -32,19 +32,26 @@ def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
     """Return the cells as lines of a Markdown table."""
     yield (
-        "| format | shape | mode | tables | records/s | CPU s per million | "
-        "Java: records/s | CPU s per million | CPU ratio | speed ratio | "
+        "| format | shape | mode | tables | records/s | CPU s per million | files / commits | "
+        "Java: records/s | CPU s per million | files / commits | CPU ratio | speed ratio | "
         "busy ratio |"
     )
-    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for cell in cells:
         ours, java = cell[OURS], cell.get(JAVA)
-        reported = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
+        figures = (*_figures(ours), *(_figures(java) if java else ("-",) * 3))
         mark = "" if java or "cpu_ratio" not in cell else " (its append)"
         names = ("cpu_ratio", "speed_ratio", "busy_ratio")
         ratios = [f"{cell[name]}{mark}" if name in cell else "-" for name in names]
         yield (
             f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
-            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | "
-            f"{' | '.join((*reported, *ratios))} |"
+            f"| {' | '.join((*figures, *ratios))} |"
         )
+
+
+def _figures(run: dict[str, Any]) -> tuple[str, str, str]:
+    return (
+        f"{run['rows_s']:,}",
+        f"{run['cpu_s_per_mrow']}",
+        f"{run['files']} / {run['commits']}",
+    )
