@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.model.layout import TopicPartition
 from tests.differential.support import config, rows_of
+from tests.support.pauses import growing_pauses
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import BatchResult
@@ -147,4 +149,7 @@ def test_a_batch_has_one_file_for_each_table(
         for kind in range(TABLES)
     }
     assert sum(p.written for p in batch.progress.values()) == PARTITIONS * EACH
+    for _ in islice(growing_pauses(), 200):  # Spark deletes its files in the background
+        if not left_behind(session):
+            break
     assert not left_behind(session)
