@@ -7,10 +7,11 @@ Rules of this file:
 - A lane is one run of pytest. Each lane has its own session fixtures; lanes share only the machine.
 - The lanes of a folder in ``SHARED`` share its files: each takes the next file when it has ended
   one. See ``tests/support/file_sharing.py``.
-- At most ``LANES_MAX`` lanes of tests that wait run at the same time. The others start in order
-  when one ends.
+- At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends.
 - Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait.
   It runs from the beginning, with low priority: it takes the time of idle cores.
+- The report of a lane has its processor time. A test that waits is cheap, also a long one; see
+  ``tests/support/processor_times.py``.
 - The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
   with the summary of a failure, if there is one.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,15 +30,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-# folder -> the session fixture that takes longest to start; the second lane does not begin with it
-SHARED = {"e2e": "running", "integration": "spark_session"}
-# lanes in the order of their start. Second lanes are last: they end with the first ones
-WAITING = ("e2e-1", "integration-1", "contract", "attack", "integration-2", "e2e-2")
+# folder -> session fixtures that take long to start; the second lane does not begin with them
+SHARED = {"e2e": "running,armed_running", "integration": "spark_session"}
+# lanes in the order of their start: the longest first. The last one ends with its first half
+WAITING = ("e2e-1", "integration-1", "contract", "e2e-2", "attack", "integration-2")
 REST = "rest"
-LANES_MAX = 3  # with more on two cores, waits within a test become long
+LANES_MAX = 5  # with more on two cores, waits within a test become long
 LOW_PRIORITY = 5  # added to the niceness
-# C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+# C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time.
+# Classes of jars are not verified: that takes a sixth of a start without a class archive
+JAVA_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 REPORTS = Path("build")
 REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
@@ -51,7 +56,7 @@ class Lane:
         name: of the lane.
         folders: folders or files to run.
         arguments: of pytest, after the folders.
-        niceness: added to the niceness of this process; a lane with some takes no place of others.
+        niceness: added to the niceness of this process.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Lane:
     process: subprocess.Popen[bytes] = field(init=False)
     started_s: float = field(init=False)
     ended_s: float = field(init=False)
+    used_s: float = field(init=False)
 
     def start(self) -> None:
         """Start the run; its output goes to a file."""
@@ -69,6 +75,8 @@ class Lane:
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
         environ = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **os.environ}
+        # without files of byte code each process compiles the project's modules, for half a second
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
         with self.report.open("wb") as out:
             self.process = subprocess.Popen(
                 command, stdout=out, stderr=subprocess.STDOUT, env=environ
@@ -76,6 +84,15 @@ class Lane:
         if self.niceness:
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.process.pid, own + self.niceness)
+
+    def has_ended(self) -> bool:
+        """Whether the run has ended; its times are then known."""
+        before_s = _waited_for_s()
+        if self.process.poll() is None:
+            return False
+        self.ended_s = time.monotonic()
+        self.used_s = _waited_for_s() - before_s
+        return True
 
     @property
     def report(self) -> Path:
@@ -95,9 +112,16 @@ class Lane:
     def show(self) -> None:
         """Print its output."""
         took_s = self.ended_s - self.started_s
-        print(f"\n{self.name} lane: {took_s:.0f} s", flush=True)
+        used = f"processor time {self.used_s:.0f} s"
+        print(f"\n{self.name} lane: {took_s:.0f} s, {used}", flush=True)
         sys.stdout.buffer.write(self.report.read_bytes())
         sys.stdout.flush()
+
+
+def _waited_for_s() -> float:
+    """Return the processor time of all ended processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
@@ -118,9 +142,9 @@ def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
     return [Lane(REST, rest, arguments, LOW_PRIORITY), *made]
 
 
-def share(taken: Path, fixture: str, *, is_first: bool) -> list[str]:
+def share(taken: Path, fixtures: str, *, is_first: bool) -> list[str]:
     """Arguments of a lane that shares its files with another one."""
-    options = ["-p", "tests.support.file_sharing", "--share", str(taken), "--share-first", fixture]
+    options = ["-p", "tests.support.file_sharing", "--share", str(taken), "--share-first", fixtures]
     return options if is_first else [*options, "--share-backwards"]
 
 
@@ -146,14 +170,13 @@ def run(wanted: Sequence[Lane]) -> int:
     reported_s = time.monotonic()
     try:
         while waiting or running:
-            while waiting and sum(not lane.niceness for lane in running) < LANES_MAX:
+            while waiting and len(running) < LANES_MAX:
                 lane = waiting.pop(0)
                 lane.start()
                 running.append(lane)
             time.sleep(0.2)
-            for lane in [lane for lane in running if lane.process.poll() is not None]:
+            for lane in [lane for lane in running if lane.has_ended()]:
                 running.remove(lane)
-                lane.ended_s = time.monotonic()
                 if lane.is_good:
                     lane.show()
                 else:

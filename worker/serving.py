@@ -96,7 +96,7 @@ def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> Non
 def _warm_up(session: Session, stopping: threading.Event) -> None:
     """Warm up the session while the tasks start, so that their first batches are fast."""
     try:
-        warm_up(session.of_rows)
+        warm_up(session)
     except (PySparkException, Py4JError) as e:
         if not stopping.is_set():
             log.warning("warm-up failed, the first batch will take longer", error=str(e))

@@ -286,7 +286,10 @@ def _run_event(event: LineageEvent) -> RunEvent:
         run=Run(str(event.run_id), run_facets),
         job=Job(event.namespace, event.job, {"jobType": kind}),
         inputs=list(_inputs(event)),
-        outputs=[_output(table) for table in event.outputs],
+        outputs=[
+            *(OutputDataset(topic.namespace, topic.name) for topic in event.output_topics),
+            *map(_output, event.outputs),
+        ],
         producer=PRODUCER,
     )
 

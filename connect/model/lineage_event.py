@@ -103,6 +103,7 @@ class LineageEvent:
         is_bounded: the run ends at fixed offsets.
         inputs: source topics.
         outputs: tables that were described in this run.
+        output_topics: topics that receive rows or aggregates.
         error: why it failed, without secrets; None if it did not.
     """
 
@@ -114,6 +115,7 @@ class LineageEvent:
     is_bounded: bool = False
     inputs: tuple[InputTopic, ...] = ()
     outputs: tuple[OutputTable, ...] = ()
+    output_topics: tuple[DatasetName, ...] = ()
     error: str | None = None
 
 

@@ -406,6 +406,14 @@ class HerderApi(OffsetsApi, StoppedConnectorsApi, MaintenanceApi, Protocol):
         """
         ...
 
+    def coordinator_process(self, name: str) -> str | None:
+        """Return the process of this node that runs a connector's coordinator; None if none does.
+
+        Args:
+            name: of the connector.
+        """
+        ...
+
     def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
         """Return one of Icefloe's own views of a connector.
 

@@ -3,14 +3,13 @@
 Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``, or
 with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
 table alone and all in one request. That catalog is in memory, in a process of its own.
-``--rest --histories 10 10000`` compares tables with a made-up history.
+``--histories 10 10000``, with ``--rest`` or on SQLite, compares tables with a made-up history.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import statistics
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.stack import RestCatalog, answers
+from tests.support.table_histories import with_history
 from tests.support.tables import announced, connector, made_up_file, reference, table_commit
 
 COLUMNS = 10
@@ -103,10 +103,13 @@ def one_table(gateway: TimedCatalog, snapshots: int, files: int) -> None:
     print(f"  first commit of a new coordinator: {(time.perf_counter() - start) * 1000:.1f} ms")
 
 
-def long_history(plain: CatalogGateway, folder: Path, snapshots: int, files: int) -> None:
+def long_history(plain: CatalogGateway, snapshots: int, files: int) -> None:
     """Measure commits to a table with a made-up history, after the coordinator's first minute."""
     name = ("bench", f"history_{snapshots}")
-    table = _with_history(plain, plain.create(name, SCHEMA), folder, snapshots)
+    table = plain.create(name, SCHEMA)
+    first = Committer(plain, connector("c", [".".join(name)]), SystemClock())
+    _commit(first, _round(table, 0, 1))
+    table = with_history(plain, table, snapshots)
     gateway = TimedCatalog(plain.name, plain.config)
     committer = Committer(gateway, connector("c", [".".join(name)]), SystemClock())
     for offset in range(3):
@@ -124,34 +127,25 @@ def long_history(plain: CatalogGateway, folder: Path, snapshots: int, files: int
         f"{files} files onto {snapshots} snapshots: own CPU p50 {statistics.median(cpu_ms):.1f} "
         f"ms, with the catalog p50 {statistics.median(wall_ms):.1f} ms"
     )
+    location = gateway.load(name).metadata_location
+    if plain.config.kind != "rest" and location.startswith("file:"):
+        _measure_copy(Path(location.removeprefix("file://")))
     gateway.close()
 
 
-def _with_history(catalog: CatalogGateway, table: Table, folder: Path, snapshots: int) -> Table:
-    """Register the table again, with the snapshot of one commit repeated so many times."""
-    name = table.name()
-    committer = Committer(catalog, connector("c", [".".join(name)]), SystemClock())
-    _commit(committer, _round(table, 0, 1))
-    metadata = json.loads(catalog.load(name).metadata.model_dump_json())
-    [first] = metadata["snapshots"]
-    ids = [first["snapshot-id"] + n for n in range(snapshots)]
-    metadata["snapshots"] = [
-        {**first, "snapshot-id": own, "sequence-number": n} for n, own in enumerate(ids, 1)
-    ]
-    for snapshot, parent in zip(metadata["snapshots"][1:], ids, strict=False):
-        snapshot["parent-snapshot-id"] = parent
-    times = {"timestamp-ms": first["timestamp-ms"]}
-    metadata["snapshot-log"] = [{"snapshot-id": own, **times} for own in ids]
-    metadata["last-sequence-number"] = snapshots
-    metadata["current-snapshot-id"] = ids[-1]
-    for ref in metadata["refs"].values():
-        ref["snapshot-id"] = ids[-1]
-    path = folder / f"00009-{uuid4()}.metadata.json"
-    path.write_text(json.dumps(metadata))
-    client = catalog._client()
-    client.drop_table(name)
-    client.register_table(name, f"file://{path}")
-    return catalog.load(name)
+def _measure_copy(file: Path) -> None:
+    """Measure what reading and writing the bytes of a metadata file takes, as pieces."""
+    cpu_ms, buffer = [], memoryview(bytearray(1024 * 1024))
+    for _ in range(15):
+        copy = file.with_name(uuid4().hex)
+        cpu_s = time.process_time()
+        with file.open("rb", buffering=0) as read, copy.open("wb", buffering=0) as written:
+            while size := read.readinto(buffer):
+                written.write(buffer[:size])
+        cpu_ms.append((time.process_time() - cpu_s) * 1000)
+        copy.unlink()
+    megabytes = file.stat().st_size / 1e6
+    print(f"  a copy of its {megabytes:.2f} MB: CPU p50 {statistics.median(cpu_ms):.1f} ms")
 
 
 def many_tables(gateway: CatalogGateway, tables: int) -> None:
@@ -254,7 +248,7 @@ def main() -> None:
             }
         plain = open_catalog("iceberg", properties)
         for snapshots in given.histories:
-            long_history(plain, Path(folder), snapshots, given.files)
+            long_history(plain, snapshots, given.files)
         if given.histories:
             plain.close()
             if server:

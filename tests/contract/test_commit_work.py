@@ -9,20 +9,23 @@ from typing import Any
 
 import pytest
 
+from connect.gateways.catalog import metadata_files
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.counted_calls import ALL, counted_calls
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
+from tests.support.stack import S3Server, unique_name
 from tests.support.table_harness import SCHEMA, Racing, TableHarness
+from tests.support.table_histories import with_history
 from tests.support.tables import announced, reference, table_commit
 
 KINDS = ("rest", "sql")
 CALLS_MAX = 8_000  # of which 6,000 are made
 REQUEST = "Session.send"
 WRITTEN = "GuardedFileIO.new_output"
-OPENED = "GuardedFileIO.new_input"
+OPENED = "PyArrowFile.open"
 ANSWER_PARSED = "RestCatalog.commit_table"
 SUMMARY_MADE = "Summary.__init__"  # one for each snapshot
 REPEATED = (
@@ -93,7 +96,7 @@ def test_a_metadata_file_is_read_once_for_a_commit(sql_catalog_properties: dict[
     """For the load. After another writer's commit the commit's own load reads the new file."""
     gateway = open_catalog("iceberg", sql_catalog_properties)
     harness, committer = known_table(gateway)
-    assert commit(committer, harness, 3)[OPENED] == 1 + 3  # each written file is verified
+    assert commit(committer, harness, 3)[OPENED] == 1
     other = TableHarness(gateway, harness.table, "d")
     racing: Any = Racing(gateway, [lambda: commit(other.committer(), other, 0)])
     committer._catalog = racing
@@ -125,3 +128,61 @@ def test_snapshots_are_made_for_branches_and_tags_only(
     assert made[5] == made[300]
     assert made[5][0] > 0
     gateway.close()
+
+
+@pytest.fixture
+def glue_properties(s3_server: S3Server, tmp_path: Path) -> dict[str, str]:
+    """A Glue catalog, whose client reads and writes metadata files in a store."""
+    keys = {"access-key-id": "x", "secret-access-key": "x", "region": "us-east-1"}
+    own = {f"glue.{key}": text for key, text in keys.items()}
+    warehouse = f"{s3_server.warehouse}/{tmp_path.name}"
+    place = {"type": "glue", "warehouse": warehouse, "glue.endpoint": s3_server.endpoint}
+    return {**s3_server.properties, **own, **place}
+
+
+@pytest.mark.parametrize(("kind", "snapshots_max"), [("sql", 2_000), ("glue", 500)])
+def test_a_commit_does_not_follow_the_history(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, snapshots_max: int
+) -> None:
+    """10 snapshots or 2,000: as many calls, as many objects, as many bytes that are parsed.
+
+    Bytes are copied from one metadata file to the next, and that is all.
+    """
+    name = "sql_catalog_properties" if kind == "sql" else "glue_properties"
+    gateway = open_catalog("iceberg", request.getfixturevalue(name))
+    client: Any = gateway._client()
+    monkeypatch.setattr(metadata_files, "_TEXT_KEPT_MAX", 0)  # a short file is as a long one
+    parsed_bytes = []
+    original = client._files.read
+    monkeypatch.setattr(
+        client._files, "read", lambda *given: _noted(parsed_bytes, original(*given))
+    )
+    made: dict[int, tuple[Counter[str], list[int]]] = {}
+    for snapshots in (10, snapshots_max):
+        table_name = unique_name(f"t{snapshots}")
+        harness = TableHarness(gateway, gateway.create(("db", table_name), SCHEMA))
+        commit(harness.committer(), harness, 0)
+        with_history(gateway, harness.table, snapshots)
+        committer = harness.committer()
+        for offset in range(1, 4):
+            commit(committer, harness, offset)
+            held = committer._memories[harness.table.name()].held_files
+            held.since_ms = held._foreign_ms = 0  # long ago
+        parsed_bytes.clear()
+        made[snapshots] = commit(committer, harness, 4), list(parsed_bytes)
+        whole = harness.reloaded().metadata
+        assert len(whole.snapshots) == len(whole.snapshot_log) == snapshots + 4
+    (few, few_bytes), (many, many_bytes) = made[10], made[snapshots_max]
+    for function in (SUMMARY_MADE, OPENED, "find_history", *REPEATED):
+        assert few[function] == many[function]
+    assert few["find_history"] == 0
+    assert few[SUMMARY_MADE] > 0
+    assert abs(few[ALL] - many[ALL]) <= 100  # of 6,000; pieces of a megabyte, and digits
+    assert len(few_bytes) == len(many_bytes) > 0
+    assert abs(sum(few_bytes) - sum(many_bytes)) <= 200  # digits
+    gateway.close()
+
+
+def _noted(sizes: list[int], text: bytes) -> bytes:
+    sizes.append(len(text))
+    return text

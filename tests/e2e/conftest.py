@@ -14,7 +14,7 @@ import pytest
 from connect.embedded.stack import Stack
 from tests.support.entry_points import documented_package
 from tests.support.otlp_collector import OtlpCollector
-from tests.support.running_stack import RunningStack
+from tests.support.running_stack import RunningStack, armed_stack
 
 CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline", "otel")}
 
@@ -89,10 +89,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
                 yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder; files in it arm failpoints of the node's processes."""
+    """A folder; files in it arm failpoints of the processes of ``armed_running``."""
     return tmp_path_factory.mktemp("armed")
+
+
+@pytest.fixture(scope="session")
+def armed_running(
+    tmp_path_factory: pytest.TempPathFactory, armed_folder: Path
+) -> Iterator[RunningStack]:
+    """A stack for tests that kill its processes; each test deletes its connectors."""
+    with armed_stack(tmp_path_factory.mktemp("armed-stack"), armed_folder) as made:
+        yield made
 
 
 @pytest.fixture

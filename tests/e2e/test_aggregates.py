@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.command_line import icefloe
-from tests.support.running_stack import RunningStack, armed_stack
+from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
 from tests.support.window_results import (
     Key,
@@ -31,11 +31,10 @@ FUNCTIONS = (
 )
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of this module alone: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
-        yield made
+@pytest.fixture
+def running(armed_running: RunningStack) -> RunningStack:
+    """A stack whose processes are killed."""
+    return armed_running
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -83,8 +84,16 @@ def test_a_killed_coordinator_process_holds_up_its_own_connectors_only(two: Runn
     assert process_of(two, "first").pid == other.pid
     assert _log(two, PROCESSES[0]).count("coordinator started") == 1
     assert _restarts(two) == {"coordinator": 0, "coordinator-2": 1, "worker": 0}
+    assert {c["name"]: c["coordinator_process"] for c in _connectors(two)} == dict(
+        zip(NAMES, PROCESSES, strict=True)
+    )
     nodes = two.api.get("/icefloe/v1/cluster").json()["nodes"]
     assert [node["ready"] for node in nodes] == [["coordinator", "coordinator-2", "worker"]]
+
+
+def _connectors(running: RunningStack) -> list[dict[str, Any]]:
+    connectors: list[dict[str, Any]] = running.api.get("/icefloe/v1/overview").json()["connectors"]
+    return connectors
 
 
 def _log(running: RunningStack, process: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,20 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from tests.support.delta_tables import delta_duckdb
-from tests.support.running_stack import RunningStack, armed_stack, numbered
+from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-CRASHES = ("C7", "C10", "C11", "C12", "C14", "W4", "W8", "W10")
+CRASHES = [
+    *("C10", "C12", "W8"),
+    *(pytest.param(point, marks=pytest.mark.faults) for point in ("C7", "C11", "C14", "W4", "W10")),
+]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of this module alone: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
-        yield made
+@pytest.fixture
+def running(armed_running: RunningStack) -> RunningStack:
+    """A stack whose processes are killed."""
+    return armed_running
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.running_stack import RunningStack, armed_stack, numbered
+from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 from tests.support.webhook_server import WebhookServer
 
@@ -27,11 +26,10 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of this module alone: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
-        yield made
+@pytest.fixture
+def running(armed_running: RunningStack) -> RunningStack:
+    """A stack whose processes are killed."""
+    return armed_running
 
 
 def sent(running: RunningStack, topic: str, count: int, who: str) -> list[tuple[Any, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,17 @@ import pytest
 from connect.operations.connector_clients import read_properties
 from connect.operations.preview.connector_preview import preview_in_process
 from tests.support.parquet_folders import of_duckdb
-from tests.support.running_stack import RunningStack, armed_stack, numbered
+from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CRASHES = ("P1", "P2", "W8")
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of this module alone: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
-        yield made
+@pytest.fixture
+def running(armed_running: RunningStack) -> RunningStack:
+    """A stack whose processes are killed."""
+    return armed_running
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connect.errors import RetriableError
-from tests.support.running_stack import RunningStack, armed_stack, duckdb_rows, numbered
+from tests.support.running_stack import RunningStack, duckdb_rows, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -25,23 +25,16 @@ STEPS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def _stack(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of these tests' own: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as running:
-        yield running
-
-
 @pytest.fixture
-def running(_stack: RunningStack, armed_folder: Path) -> Iterator[RunningStack]:
-    """The stack; after the test nothing is armed, and the node runs."""
-    yield _stack
-    for file in armed_folder.iterdir():
+def running(armed_running: RunningStack, armed: Path) -> Iterator[RunningStack]:
+    """A stack whose processes are killed; after the test nothing is armed, and the node runs."""
+    yield armed_running
+    for file in armed.iterdir():
         file.unlink(missing_ok=True)  # a process that reaches the point removes it, too
     try:
-        _stack.stack.check()
+        armed_running.stack.check()
     except RetriableError:  # the test failed after it had killed the node
-        start_again(_stack)
+        start_again(armed_running)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from worker.spark.warm_up import warm_up
 folder = Path(sys.argv[1])
 log = {"spark.driver.extraJavaOptions": f"-Xlog:class+load=info:file={folder / 'classes.log'}"}
 session = open_session(log, folder=folder)
-warm_up(session.of_rows)
+warm_up(session)
 (jvm,) = (p for p in psutil.Process().children() if "java" in p.name())
 print(session.spark.range(10).count(), *(r.path for r in jvm.memory_maps() if ".jsa" in r.path))
 session.close()

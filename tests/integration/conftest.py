@@ -17,8 +17,11 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from playwright.sync_api import Browser
 
+    from connect.gateways.catalog.catalog import CatalogGateway
     from tests.support.browsing import BrowserVisit
+    from tests.support.readers import Sql
     from tests.support.sql_harness import SqlHarness
+    from tests.support.stack import RestCatalog
     from worker.spark.session import Session
     from worker.task.source_reader import SourceReader
 
@@ -37,6 +40,31 @@ def reader(spark_session: Session, kafka_properties: dict[str, str]) -> SourceRe
     from tests.support.source_reads import source_reader
 
     return source_reader(spark_session, kafka_properties)
+
+
+@pytest.fixture(scope="module")
+def catalog(rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """The Java REST catalog, which Iceberg's, Spark's and DuckDB's readers share."""
+    gateway = open_catalog("iceberg", rest_catalog.properties)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture(scope="module")
+def spark(spark_session: Session, rest_catalog: RestCatalog) -> Sql:
+    """Runs SQL in Spark; tables are ``rest.db.<name>``."""
+    from tests.support.readers import spark_sql
+
+    return spark_sql(spark_session.spark, rest_catalog)
+
+
+@pytest.fixture
+def duck() -> Iterator[Sql]:
+    """Runs SQL in DuckDB."""
+    from tests.support.readers import duckdb_sql
+
+    with duckdb_sql() as sql:
+        yield sql
 
 
 @pytest.fixture
@@ -90,4 +118,19 @@ def sql(
 
     catalog = open_catalog("iceberg", sql_catalog_properties)
     yield SqlHarness(spark_session, tmp_path, catalog)
+    catalog.close()
+
+
+@pytest.fixture(scope="module")
+def shared_sql(
+    spark_session: Session, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SqlHarness]:
+    """The same for all tests of a module, whose queries need only records."""
+    from tests.support.sql_harness import SqlHarness
+
+    folder = tmp_path_factory.mktemp("sql")
+    (folder / "warehouse").mkdir()
+    properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"}
+    catalog = open_catalog("iceberg", {**properties, "warehouse": f"file://{folder}/warehouse"})
+    yield SqlHarness(spark_session, folder, catalog)
     catalog.close()

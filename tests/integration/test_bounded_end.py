@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,16 +13,26 @@ from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.leader_node import NAME, LeaderNode
+from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics, unique_name
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.read_ledger import OffsetRanges
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # only tests with Spark import it
+    from pyspark.sql import DataFrame
+
     from worker.task.source_reader import SourceReader
 
 pytestmark = pytest.mark.kafka
 
 BEGIN_MS = 1_700_000_000_000  # topics without retention, which would delete records this old
+
+
+def spark(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that runs Spark in this process."""
+    for mark in SPARK_MARKS:
+        test = mark(test)
+    return test
 
 
 def produce(kafka: dict[str, str], topic: str, *timestamps: int, partition: int = 0) -> None:
@@ -108,7 +118,7 @@ def test_an_added_topic_gets_an_end_and_other_topics_keep_theirs(
         start(leader, icefloe__end="latest", topics=f"{leader.topic},not-there")
 
 
-@pytest.mark.spark
+@spark
 def test_a_bounded_read_ends_at_its_exact_offset(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
@@ -121,9 +131,12 @@ def test_a_bounded_read_ends_at_its_exact_offset(
     )
     counts = list[int]()
 
-    def take(rows: object, ranges: OffsetRanges) -> None:
+    def take(rows: DataFrame, ranges: OffsetRanges) -> None:
         seen.append(ranges)
-        counts.append(rows.count())  # type: ignore[attr-defined]  # a DataFrame
+        from worker.task.source_reader import as_arrow
+
+        blocks = as_arrow(rows.select("count"))
+        counts.append(sum(blocks["count"].to_pylist()))
 
     bounded.read(OffsetRanges({tp: 0}, {tp: 700}), take, is_stopping=lambda: False)
     assert admin.ends([tp])[tp] == 900

@@ -34,7 +34,7 @@ from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.expired_files import expired_files
 from tests.differential.support import config, run_batches, source
 from tests.support.java_reader import JavaReader
-from tests.support.readers import Sql, duckdb_sql, spark_sql
+from tests.support.readers import Sql
 from tests.support.row_lineage import entry_paths, lineage_of
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import RestCatalog, unique_name
@@ -60,27 +60,6 @@ V3 = {"format-version": "3"}
 MERGE_SOON = {**V3, "commit.manifest.min-count-to-merge": "2"}
 MERGE_ON_READ = {f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")}
 LINEAGE = "_row_id, _last_updated_sequence_number"
-
-
-@pytest.fixture(scope="module")
-def catalog(rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
-    """The Java REST catalog, which all readers share."""
-    gateway = open_catalog("iceberg", rest_catalog.properties)
-    yield gateway
-    gateway.close()
-
-
-@pytest.fixture(scope="module")
-def spark(spark_session: Any, rest_catalog: RestCatalog) -> Sql:
-    """Runs SQL in Spark; tables are ``rest.db.<name>``."""
-    return spark_sql(spark_session.spark, rest_catalog)
-
-
-@pytest.fixture
-def duck() -> Iterator[Sql]:
-    """Runs SQL in DuckDB."""
-    with duckdb_sql() as sql:
-        yield sql
 
 
 def _create(

@@ -207,7 +207,14 @@ def rest_catalog_on_s3(
     catalog.stop()
 
 
-@pytest.fixture(params=["rest", "rest-s3", "sqlite", "postgres", "s3", "glue", "gcs"])
+# each catalog and each store once; a start of Spark takes seconds. "rest" is that of other tests
+CATALOGS = [
+    *("rest-s3", "sqlite", "postgres-s3", "glue", "gcs"),
+    *(pytest.param(name, marks=pytest.mark.faults) for name in ("rest", "postgres", "s3")),
+]
+
+
+@pytest.fixture(params=CATALOGS)
 def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """Properties of a catalog, as they follow ``iceberg.catalog.``."""
     if request.param == "rest":
@@ -217,12 +224,12 @@ def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]
         with_store: RestCatalog = request.getfixturevalue("rest_catalog_on_s3")
         return with_store.properties
     properties: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
-    if request.param == "postgres":
-        return {**properties, "uri": request.getfixturevalue("tcp_postgres")}
+    if request.param in {"postgres", "postgres-s3"}:
+        properties |= {"uri": request.getfixturevalue("tcp_postgres")}
     if request.param == "gcs":
         store: ObjectStore = request.getfixturevalue("gcs")
         return {**properties, **store.properties, "warehouse": f"{store.warehouse}/{tmp_path.name}"}
-    if request.param in {"s3", "glue"}:
+    if request.param in {"s3", "postgres-s3", "glue"}:
         server: S3Server = request.getfixturevalue("s3_server")
         properties |= {**server.properties, "warehouse": f"s3://warehouse/{tmp_path.name}"}
     if request.param == "glue":

@@ -64,11 +64,13 @@ def test_describe_shows_all_about_a_connector(node: RunningNode, connector: str)
     )
     assert [task["state"] for task in described["tasks"]] == ["RUNNING"]
     assert described["lag"]["not_in_files"] == 0
+    assert described["coordinator_process"] == "coordinator"
     assert (described["last_commit"], described["tables"], described["missing"]) == (None, [], {})
     assert described["config"]["iceberg.catalog.credential"] == "********"
     code, text = node.icefloe("describe", connector)
     assert code == 0
     for line in (
+        "coordinator process: coordinator",
         "last commit: none since the node started",
         "valid through: -",
         "records not in files: 0",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,16 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway
 from connect.records.tables.partition_spec import spec_for
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.parquet_folders import SCHEMA as FOLDER_SCHEMA
 from tests.support.parquet_folders import ParquetRig
-from tests.support.readers import Sql, duckdb_sql, spark_sql
+from tests.support.readers import Sql
 from tests.support.spark_marks import SPARK_MARKS
-from tests.support.stack import RestCatalog, unique_name
+from tests.support.stack import unique_name
 from tests.support.tables import (
     QuickClock,
     announced,
@@ -122,27 +122,6 @@ def _internal(row: Mapping[str, Any]) -> dict[str, Any]:
 MERGE_SOON = {"commit.manifest.min-count-to-merge": "3"}
 NULLS: dict[str, Any] = {**dict.fromkeys(COLUMNS), "id": 99}
 ROWS = [_row(n) for n in range(4)]
-
-
-@pytest.fixture(scope="module")
-def catalog(rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
-    """The Java REST catalog, which all three readers share."""
-    gateway = open_catalog("iceberg", rest_catalog.properties)
-    yield gateway
-    gateway.close()
-
-
-@pytest.fixture(scope="module")
-def spark(spark_session: Any, rest_catalog: RestCatalog) -> Sql:
-    """Runs SQL in Spark; tables are ``rest.db.<name>``."""
-    return spark_sql(spark_session.spark, rest_catalog)
-
-
-@pytest.fixture
-def duck() -> Iterator[Sql]:
-    """Runs SQL in DuckDB."""
-    with duckdb_sql() as sql:
-        yield sql
 
 
 def _create(

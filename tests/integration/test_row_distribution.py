@@ -79,6 +79,7 @@ class Distributing:
             sizes,
             is_ordered=connector.is_row_level,
             commit_interval_ms=60_000,
+            as_blocks=True,
         )
         parts = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
         ranges = OffsetRanges(dict.fromkeys(parts, 0), dict.fromkeys(parts, EACH))

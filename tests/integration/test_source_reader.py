@@ -35,7 +35,7 @@ from worker.task.source_reader import SourceReader, as_arrow
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120
 JVM_CALL = "send_command"  # of the Java gateway, and of its connection
-CALLS_OF_READ = 80  # 276 if each read made its columns again
+CALLS_OF_READ = {False: 80, True: 10}  # 276 if each read of rows made its columns again
 
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
@@ -66,6 +66,7 @@ def test_a_timestamp_that_spark_cannot_read_is_named(
     reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """A broker before Kafka 4 takes any; the records around it are read by setting offsets."""
+    as_rows = replace(reader, as_blocks=False)
     topic = topics.create("times", message_timestamp_after_max_ms=str(2**63 - 1))
     producer = Producer({**kafka_properties, "log_level": 0})
     for timestamp in (0, 2**63 - 1, 0):  # 0 is the present time
@@ -73,10 +74,10 @@ def test_a_timestamp_that_spark_cannot_read_is_named(
     producer.flush(WAIT_S)
     tp, seen = TopicPartition(topic, 0), BatchCollector()
     with pytest.raises(RetriableError) as refused:
-        reader.read_batch(OffsetRanges({tp: 0}, {tp: 3}), seen)
+        as_rows.read_batch(OffsetRanges({tp: 0}, {tp: 3}), seen)
     assert refused.value.code == "timestamp_unreadable"
     for start in (0, 2):
-        reader.read_batch(OffsetRanges({tp: start}, {tp: start + 1}), seen)
+        as_rows.read_batch(OffsetRanges({tp: start}, {tp: start + 1}), seen)
     assert [offset for _, offset in seen.rows] == [0, 2]
 
 
@@ -86,10 +87,13 @@ def calls_of(profile: cProfile.Profile, function: str) -> int:
     return sum(numbers[1] for (_, _, name), numbers in profiled.items() if name == function)
 
 
+@pytest.mark.parametrize("as_blocks", [False, True])
 def test_the_work_of_a_small_read_is_bounded(
-    reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
+    as_blocks: bool, reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Few calls into the JVM, and records become rows of Spark without Java objects of rows."""
+    """Few calls into the JVM; Spark's rows of records are made without Java objects of rows."""
+    if not as_blocks:
+        reader = replace(reader, as_blocks=False)
     topic = topics.create("calls")
     produce(kafka_properties, topic, 20)
     partition = TopicPartition(topic, 0)
@@ -104,8 +108,8 @@ def test_the_work_of_a_small_read_is_bounded(
         profile.enable()
         reader.read_batch(OffsetRanges({partition: start}, {partition: start + 5}), explained)
         calls.append(calls_of(profile, JVM_CALL))
-    assert 0 < max(calls[1:]) <= CALLS_OF_READ, calls
-    assert all("BatchScan" in plan for plan in plans), plans
+    assert 0 < max(calls[1:]) <= CALLS_OF_READ[as_blocks], calls
+    assert as_blocks or all("BatchScan" in plan for plan in plans), plans
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
@@ -196,9 +200,7 @@ def test_a_backlog_is_read_in_bounded_batches(
     topic = topics.create("backlog", partitions=2)
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
-    bounded = SourceReader(
-        reader.session, reader.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
-    )
+    bounded = replace(reader, sizes=ReadSizes(500, batch_records=2_000))
     part, seen = whole_topic(admin, topic, 2), BatchCollector()
     bounded.run_query(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
@@ -233,12 +235,21 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
     for partition, records in enumerate((500, 500, 500, last_records)):
         produce(kafka_properties, topic, records, partition=partition)
     own = reader.session
-    session = TwoCores(own.spark, own.of_rows, own.folder, own.folders)
-    two_cores = replace(reader, session=session, sizes=ReadSizes(100))
-    for how in ("batch", "backlog"):
+    session = TwoCores(own.spark, own.of_rows, own.of_blocks, own.folder, own.folders)
+    for how, as_blocks, is_ordered in itertools.product(
+        ("batch", "backlog"), (False, True), (False, True)
+    ):
+        two_cores = replace(
+            reader,
+            session=session,
+            sizes=ReadSizes(100),
+            as_blocks=as_blocks,
+            is_ordered=is_ordered,
+        )
         seen = BatchCollector()
         read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
-        assert seen.tasks == [2 if last_records == 500 else 4]
+        may_cut = as_blocks and not is_ordered
+        assert seen.tasks == [2 if last_records == 500 or may_cut else 4]
         assert len(seen.rows) == 1_500 + last_records
 
 
@@ -294,9 +305,7 @@ def test_a_stop_ends_the_read_after_the_current_batch(
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
     seen = BatchCollector(stopping.set)
-    bounded = SourceReader(
-        reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
-    )
+    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
     bounded.run_query(whole_topic(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
@@ -313,9 +322,7 @@ def test_an_error_in_a_batch_is_raised_unchanged(
         calls.append(part)
         raise RetriableError("the store is away", code="store_unavailable")
 
-    bounded = SourceReader(
-        reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
-    )
+    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
     with pytest.raises(RetriableError, match="the store is away"):
         bounded.run_query(whole_topic(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
@@ -333,12 +340,37 @@ def test_an_error_in_a_python_worker_names_its_cause(
         raise OSError(28, "No space left on device")
 
     def each(rows: Any, _: OffsetRanges) -> None:
-        as_arrow(rows.mapInArrow(poison, "partition int, offset bigint, value binary"))
+        as_arrow(rows.select("count").mapInArrow(poison, "count int"))
 
     with pytest.raises(RetriableError) as e:
         reader.read_batch(whole_topic(admin, topic), each)
     assert e.value.code == "batch_failed"
     assert str(e.value).endswith("OSError: [Errno 28] No space left on device")
+
+
+def never_ending(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Wait in a Spark task, until it is cancelled."""
+    while True:
+        time.sleep(0.1)
+    yield from batches
+
+
+def test_a_batch_is_cancelled_although_its_job_begins_later(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """The cancellation is repeated until the query ends."""
+    topic = topics.create("late")
+    produce(kafka_properties, topic, 5)
+    starts = whole_topic(admin, topic).starts
+    has_begun = threading.Event()
+
+    def begins_late(rows: DataFrame, _: OffsetRanges) -> None:
+        has_begun.set()
+        time.sleep(1)  # longer than the first cancellation takes
+        as_arrow(rows.select("count").mapInArrow(never_ending, "count int"))
+
+    ends = reader.run_query(starts, begins_late, is_stopping=never, on_wait=has_begun.is_set)
+    assert ends == starts
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
@@ -368,7 +400,7 @@ def test_two_tasks_read_at_the_same_time(
 
     def one(topic: str) -> None:
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
-        reader = SourceReader(spark_session, options, COLUMNS, pool=topic)
+        reader = SourceReader(spark_session, options, COLUMNS, pool=topic, as_blocks=True)
         seen = results[topic] = BatchCollector(lambda: (meeting.wait(), None)[1])
         reader.run_query(whole_topic(admin, topic).starts, seen, is_stopping=never)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,12 @@ from worker.sql.static_tables import StaticTables
 
 pytestmark = list(SPARK_MARKS)
 _CANARY = "canary-9f31c7"
+
+
+@pytest.fixture
+def sql(shared_sql: SqlHarness) -> SqlHarness:
+    """Queries without tables of their own."""
+    return shared_sql
 
 
 @contextmanager
@@ -85,9 +92,11 @@ def test_schemas_of_xml_are_not_fetched(sql: SqlHarness) -> None:
     ],
 )
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_subquery_reads_no_file(sql: SqlHarness, condition: str, is_there: bool) -> None:
+def test_a_subquery_reads_no_file(
+    sql: SqlHarness, condition: str, is_there: bool, tmp_path: Path
+) -> None:
     """The error contains no line, and is the same whether the file exists."""
-    file = sql.folder / "secret.csv"
+    file = tmp_path / "secret.csv"
     if is_there:
         file.write_text(f"{_CANARY},second\n1,2\n")
     output = _refused(sql, "device", condition.format(file=file))

@@ -19,6 +19,12 @@ pytestmark = list(SPARK_MARKS)
 _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]
 
 
+@pytest.fixture
+def sql(shared_sql: SqlHarness) -> SqlHarness:
+    """Queries without tables of their own."""
+    return shared_sql
+
+
 def test_every_function_has_a_sample() -> None:
     """The allowlist and the table of samples are equal."""
     assert set(CALLS) == FUNCTIONS

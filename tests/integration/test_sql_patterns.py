@@ -32,6 +32,12 @@ ENDS = (
 )
 
 
+@pytest.fixture
+def sql(shared_sql: SqlHarness) -> SqlHarness:
+    """Queries without tables of their own."""
+    return shared_sql
+
+
 @pytest.fixture(scope="module")
 def queries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueryProcess]:
     """A process for queries that may hold it; a test that had to kill it leaves none."""

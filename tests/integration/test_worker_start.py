@@ -26,7 +26,7 @@ deadline = time.monotonic() + 60
 while not daemons() and time.monotonic() < deadline:
     time.sleep(0.1)
 first = daemons()
-warm_up(session.of_rows)
+warm_up(session)
 print(len(first), daemons() == first)
 session.close()
 """

@@ -213,7 +213,7 @@ class HeldRunner(FakeBatchRunner):
         """Run the batch once the file exists."""
         if self.batches and not self.gate.exists():
             self.held.set()
-            as_arrow(rows.select("offset").mapInArrow(waiting_for(str(self.gate)), "offset long"))
+            as_arrow(rows.select("count").mapInArrow(waiting_for(str(self.gate)), "count int"))
         return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)
 
 

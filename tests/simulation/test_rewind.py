@@ -12,7 +12,12 @@ from tests.simulation.rewind_model import BUGS, Expired, Model
 
 SEEDS = 150
 SEEDS_PER_BUG = 1_000
-FIRST_SEEDS = {"only the last rewind is unfinished": 1_000}
+# where the search for a bug begins that few seeds find: from the first seed it takes seconds
+FIRST_SEEDS = {
+    "offsets are announced after the tables": 850,
+    "only the last rewind is unfinished": 1_450,
+    "commits of others are ignored": 300,
+}
 
 
 def test_no_seed_loses_or_duplicates_a_record() -> None:

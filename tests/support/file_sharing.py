@@ -5,15 +5,17 @@ though files take different times. ``tests/lanes.py`` starts such runs.
 
 Rules of this file:
 - A file belongs to the run that first creates the file's name in the folder of ``--share``.
-- The order of the files is the same in all runs. Files whose tests use the fixture of
-  ``--share-first`` come first. Runs with ``--share-backwards`` begin at the end, so only one run
-  starts that fixture until the runs meet.
+- The order of the files is the same in all runs. Files whose tests use the fixtures of
+  ``--share-first`` come first, in the order of the fixtures. Runs with ``--share-backwards`` begin
+  at the end, so only one run starts these fixtures until the runs meet.
+- A fixture of ``--share-first`` ends with the last file that uses it: a stack without work takes a
+  tenth of a core.
 - Tests of a file keep their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("sharing")
     group.addoption("--share", type=Path, help="folder in which runs note the files they take")
-    group.addoption("--share-first", default="", help="session fixture whose files come first")
+    group.addoption("--share-first", default="", help="session fixtures whose files come first")
     group.addoption("--share-backwards", action="store_true", help="begin with the last file")
 
 
@@ -42,16 +44,20 @@ class SharedFiles:
 
     def __init__(self, config: pytest.Config) -> None:
         self._taken: Path = config.getoption("--share")
-        self._fixture: str = config.getoption("--share-first")
+        self._fixtures: list[str] = config.getoption("--share-first").split(",")
         self._is_backwards: bool = config.getoption("--share-backwards")
         self._is_own: dict[Path, bool] = {}
+        self._places: dict[Path, int] = {}
+        self._definitions: dict[int, pytest.FixtureDef[object]] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the files into the order of this run."""
         files = list(dict.fromkeys(item.path for item in items))
-        first = {item.path for item in items if self._uses_fixture(item)}
-        files.sort(key=lambda file: file not in first)
+        places = self._places = dict.fromkeys(files, len(self._fixtures))
+        for item in items:
+            places[item.path] = min(places[item.path], *self._used(item))
+        files.sort(key=places.__getitem__)
         if self._is_backwards:
             files.reverse()
         numbers = {file: number for number, file in enumerate(files)}
@@ -62,15 +68,30 @@ class SharedFiles:
         """Leave out a test whose file another run has taken."""
         if item.path not in self._is_own:
             self._is_own[item.path] = self._take(item.path)
+            if self._is_own[item.path]:
+                self._end_fixtures(item)
         return None if self._is_own[item.path] else True
 
-    def _uses_fixture(self, item: pytest.Item) -> bool:
-        # a module may have a fixture of the same name
-        info = getattr(item, "_fixtureinfo", None)
-        definitions: Sequence[pytest.FixtureDef[object]] = (
-            () if info is None else info.name2fixturedefs.get(self._fixture, ())
+    def _used(self, item: pytest.Item) -> list[int]:
+        """Return which of the fixtures a test uses; their number if it uses none."""
+        known: Mapping[str, Sequence[pytest.FixtureDef[object]]] = getattr(
+            getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}
         )
-        return bool(definitions) and definitions[-1].scope == "session"
+        used = [len(self._fixtures)]
+        for place, name in enumerate(self._fixtures):
+            definitions = known.get(name, ())
+            # a module may have a fixture of the same name
+            if definitions and definitions[-1].scope == "session":
+                self._definitions[place] = definitions[-1]
+                used.append(place)
+        return used
+
+    def _end_fixtures(self, item: pytest.Item) -> None:
+        """End the fixtures of files before this one; one that is used again starts again."""
+        own = self._places[item.path]
+        for place, definition in self._definitions.items():
+            if place > own if self._is_backwards else place < own:
+                definition.finish(item._request)  # type: ignore[attr-defined]
 
     def _take(self, file: Path) -> bool:
         try:

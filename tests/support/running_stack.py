@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import duckdb
 import httpx
 import psutil
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -296,9 +295,10 @@ class RunningStack:
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
     def wait_until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
-        """Poll until the value is true; return it."""
+        """Poll until the value is true; return it. Half of the time at most is for the polls."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
+            began = time.monotonic()
             try:
                 value = inspect()
             except (httpx.TransportError, KeyError):  # the node is busy, or starts again
@@ -306,8 +306,28 @@ class RunningStack:
             if value:
                 return value
             self.stack.check()
-            assert time.monotonic() < deadline, f"waited too long for {what()}"
-            time.sleep(POLL_S)
+            now = time.monotonic()
+            assert now < deadline, f"waited too long for {what()}"
+            time.sleep(max(POLL_S, now - began))
+
+
+class ArmedStack(Stack):
+    """A stack whose node has failpoints; other processes of the tests have none.
+
+    Args:
+        armed: files in it arm failpoints.
+        folder: of the stack.
+        more: as of ``Stack``.
+    """
+
+    def __init__(self, armed: Path, folder: Path, **more: Any) -> None:
+        super().__init__(folder, **more)
+        self._armed = armed
+
+    @property
+    def node_environ(self) -> dict[str, str]:
+        """Environment of the stack's node, with the folder of failpoints."""
+        return {**super().node_environ, "ICEFLOE_FAILPOINTS_DIR": str(self._armed)}
 
 
 @contextlib.contextmanager
@@ -324,13 +344,11 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with (
-            Stack(folder, node_properties=properties) as stack,
-            contextlib.closing(RunningStack(stack)) as running,
-        ):
-            yield running
+    with (
+        ArmedStack(armed, folder, node_properties=properties) as stack,
+        contextlib.closing(RunningStack(stack)) as running,
+    ):
+        yield running
 
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from worker.batch.record_blocks import records
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.read_ledger import OffsetRanges
@@ -20,15 +23,26 @@ COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()
 
 
-def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the batches unchanged."""
-    yield from batches
+def as_records(rows: DataFrame, **columns: str) -> pa.Table:
+    """Collect columns of the records of a micro-batch, by name and SQL type."""
+    ddl = ", ".join(f"{name} {of_type}" for name, of_type in columns.items())
+    return as_arrow(rows.mapInArrow(partial(_chosen, list(columns)), ddl))
+
+
+def _chosen(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in records(batches):
+        chosen = batch.select(names)
+        if "timestamp" in names:  # Spark takes microseconds only
+            place = names.index("timestamp")
+            stamps = chosen.column(place).cast(pa.timestamp("us", "UTC"))
+            chosen = chosen.set_column(place, "timestamp", stamps)
+        yield chosen
 
 
 def source_reader(session: Session, kafka: Mapping[str, str]) -> SourceReader:
-    """Return a reader with a task name of its own."""
+    """Return a reader of blocks with a task name of its own."""
     options = source_options(kafka, {}, task=f"test-{next(_ids)}", has_headers=False)
-    return SourceReader(session, options, COLUMNS, pool="test")
+    return SourceReader(session, options, COLUMNS, pool="test", as_blocks=True)
 
 
 class BatchCollector:
@@ -43,8 +57,7 @@ class BatchCollector:
     def __call__(self, rows: Any, part: OffsetRanges) -> None:
         self.parts.append(part)
         self.tasks.append(rows.rdd.getNumPartitions())
-        ddl = "partition int, offset bigint, value binary"
-        table = as_arrow(rows.mapInArrow(echo, ddl))
+        table = as_records(rows, partition="int", offset="bigint", value="binary")
         self.rows += zip(
             table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
         )

@@ -37,11 +37,11 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers
 from tests.support.pauses import growing_pauses
+from tests.support.source_reads import as_records
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_reader import as_arrow
 from worker.task.task import ConnectorTask
 from worker.task.task_context import BATCH_STOP_MS, StopSignal, TaskAssignment, TaskContext
 
@@ -66,6 +66,7 @@ class FakeBatchRunner:
     records_max: int | None = None  # of a batch whose dead letters can be kept
     is_primed: bool = True
     may_enlarge: bool = False
+    takes_blocks: bool = True
     batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
 
@@ -83,7 +84,7 @@ class FakeBatchRunner:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-        table = as_arrow(rows.selectExpr("partition", "offset", "timestamp"))
+        table = as_records(rows, partition="int", offset="bigint")
         offsets: dict[int, list[int]] = {}
         for p, o in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
             offsets.setdefault(p, []).append(o)

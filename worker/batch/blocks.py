@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from connect.model.records import KafkaRecord
 from worker.batch.pipeline_spec import PipelineLimits
+from worker.batch.record_blocks import records
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -68,8 +69,11 @@ class Block:
     @property
     def timestamps_ms(self) -> pa.Array:
         """Record timestamps; null for a record without one."""
-        stamps = one_chunk(self.table.column("timestamp")).cast(pa.int64())
-        millis = pc.divide(stamps, 1000)  # Kafka timestamps are in milliseconds
+        stamps = one_chunk(self.table.column("timestamp"))
+        has_micros = stamps.type.unit == "us"  # of Spark; Kafka's timestamps are in milliseconds
+        millis = stamps.cast(pa.int64())
+        if has_micros:
+            millis = pc.divide(millis, 1000)
         return pc.if_else(pc.less(millis, 0), pa.scalar(None, pa.int64()), millis)
 
     def records(self, places: Rows) -> Iterator[KafkaRecord]:
@@ -109,7 +113,7 @@ def one_chunk(column: Any) -> pa.Array:
 
 def blocks(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[Block]:
     """Yield records in blocks of bounded size."""
-    return map(Block, joined(batches, limits))
+    return map(Block, joined(records(batches), limits))
 
 
 def joined(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[pa.Table]:

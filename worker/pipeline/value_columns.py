@@ -79,20 +79,23 @@ class PlainJsonValues:
 
     def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
         """See ``ValueColumns``."""
+        del block
         for decoded in self._decoder.decode(values):
             rows = places if decoded.rows is None else places[decoded.rows]
             columns = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
-            if self._has_defaults:
-                of_rows = values if decoded.rows is None else values.take(pa.array(decoded.rows))
-                columns = replace(columns, nulls_are_missing=~holding(of_rows, ["null"]))
-            yield self._without_shadowed(block, columns)
+            if self._has_defaults or self._shadowed:
+                # not those of the block, which may be compressed
+                texts = values if decoded.rows is None else values.take(pa.array(decoded.rows))
+                if self._has_defaults:
+                    columns = replace(columns, nulls_are_missing=~holding(texts, ["null"]))
+                columns = self._without_shadowed(texts, columns)
+            yield columns
 
-    def _without_shadowed(self, block: Block, columns: Columns) -> Columns:
+    def _without_shadowed(self, texts: pa.Array, columns: Columns) -> Columns:
         seen = columns.seen
         if not self._shadowed or (seen is not None and seen.names.isdisjoint(self._shadowed)):
             return columns
-        values = block.values.take(pa.array(columns.places))
-        keep = ~holding(values, [quoted(name) for name in self._shadowed])
+        keep = ~holding(texts, [quoted(name) for name in self._shadowed])
         table = columns.table.filter(pa.array(keep)).combine_chunks()
         left = np.isin(columns.unexpected, columns.places[keep])
         return replace(

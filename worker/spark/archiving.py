@@ -20,7 +20,7 @@ from connect.jvm.jars import resolve
 from worker.spark.class_archive import archive_dir, find_archive, keep
 from worker.spark.opening import start_daemon
 from worker.spark.session import Session, open_session
-from worker.spark.warm_up import warm_up
+from worker.spark.warm_up import warm_up, warm_up_rows
 
 END_TIMEOUT_S = 900.0
 
@@ -39,8 +39,9 @@ def make_archive(cache: Path | None = None) -> Path:
         options = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         session = open_session({}, folder=Path(scratch), java_options=options)
         start_daemon(session.spark.sparkContext)
-        warm_up(session.spark)
-        warm_up(session.of_rows)
+        warm_up(session)
+        warm_up_rows(session.spark)
+        warm_up_rows(session.of_rows)
         _stream(session, Path(scratch) / "checkpoint")
         for jar in resolve("spark-kafka"):
             _load_classes(session, jar)

@@ -115,12 +115,14 @@ class Session:
         spark: the session.
         of_rows: a session of the same Spark for small records. Its Arrow batches are bounded in
             rows only: reading the bytes of a batch after each row takes a tenth of all CPU.
+        of_blocks: a session of the same Spark for blocks of records. A row is an Arrow batch.
         folder: private folder for checkpoints and spill files, removed by ``close``.
         folders: all private folders, locked.
     """
 
     spark: SparkSession
     of_rows: SparkSession
+    of_blocks: SparkSession
     folder: Path
     folders: tuple[SessionFolder, ...]
 
@@ -383,7 +385,7 @@ def open_session(
             spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
-    return Session(spark, _of_rows(spark, node), home, folders)
+    return Session(spark, _of_rows(spark, node), _of_blocks(spark), home, folders)
 
 
 def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
@@ -393,6 +395,13 @@ def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
     session.conf.set(ARROW_BYTES, str(2**31 - 1))  # at this bound Spark does not read the size
     session.conf.set(_OF_ROWS, "true")
     session.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
+    return session
+
+
+def _of_blocks(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set(ARROW_BYTES, str(2**31 - 1))  # at this bound Spark does not read the size
+    session.conf.set(ARROW_ROWS, "1")
     return session
 
 

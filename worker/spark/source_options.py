@@ -62,7 +62,12 @@ _PRODUCER_ONLY = frozenset(
         "transaction.timeout.ms",
     }
 )
-_DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
+_DATA_LOST = (
+    "Some data may have been lost",
+    "OffsetOutOfRangeException",
+    "LogTruncationException",
+    "KAFKA_DATA_LOSS",
+)
 LARGE_RECORD_TEXT = "a record is much larger than the mean of the previous records"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
 _TIMESTAMP_UNREADABLE = ("long overflow", "millisToMicros", "KafkaRecordToRowConverter")

@@ -16,11 +16,25 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from worker.batch.descriptors import DESCRIPTOR_DDL
+from worker.spark.record_blocks import RecordBlocks
+from worker.spark.session import Session
+
+_NO_BROKER = {
+    "kafka.bootstrap.servers": "127.0.0.1:9",
+    "kafka.max.poll.records": "1",
+    "kafka.request.timeout.ms": "30000",
+}
 
 
-def warm_up(spark: SparkSession) -> None:
-    """Run one row through the plan of a small read."""
-    load_source(spark)
+def warm_up(session: Session) -> None:
+    """Run the plan of a small read, without a range; its consumer connects to nothing."""
+    load_source(session.spark)
+    blocks = RecordBlocks(session, _NO_BROKER, ()).rows([[]], poll_records=1)
+    blocks.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
+
+
+def warm_up_rows(spark: SparkSession) -> None:
+    """Run one row through the plan of a small read of a query."""
     rows = spark.range(1).select(*_columns()).coalesce(1)
     rows.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
 
@@ -29,7 +43,7 @@ def load_source(spark: SparkSession) -> None:
     """Load the classes of the Kafka source; no client connects before the first action."""
     ranges = '{"warm-up": {"0": 0}}'
     options = {
-        "kafka.bootstrap.servers": "127.0.0.1:9",
+        **_NO_BROKER,
         "assign": '{"warm-up": [0]}',
         "startingOffsets": ranges,
         "endingOffsets": ranges,

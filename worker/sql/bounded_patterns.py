@@ -9,16 +9,13 @@ Rules of this file:
 from __future__ import annotations
 
 import re
-import threading
-import zipfile
 from collections.abc import Callable, Sequence
-from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from worker.spark.compiled_java import load_class, new_instance
 from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, once_per_line
 
 CALLS_MAX: Final = 50
@@ -52,7 +49,6 @@ FUNCTIONS: Final = frozenset({*_ARGUMENTS, "like", "ilike"})
 """Functions that this file replaces."""
 _DELIMITERS: Final = {"str_to_map": 1, "parse_url": 2, "try_parse_url": 2}
 """Function -> index of the first argument that it passes to Java's matcher."""
-_loading = threading.Lock()
 
 
 class BoundedPatterns:
@@ -206,15 +202,11 @@ class BoundedPatterns:
             self._refuse(f"it has more than {CALLS_MAX} patterns")
         key = (kind, *arguments)
         if key not in self._compiled:
-            loaded = _loaded_class(self._spark, kind)
-            java_arguments = self._spark.sparkContext._gateway.new_array(  # noqa: SLF001 - no public way
-                self._jvm.java.lang.Object, len(arguments)
-            )
-            for index, argument in enumerate(arguments):
-                java_arguments[index] = argument
+            name = f"{_PACKAGE}${kind}"
+            loaded = load_class(self._spark, "worker.sql", _SOURCE, name)
             is_wrong = False
             try:
-                target = loaded.getConstructors()[0].newInstance(java_arguments)
+                target = new_instance(self._spark, loaded, *arguments)
             except Py4JJavaError:
                 is_wrong = True
             if is_wrong:
@@ -248,27 +240,6 @@ class BoundedPatterns:
 
     def _sequence(self, values: list[Any]) -> Any:
         return self._jvm.PythonUtils.toSeq(values)
-
-
-def _loaded_class(spark: SparkSession, kind: str) -> Any:
-    """Return a class of ``BoundedPatterns.java``; the first call compiles and registers it."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - no public way
-    name = f"{_PACKAGE}${kind}"
-    loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - the same
-    with _loading:
-        try:
-            return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
-        except Py4JJavaError:
-            pass
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.cook(files("worker.sql").joinpath(_SOURCE).read_text())
-        compiled = compiler.getBytecodes()
-        jar = Path(str(spark.conf.get("spark.local.dir"))) / "icefloe-sql.jar"
-        with zipfile.ZipFile(jar, "w") as archive:
-            for each in list(compiled):
-                archive.writestr(f"{each.replace('.', '/')}.class", bytes(compiled[each]))
-        spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))  # noqa: SLF001
-        return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
 
 
 def _is_simple(pattern: str, escape: str) -> bool:

@@ -87,6 +87,11 @@ class PipelineRunner:
         return self.tables.spec().columns()
 
     @property
+    def takes_blocks(self) -> bool:
+        """Whether the batches may be rows of blocks; a query takes rows of Spark's source."""
+        return self.query is None
+
+    @property
     def is_primed(self) -> bool:
         """Whether the tables of the first records are likely to be known."""
         return self.tables.are_known
@@ -294,7 +299,9 @@ def make_runner(
     tables = TaskTables(config, catalog, clock)
     dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
     distribution = (
-        RowDistribution(session, config.is_row_level) if config.distributes_rows else None
+        RowDistribution(session, config.is_row_level, as_blocks=plan is None)
+        if config.distributes_rows
+        else None
     )
     return PipelineRunner(config, tables, dead_letter_table, assignment.task, query, distribution)
 

@@ -25,6 +25,7 @@ from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.passed_writing import write_passed
 from worker.spark.batch_sizing import task_count
 from worker.spark.session import Session
+from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_reader import as_arrow
 
@@ -39,16 +40,21 @@ class RowDistribution:
     Args:
         session: waits for the worker's Spark session.
         is_row_level: whether records replace or delete rows by key.
+        as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
     """
 
     session: Callable[[], Session]
     is_row_level: bool
+    as_blocks: bool = True
     shares: TableShares = field(default_factory=TableShares)
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether Spark carries rows, which are larger than the records of small reads."""
-        return self.session().cluster is not None
+        """Whether Spark carries rows, which are larger than the records of small reads.
+
+        Where records are read in blocks, Arrow batches have one row.
+        """
+        return not self.as_blocks and self.session().cluster is not None
 
     def descriptors(
         self, run: OnSpec, spec: PipelineSpec, ranges: OffsetRanges, *, is_small: bool
@@ -75,9 +81,7 @@ class RowDistribution:
     @contextlib.contextmanager
     def _of_batch(self, ranges: OffsetRanges, *, is_small: bool) -> Iterator[Distribution | None]:
         session = self.session()
-        counts = ranges.record_counts()
-        least = 1 if self.is_row_level else session.cores  # other reads are split for all cores
-        read_tasks = task_count(counts, session.cores) or max(len(counts), least)
+        read_tasks = self._read_tasks(ranges, session.cores)
         if is_small or read_tasks == 1 or (self.is_row_level and not self.shares.are_known):
             yield None
             return
@@ -94,6 +98,13 @@ class RowDistribution:
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _read_tasks(self, ranges: OffsetRanges, cores: int) -> int:
+        """Return how many Spark tasks read a batch that is not small."""
+        if self.as_blocks:
+            return len(spread(ranges, cores, is_ordered=self.is_row_level))
+        counts = ranges.record_counts()
+        return task_count(counts, cores) or max(len(counts), cores)
 
 
 def _forget_shuffles(rows: DataFrame) -> None:

@@ -39,6 +39,7 @@ from pyspark.sql.streaming import StreamingQuery
 from connect import failpoints
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import ReadSizes, task_count
+from worker.spark.record_blocks import RecordBlocks
 from worker.spark.session import Session, held_small
 from worker.spark.source_options import (
     POLL_OPTION,
@@ -47,6 +48,7 @@ from worker.spark.source_options import (
     offsets_text,
     parse_offsets,
 )
+from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets
 
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
@@ -78,6 +80,7 @@ class SourceReader:
         is_ordered: whether one Spark task must process each source partition, in its order.
         commit_interval_ms: the connector's commit interval, which selects how small reads run.
         is_bounded: whether the ranges may end before the end of the log.
+        as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
     """
 
     session: Session
@@ -88,8 +91,10 @@ class SourceReader:
     is_ordered: bool = False
     commit_interval_ms: int = 0
     is_bounded: bool = False
+    as_blocks: bool = False
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
+    _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
 
     def read(
         self,
@@ -155,6 +160,15 @@ class SourceReader:
         moved = ranges.not_empty()
         if not moved.ends:
             return
+        try:
+            if self.as_blocks:
+                self._hand_over(None, ranges, on_batch, are_small=False)
+            else:
+                self._read_rows(moved, ranges, on_batch)
+        except (PySparkException, Py4JError) as e:
+            raise map_spark_error(e) from e
+
+    def _read_rows(self, moved: OffsetRanges, ranges: OffsetRanges, on_batch: OnBatch) -> None:
         are_small = self.sizes.are_small
         options = self._options(moved.ends, is_small=self.sizes.is_small(ranges.record_count_max))
         reader = (
@@ -164,10 +178,7 @@ class SourceReader:
             .option("startingOffsets", offsets_text(moved.starts))
             .option("endingOffsets", offsets_text(moved.ends))
         )
-        try:
-            self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
-        except (PySparkException, Py4JError) as e:
-            raise map_spark_error(e) from e
+        self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
 
     def run_query(
         self,
@@ -247,9 +258,10 @@ class SourceReader:
         finally:
             if not has_ended:
                 callback.cancel()
-                self.session.spark.sparkContext.cancelJobGroup(str(query.runId))
                 with contextlib.suppress(PySparkException, Py4JError):  # it had ended by an error
-                    query.awaitTermination()
+                    while not query.awaitTermination(WAIT_S):
+                        # again and again: the job of the batch may begin after the first time
+                        self.session.spark.sparkContext.cancelJobGroup(str(query.runId))
 
     def _starts_small(self, ranges: OffsetRanges) -> bool:
         sizes = self.sizes
@@ -275,22 +287,37 @@ class SourceReader:
         return self.session.of_rows if are_small else self.session.spark
 
     def _hand_over(
-        self, rows: DataFrame, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
+        self, rows: DataFrame | None, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
     ) -> None:
         """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        if self.as_blocks:
+            chosen = self._block_rows(ranges)
+        else:
+            assert rows is not None
+            chosen = self._source_rows(rows, ranges, are_small=are_small)
+        failpoints.hit("W1")
+        on_batch(chosen, ranges)
+        failpoints.hit("W12")
+
+    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
+        if not self._blocks:
+            self._blocks.append(RecordBlocks(self.session, self.options, self.columns))
+        is_small = self.sizes.is_small(ranges.record_count_max)
+        cores = 1 if is_small else self.session.cores
+        tasks = spread(ranges, cores, is_ordered=self.is_ordered)
+        return self._blocks[0].rows(tasks, poll_records=self.sizes.poll_records(len(tasks)))
+
+    def _source_rows(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
         if are_small not in self._selected:
             self._selected[are_small] = [
                 source_column(name, is_small=are_small) for name in self.columns
             ]
         chosen = rows.select(*self._selected[are_small])
         if self.sizes.is_small(ranges.record_count_max):
-            chosen = chosen.coalesce(1)
-        elif count := task_count(ranges.record_counts(), self.session.cores):
-            chosen = chosen.coalesce(count)
-        failpoints.hit("W1")
-        on_batch(chosen, ranges)
-        failpoints.hit("W12")
+            return chosen.coalesce(1)
+        count = task_count(ranges.record_counts(), self.session.cores)
+        return chosen.coalesce(count) if count else chosen
 
 
 class _BatchCallback:

@@ -46,6 +46,11 @@ class BatchRunner(Protocol):
         ...
 
     @property
+    def takes_blocks(self) -> bool:
+        """Whether ``run`` takes rows of blocks (``worker.batch.record_blocks``)."""
+        ...
+
+    @property
     def may_enlarge(self) -> bool:
         """Whether a query may make rows of unknown size, as of the last ``refresh``."""
         ...

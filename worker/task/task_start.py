@@ -225,6 +225,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         is_ordered=config.is_row_level,
         commit_interval_ms=config.commit_interval_ms,
         is_bounded=is_bounded,
+        as_blocks=runner.takes_blocks,
     )
 
 

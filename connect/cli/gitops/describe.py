@@ -46,12 +46,23 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
             missing[part] = e.message
             return None
 
+    def process() -> str | None:
+        try:
+            overview = client.ask("GET", "icefloe", "v1", "overview")
+        except RefusedError as e:
+            missing["coordinator_process"] = e.message
+            return None
+        by_name: Mapping[str, Any] = {c["name"]: c for c in overview["connectors"]}
+        found: str | None = by_name.get(name, {}).get("coordinator_process")
+        return found
+
     rounds, tables, lag = view("rounds"), view("tables"), view("lag")
     last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None
     return {
         "name": name,
         "type": connector["type"],
         "connector": state["connector"],
+        "coordinator_process": process(),
         "tasks": state["tasks"],
         "last_commit": last,
         "valid_through_ms": lag["valid_through_ms"] if lag else None,
@@ -69,6 +80,7 @@ def _print(description: Mapping[str, Any]) -> None:
     lag = description["lag"] or {}
     echo(f"name: {description['name']}")
     echo(f"state: {state['state']} on {state['worker_id']}")
+    echo(f"coordinator process: {cell(description['coordinator_process'])}")
     if state.get("trace"):
         echo(f"cause: {cause(state)}")
     echo(f"valid through: {instant(description['valid_through_ms'])}")

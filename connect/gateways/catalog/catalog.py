@@ -41,6 +41,7 @@ from connect.config.location_policy import (
 )
 from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog_clients import (
+    GuardedMetastore,
     GuardedRest,
     TableChange,
     refuse_python_modules,
@@ -112,7 +113,7 @@ class CatalogGateway:
             client, key = self._client(), tuple(identifier)
             if with_history:
                 return self._judged(client.load_table(key))
-            if isinstance(client, GuardedRest):
+            if isinstance(client, GuardedRest | GuardedMetastore):
                 return self._judged(client.load_references(key))
             table = client.load_table(key)
             table.metadata = referenced_only(table.metadata)
@@ -192,8 +193,8 @@ class CatalogGateway:
             requirements: hold when the change is applied.
             updates: the change.
             reads_answer: False does not parse the answer of a REST catalog, which has all
-                snapshots. Changes that others made since the table was loaded are then not in the
-                result.
+                snapshots. Other catalogs then copy them unread from one metadata file to the next.
+                Changes that others made since the table was loaded are then not in the result.
 
         Returns:
             The table after it; the one given is left as it was.
@@ -208,14 +209,23 @@ class CatalogGateway:
                 client.commit_unread(table, requirements, updates)
             metadata = changed_metadata(table.metadata, tuple(updates))
             return _changed(table, metadata, table.metadata_location, client)
+        metastore = None
+        if not reads_answer and isinstance(client, GuardedMetastore):
+            metastore = client
         with self._request("commit", table.name(), commit_error):
-            response = client.commit_table(table, tuple(requirements), tuple(updates))
+            if metastore is not None:
+                response = metastore.commit_unread(table, requirements, updates)
+            else:
+                response = client.commit_table(table, tuple(requirements), tuple(updates))
         if response.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitStateUnknown(
                 "the catalog answered with another table", table=".".join(table.name())
             )
         refuse_python_modules(response.metadata.properties, table=".".join(table.name()))
-        return _changed(table, response.metadata, response.metadata_location, client)
+        metadata = response.metadata
+        if metastore is not None:
+            metadata = changed_metadata(table.metadata, tuple(updates), table.metadata_location)
+        return _changed(table, metadata, response.metadata_location, client)
 
     def commit_together(self, changes: Sequence[TableChange]) -> None:
         """Send conditional changes of several tables as one transaction, once.

@@ -8,6 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,14 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO
-from pyiceberg.table import CommitTableRequest, Namespace, StagedTable, Table, TableIdentifier
+from pyiceberg.table import (
+    CommitTableRequest,
+    CommitTableResponse,
+    Namespace,
+    StagedTable,
+    Table,
+    TableIdentifier,
+)
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -55,9 +63,19 @@ from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
 from connect.gateways.catalog.folder_tables import open_folder_tables
+from connect.gateways.catalog.metadata_files import (
+    HistoryNeeded,
+    MetadataFiles,
+    WithHistoryText,
+    adds_only,
+)
 from connect.gateways.catalog.metadata_v3 import with_next_row_id, write_metadata
 from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
-from connect.gateways.catalog.table_metadata import changed_metadata, table_response
+from connect.gateways.catalog.table_metadata import (
+    changed_metadata,
+    referenced_only,
+    table_response,
+)
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.folder_catalog import FolderCatalog
@@ -350,17 +368,61 @@ class GuardedRest(RestCatalog):
         )
 
 
-class _Guard(MetastoreCatalog):
+class GuardedMetastore(MetastoreCatalog):
     """Put before a client that reads, checks and writes metadata files itself."""
 
     locations: LocationPolicy = EVERYWHERE
+
+    def __init__(self, name: str, **properties: str) -> None:
+        self._files = MetadataFiles()
+        super().__init__(name, **properties)
+
+    def load_references(self, identifier: Identifier) -> Table:
+        """Load a table without the snapshots that no branch and no tag names."""
+        with self._files.without_history():
+            table = self.load_table(identifier)
+        table.metadata = referenced_only(table.metadata)
+        return table
+
+    def commit_unread(
+        self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
+    ) -> CommitTableResponse:
+        """Commit as ``commit_table``; the history of the table is copied, not parsed.
+
+        Returns:
+            The metadata, perhaps without its history.
+        """
+        change = table, tuple(requirements), tuple(updates)
+        if adds_only(updates):  # otherwise what is in the history counts
+            with contextlib.suppress(HistoryNeeded), self._files.without_history():
+                return self.commit_table(*change)
+        return self.commit_table(*change)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        """Commit as the client does; no text of a metadata file is kept after that."""
+        try:
+            return super().commit_table(table, requirements, updates)  # type: ignore[safe-super]  # of the client
+        finally:
+            self._files.forget_text()
 
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None
     ) -> FileIO:
         refuse_python_modules(properties)
         self._refuse_metadata_at(location)
-        return guarded(super()._load_file_io(EMPTY_DICT, location))
+        io = guarded(super()._load_file_io(EMPTY_DICT, location))
+        # without properties: those of the table are in the file that is to be read
+        return self._files.file_io(io) if properties is EMPTY_DICT else io
+
+    @property
+    def _leaves_history_out(self) -> bool:
+        """Whether this thread reads metadata without its history now."""
+        return self._files.leaves_out
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
         """A SQL catalog's row opens the file by another way than the other clients."""
@@ -378,7 +440,8 @@ class _Guard(MetastoreCatalog):
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
         write_metadata(metadata, io, metadata_path)
-        verify_written(io, {metadata_path: None})
+        size = metadata.file_bytes if isinstance(metadata, WithHistoryText) else None
+        verify_written(io, {metadata_path: size})
 
     def _update_and_stage_table(
         self,
@@ -398,6 +461,8 @@ class _Guard(MetastoreCatalog):
         version = self._parse_metadata_version(current_table.metadata_location) + 1
         places = location_provider(updated.location, updated.properties)
         location = places.new_table_metadata_file_location(version)
+        if self._files.leaves_out:
+            updated = self._files.with_history(current_table, updated, location)
         return StagedTable(
             identifier=table_identifier,
             metadata=updated,
@@ -443,7 +508,9 @@ def open_metastore(
         return FolderCatalog(name, open_folder_tables(kind, properties, locations))
     module, class_name = _CLASSES[kind]
     catalog_class = getattr(importlib.import_module(module), class_name)
-    guarded = type(f"Guarded{class_name}", (_Guard, catalog_class), {"locations": locations})
+    guarded = type(
+        f"Guarded{class_name}", (GuardedMetastore, catalog_class), {"locations": locations}
+    )
     client_class = cast(type[Catalog], guarded)
     return client_class(name, **own_credentials(properties))
 

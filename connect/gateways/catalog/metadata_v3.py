@@ -5,14 +5,23 @@ Clients of SQL, Hive, Glue and DynamoDB catalogs write the metadata files themse
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.typedef import UTF8, IcebergBaseModel
 
+from connect.gateways.catalog.metadata_files import WithHistoryText
+
 
 def write_metadata(metadata: TableMetadata, io: FileIO, path: str) -> None:
     """Write a metadata file of any version."""
+    if isinstance(metadata, WithHistoryText):
+        with io.new_output(path).create() as file:
+            for piece in metadata.pieces():
+                file.write(cast(bytes, piece))  # any buffer
+        return
     if not isinstance(metadata, TableMetadataV3):
         MetastoreCatalog._write_metadata(metadata, io, path)  # noqa: SLF001 - the base's
         return

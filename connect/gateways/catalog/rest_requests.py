@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,8 +25,9 @@ from requests.cookies import get_cookie_header
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError
 
+from connect.gateways.catalog.unread_body import receive_rest
+
 _PIECE_BYTES = 64 * 1024
-_DRAIN_BYTES = 1024 * 1024
 
 
 class PreparedRequests:
@@ -120,27 +121,20 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
         while missing and (more := raw.read(_PIECE_BYTES, decode_content=True)):
             piece = piece[-kept:] + more if kept else more
             missing = {text for text in missing if text not in piece}
-        _drain(raw)
+        is_at_end = receive_rest(raw._fp)  # noqa: SLF001 - urllib3 reads on only with decompression
     except (OSError, HTTPException, HTTPError) as error:
         response.close()
         raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
+    if is_at_end:  # so the connection can be used again
+        raw.release_conn()
+    else:
+        response.close()
     return not missing
 
 
 def _is_read(response: Response) -> bool:
     """Whether a hook of the session has read the body."""
     return bool(response._content_consumed)  # noqa: SLF001 - requests has no other sign
-
-
-def _drain(raw: Any) -> None:
-    """Read the rest of a body as it comes, so that the connection can be used again."""
-    inner = raw._fp  # noqa: SLF001 - urllib3 reads on only with decompression
-    buffer = bytearray(_DRAIN_BYTES)
-    while not inner.isclosed() and inner.readinto(buffer):
-        pass
-    if inner.length:
-        raise IncompleteRead(b"", inner.length)
-    raw.release_conn()
 
 
 @lru_cache(maxsize=4_096)

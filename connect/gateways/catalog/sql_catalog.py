@@ -60,6 +60,11 @@ class LeanSqlCatalog(SqlCatalog):
             )
         )
 
+    @property
+    def _leaves_history_out(self) -> bool:
+        """Whether metadata files are read without their history now."""
+        return False
+
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table.
 
@@ -125,9 +130,9 @@ class LeanSqlCatalog(SqlCatalog):
         )
 
     def _metadata(self, location: str) -> TableMetadata:
-        parsed: tuple[str, TableMetadata] | None = getattr(self._last, "parsed", None)
-        if parsed is not None and parsed[0] == location:
-            return parsed[1]
+        parsed: tuple[str, bool, TableMetadata] | None = getattr(self._last, "parsed", None)
+        if parsed is not None and parsed[:2] == (location, self._leaves_history_out):
+            return parsed[2]
         io = self._load_file_io(location=location)
         compression = Compressor.get_compressor(location)
         with (
@@ -136,7 +141,7 @@ class LeanSqlCatalog(SqlCatalog):
         ):
             metadata = table_metadata(plain.read())
         if len(metadata.snapshots) <= _KEPT_SNAPSHOTS_MAX:
-            self._last.parsed = location, metadata
+            self._last.parsed = location, self._leaves_history_out, metadata
         return metadata
 
 

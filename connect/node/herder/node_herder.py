@@ -175,6 +175,11 @@ class NodeHerder:
         """Return sums of these metrics by connector and metric."""
         return self._exposition.sums(metrics)
 
+    def coordinator_process(self, name: str) -> str | None:
+        """Return the process of this node that runs a connector's coordinator."""
+        run = self._herder.run_of(name)
+        return run.coordinator.child if run is not None and run.has_coordinator else None
+
     def statuses(self) -> list[ReportedStatus]:
         """Return the status of every connector."""
         return [self._herder.status(name) for name in self._store.names()]

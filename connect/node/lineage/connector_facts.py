@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
+from connect.config.reserved_topics import output_topics
 from connect.errors import IcefloeError
 from connect.node.herder.units import ConnectorRun
 from connect.node.lineage.column_mapping import ColumnMapping
@@ -12,7 +13,8 @@ from connect.node.lineage.lineage_runs import ConnectorFacts
 from connect.state.connector_state import StoredConnector
 
 _BOOTSTRAP = "bootstrap.servers"
-_OVERRIDES = ("consumer.override.", "iceberg.kafka.")
+_READING = ("consumer.override.", "iceberg.kafka.")
+_WRITING = ("iceberg.kafka.", "producer.override.")
 
 
 def connector_facts(
@@ -32,15 +34,26 @@ def connector_facts(
     config = stored.config
     if config is None or config.get("icefloe.lineage.enabled", "").strip().lower() == "false":
         return None
-    overrides = (config.get(prefix + _BOOTSTRAP) for prefix in _OVERRIDES)
-    servers = next(filter(None, overrides), node[_BOOTSTRAP])
-    with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
-        servers = resolve(servers)
+
+    def servers(prefixes: tuple[str, ...], client: str) -> str:
+        of_node = node.get(client + _BOOTSTRAP) or node[_BOOTSTRAP]
+        overrides = (config.get(prefix + _BOOTSTRAP) for prefix in prefixes)
+        found = next(filter(None, overrides), of_node)
+        with contextlib.suppress(IcefloeError):  # the connector will fail for the same reason
+            found = resolve(found)
+        return found
+
+    written = set()
+    for topic in output_topics([config]):
+        with contextlib.suppress(IcefloeError):
+            written.add(resolve(topic).strip())
     layout = (run.layout if run is not None else None) or stored.layout
     topics = frozenset(tp.topic for tp in layout.partitions) if layout is not None else frozenset()
     return ConnectorFacts(
-        servers,
+        servers(_READING, "consumer."),
         topics,
         ColumnMapping.of(config),
         is_bounded=run is not None and run.ends is not None,
+        output_servers=servers(_WRITING, "producer."),
+        output_topics=frozenset(written),
     )

@@ -6,6 +6,7 @@ Rules of this file:
 - Nothing waits or grows without bound: what was committed is summed up until the next event.
 - An event of a connector that runs has the tables that were committed to since the last event, the
   last event has all of them. Events with many tables are divided, because receivers limit sizes.
+- Topics that receive rows are in every event: the configuration names them.
 - Called from the threads that read the child processes, and from the thread that sends.
 """
 
@@ -48,12 +49,16 @@ class ConnectorFacts:
         topics: that it reads.
         mapping: of the columns of its tables.
         is_bounded: the run ends at fixed offsets.
+        output_servers: of the topics that it writes.
+        output_topics: that receive its rows or aggregates.
     """
 
     bootstrap_servers: str
     topics: frozenset[str]
     mapping: ColumnMapping
     is_bounded: bool = False
+    output_servers: str = ""
+    output_topics: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -128,6 +133,16 @@ class _Run:
             outputs.append(OutputTable(table, identity, sources, self.committed.get(name)))
         return outputs
 
+    def output_topics(self) -> tuple[DatasetName, ...]:
+        """Return the topics that receive rows or aggregates."""
+        facts = self.facts
+        return tuple(topic_dataset(facts.output_servers, t) for t in sorted(facts.output_topics))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether tables were committed to since the last event, or rows were sent to topics."""
+        return bool(self.committed or (self.facts.output_topics and any(self.read.values())))
+
     def _dataset(self, topic: str) -> DatasetName:
         return topic_dataset(self.facts.bootstrap_servers, topic)
 
@@ -183,7 +198,7 @@ class LineageRuns:
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             for name, run in self._runs.items():
-                if run.committed and now_ms - run.sent_ms >= self._interval_ms:
+                if run.has_news and now_ms - run.sent_ms >= self._interval_ms:
                     self._emit_of(name, run, "RUNNING")
 
     def abort_all(self) -> None:
@@ -228,12 +243,14 @@ class LineageRuns:
             self._clock.now_ms(),
             run.facts.is_bounded,
             run.inputs(),
+            output_topics=run.output_topics(),
             error=None if error is None else KNOWN.mask(error)[:ERROR_CHARACTERS_MAX],
         )
         outputs = run.outputs(has_all=kind != "RUNNING")
         while len(outputs) > TABLES_PER_EVENT_MAX:
             part, outputs = outputs[:TABLES_PER_EVENT_MAX], outputs[TABLES_PER_EVENT_MAX:]
-            self._emit(replace(event, kind="RUNNING", inputs=(), outputs=tuple(part), error=None))
+            some = replace(event, kind="RUNNING", inputs=(), outputs=tuple(part), error=None)
+            self._emit(replace(some, output_topics=()))
         run.sent_ms = self._clock.monotonic_ms()
         run.read = {}
         run.committed = {}

@@ -37,6 +37,8 @@ OF_TIME: Final = {
 }
 FIELDS: Final = (*OF_TASKS, *OF_COORDINATOR, *OF_TIME)
 
+PROCESS: Final = "coordinator_process"
+
 ConnectorMetrics: TypeAlias = Mapping[str, int | None]
 """Values by the names of ``FIELDS``; None when not received."""
 
@@ -47,10 +49,12 @@ class CollectedMetrics:
 
     Attributes:
         by_connector: connector -> metrics.
+        processes: connector -> process of its coordinator, on that node; None when not received.
         missing: node -> why its metrics are missing.
     """
 
     by_connector: Mapping[str, ConnectorMetrics]
+    processes: Mapping[str, str | None]
     missing: Mapping[str, str]
 
 
@@ -92,8 +96,10 @@ class ClusterMetrics:
             is_alone: ask no other node.
         """
         own = self.own()
+        processes = {s.name: self._herder.coordinator_process(s.name) for s in statuses}
         if is_alone:
-            return CollectedMetrics({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
+            metrics = {s.name: own.get(s.name, _NOTHING) for s in statuses}
+            return CollectedMetrics(metrics, processes, {})
         urls = self._herder.nodes()
         nodes = {node for status in statuses for node in _nodes(status)}
         received: dict[str, Mapping[str, ConnectorMetrics]] = {
@@ -107,7 +113,11 @@ class ClusterMetrics:
             else:
                 received[node] = answer
         by_connector = {status.name: _together(status, received) for status in statuses}
-        return CollectedMetrics(by_connector, dict(sorted(missing.items())))
+        for status in statuses:
+            answered = answers.get(status.worker_id, "")
+            if not isinstance(answered, str):
+                processes[status.name] = _process(answered.get(status.name, {}))
+        return CollectedMetrics(by_connector, processes, dict(sorted(missing.items())))
 
     def _ask(
         self, credentials: Credentials, urls: Mapping[str, str | None]
@@ -164,6 +174,12 @@ def _metrics(received: Mapping[str, float]) -> ConnectorMetrics:
             if metric in received:
                 metrics[field] = int(received[metric] * factor)
     return metrics
+
+
+def _process(connector: Mapping[str, Any]) -> str | None:
+    """Return the process that another node names; an earlier version names none."""
+    name = connector.get(PROCESS)
+    return name if isinstance(name, str) else None
 
 
 def _nodes(status: ReportedStatus) -> set[str]:

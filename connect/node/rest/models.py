@@ -443,12 +443,14 @@ class OverviewConnector(BaseModel):
     """Summary of a connector; a metric is null when it, or a part of it, was not received.
 
     ``role`` is the caller's; ``tasks`` counts by state; ``reason`` is the first line of a trace.
+    ``coordinator_process`` is the process of the node ``worker_id`` that runs the coordinator.
     """
 
     name: str
     role: Role
     state: State
     worker_id: str
+    coordinator_process: str | None
     tasks: dict[State, int]
     reason: str | None
     not_in_files: int | None

@@ -47,7 +47,10 @@ def read_overview(
     return m.Overview(
         caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
         missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in figures.missing.items()],
-        connectors=[_connector(s, caller, figures.by_connector[s.name]) for s in statuses],
+        connectors=[
+            _connector(s, caller, figures.by_connector[s.name], figures.processes[s.name])
+            for s in statuses
+        ],
     )
 
 
@@ -72,7 +75,7 @@ def read_dead_letters(
 
 
 def _connector(
-    status: ReportedStatus, caller: Caller, metrics: ConnectorMetrics
+    status: ReportedStatus, caller: Caller, metrics: ConnectorMetrics, process: str | None
 ) -> m.OverviewConnector:
     return m.OverviewConnector.model_validate(
         {
@@ -80,6 +83,7 @@ def _connector(
             "role": caller.role(status.name),
             "state": status.state,
             "worker_id": status.worker_id,
+            "coordinator_process": process,
             "tasks": dict(Counter(task.state for task in status.tasks)),
             "reason": _reason(status),
             **metrics,

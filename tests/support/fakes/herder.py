@@ -276,6 +276,11 @@ class FakeHerder:
         running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
         return {name: dict.fromkeys(metrics, 60.0) for name in running}
 
+    def coordinator_process(self, name: str) -> str | None:
+        """The only one, for connectors that run."""
+        connector = self._connectors.get(name)
+        return "coordinator" if connector is not None and connector.target == "STARTED" else None
+
     def connector_view(self, name: str, view: View) -> Mapping[str, Any]:
         """Nothing has happened yet."""
         self._get(name)

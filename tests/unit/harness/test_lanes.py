@@ -33,6 +33,23 @@ def test_every_test_file_is_in_a_lane(tmp_path: Path) -> None:
     ) + Counter({f"{TESTS.name}/{folder}": 2 for folder in SHARED})
 
 
+def test_a_lane_reports_its_processor_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """With that of its child processes, and of no other lane."""
+    _in_bare_folder(tmp_path, monkeypatch)
+    code = "import time\nwhile time.process_time() < 1: pass"
+    test = f"import subprocess, sys\ndef test_a(): subprocess.run([sys.executable, '-c', {code!r}])"
+    (tmp_path / "test_busy.py").write_text(test)
+    (tmp_path / "test_idle.py").write_text("def test_a(): pass\n")
+    made = [Lane(name, [f"test_{name}.py"], []) for name in ("busy", "idle")]
+    assert run(made) == 0
+    busy, idle = made
+    assert busy.used_s > 1
+    assert busy.used_s > idle.used_s
+    assert f"processor time {busy.used_s:.0f} s" in capfdbinary.readouterr().out.decode()
+
+
 COSTLY = """
 import pathlib
 import time
@@ -55,6 +72,13 @@ def wait_for_lines(count):  # the timeout of the lane bounds it
 @pytest.fixture(scope="session")
 def costly():
     ran("costly")
+    yield
+    ran("costly ends")
+
+
+@pytest.fixture(scope="session")
+def cheaper():
+    ran("cheaper")
 """
 
 
@@ -67,8 +91,8 @@ def test_lanes_that_share_run_each_file_once(
     (tmp_path / "conftest.py").write_text(COSTLY)
     for name, first in {
         "a": "def test_a(): ran('a')",
-        "b": "def test_b(costly): ran('b'); wait_for_lines(8)",  # until the other files have run
-        "c": "def test_c(): ran('c')",
+        "b": "def test_b(costly): ran('b'); wait_for_lines(9)",  # until the other files have run
+        "c": "def test_c(cheaper): ran('c')",
         "d": "def test_d(): ran('d')",
     }.items():
         lines = ["from conftest import ran, wait_for_lines", first]
@@ -76,10 +100,35 @@ def test_lanes_that_share_run_each_file_once(
         (tmp_path / f"test_{name}.py").write_text("\n".join(lines))
     taken = tmp_path / "taken"
     taken.mkdir()
-    assert run([Lane(str(n), ["."], share(taken, "costly", is_first=n == 1)) for n in (1, 2)]) == 0
+    first = "costly,cheaper"
+    assert run([Lane(str(n), ["."], share(taken, first, is_first=n == 1)) for n in (1, 2)]) == 0
     lines = (tmp_path / "ran").read_text().splitlines()
-    assert sorted(lines) == ["a", "a ends", "b", "b ends", "c", "c ends", "costly", "d", "d ends"]
-    assert lines[-1] == "b ends"
+    ends = [f"{name} ends" for name in "abcd"]
+    assert sorted(lines) == sorted([*"abcd", *ends, "costly", "costly ends", "cheaper"])
+    assert lines[-2:] == ["b ends", "costly ends"]
+    assert lines.index("c ends") > max(lines.index("a ends"), lines.index("d ends"))
+
+
+def test_a_costly_fixture_ends_with_the_last_file_that_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first lane, and in the second one, which begins with the other files."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "conftest.py").write_text(COSTLY)
+    for name, fixture in {"a": "cheaper", "b": "costly", "c": "costly", "d": ""}.items():
+        lines = ["from conftest import ran", f"def test_{name}({fixture}): ran('{name}')"]
+        (tmp_path / f"test_{name}.py").write_text("\n".join(lines))
+    for is_first, expected in {
+        True: ["costly", "b", "c", "costly ends", "cheaper", "a", "d"],
+        False: ["d", "cheaper", "a", "costly", "c", "b", "costly ends"],
+    }.items():
+        taken = tmp_path / str(is_first)
+        taken.mkdir()
+        options = share(taken, "costly,cheaper", is_first=is_first)
+        assert run([Lane(taken.name, ["."], options)]) == 0
+        assert (tmp_path / "ran").read_text().split("\n")[:-1] == expected
+        (tmp_path / "ran").unlink()
 
 
 def test_every_unit_test_is_in_one_half() -> None:
@@ -124,7 +173,7 @@ def test_a_lane_without_selected_tests_is_no_failure(
 def test_the_number_of_lanes_that_run_at_once_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other lanes wait, except one of low priority; a failure of the last one counts."""
+    """The other lanes wait, also after one of low priority; a failure of the last one counts."""
     _in_bare_folder(tmp_path, monkeypatch)
     running: set[str] = set()
     most = 0
@@ -145,7 +194,7 @@ def test_the_number_of_lanes_that_run_at_once_is_limited(
     good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(LANES_MAX + 1)]
     low = Counted("low", ["test_good.py"], [], niceness=1)
     assert run([low, *good, Counted("wrong", ["test_wrong.py"], [])]) == 1
-    assert most == LANES_MAX + 1
+    assert most == LANES_MAX
     assert not running
 
 

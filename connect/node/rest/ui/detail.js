@@ -91,6 +91,7 @@ export class Detail {
     show(this.buttons.why, !mayAct);
     setText(this.buttons.why, "You may read this connector; pausing and restarting need the role operate.");
     this.mayAct = mayAct;
+    this.process = found.coordinator_process ?? null;
     this.setFigures([
       ["Not yet in files", count(found.not_in_files), "records"],
       ["In files, not yet committed", count(found.in_files_not_committed), "records"],
@@ -114,7 +115,8 @@ export class Detail {
 
   setStatus(status) {
     setState(this.state, status.connector.state);
-    setText(this.worker, `runs on ${status.connector.worker_id}`);
+    const process = this.process ? `, process ${this.process}` : "";
+    setText(this.worker, `runs on ${status.connector.worker_id}${process}`);
     this.trace.set(status.connector.trace ?? null);
     keyed(
       this.tasks,

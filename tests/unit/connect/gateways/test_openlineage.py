@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -112,6 +113,15 @@ def test_an_event_has_the_facets_of_its_run_and_datasets() -> None:
         assert facet["_schemaURL"].startswith(
             ("https://openlineage.io/spec/facets/", "urn:icefloe")
         )
+
+
+def test_topics_that_receive_rows_are_outputs_without_facets() -> None:
+    """Before the tables."""
+    topic = DatasetName("kafka://b:9092", "copies")
+    first, *tables = written(replace(EVENT, output_topics=(topic,)))["outputs"]
+    assert (first.pop("namespace"), first.pop("name")) == topic
+    assert not any(first.values())
+    assert len(tables) == 2
 
 
 def test_a_table_has_its_columns_and_its_last_commit() -> None:

@@ -6,13 +6,17 @@ import gzip
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import cycle
 from typing import Any
 
 import pytest
 from requests import ConnectionError as RequestsConnectionError
 from requests import PreparedRequest, Session
 
+from connect.clock import SystemClock
+from connect.gateways.catalog import unread_body
 from connect.gateways.catalog.rest_requests import (
     _PIECE_BYTES,
     PreparedRequests,
@@ -31,12 +35,18 @@ class Server:
         requests: method, path, headers and body of each.
         connections: that were opened.
         before: sent before the body.
+        sizes: of chunks, one after the other.
+        extension: behind the size of each chunk.
+        last_chunk: with its trailer.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.connections = 0
         self.before = b""
+        self.sizes = [30_000]
+        self.extension = b""
+        self.last_chunk = b"0\r\n\r\n"
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -74,17 +84,25 @@ class Server:
         if "chunked" in form:
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
-            for at in range(0, len(body), 30_000):
-                piece = body[at : at + 30_000]
-                handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            for piece in self.pieces(body):
+                handler.wfile.write(b"%x%s\r\n%s\r\n" % (len(piece), self.extension, piece))
             if "cut" not in form:
-                handler.wfile.write(b"0\r\n\r\n")
+                handler.wfile.write(self.last_chunk)
         else:
             handler.send_header("Content-Length", str(len(body)))
             handler.end_headers()
             handler.wfile.write(body[: len(body) // 2] if "cut" in form else body)
         if "cut" in form:
             handler.close_connection = True
+
+    def pieces(self, body: bytes) -> Iterator[bytes]:
+        """Split a body into chunks."""
+        at = 0
+        for size in cycle(self.sizes):
+            if at >= len(body):
+                return
+            yield body[at : at + size]
+            at += size
 
     def close(self) -> None:
         """Stop answering."""
@@ -178,3 +196,123 @@ def test_an_answer_that_ends_early_is_an_error(server: Server, form: str) -> Non
                 names(sender.send("GET", f"{server.url}/{form}"), [text])
         with pytest.raises(RequestsConnectionError):
             body_of(sender.send("GET", f"{server.url}/{form}"))
+
+
+@pytest.mark.parametrize("sizes", [[1], [17, 8_192, 3], [65_536], [1_048_570, 1_048_577]])
+def test_chunks_of_any_size_are_received(server: Server, sizes: list[int]) -> None:
+    """With extensions and trailers, and the connection is used again."""
+    server.sizes, server.extension = sizes, b";name=value"
+    server.last_chunk = b"000;last\r\nChecksum: 0\r\nOther: 1\r\n\r\n"
+    url = f"{server.url}/chunked"
+    if sizes == [1]:
+        server.write = _short_body(server)  # type: ignore[method-assign]  # three million chunks
+    with session() as opened:
+        sender = PreparedRequests(opened)
+        for _ in range(3):
+            assert names(sender.send("GET", url), [b"123456789"])
+    assert server.connections == 1
+
+
+def _short_body(server: Server) -> Any:
+    def write(handler: BaseHTTPRequestHandler, _path: str) -> None:
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        body = b"123456789" + b"z" * 2_000
+        for piece in server.pieces(body):
+            handler.wfile.write(b"%x%s\r\n%s\r\n" % (len(piece), server.extension, piece))
+        handler.wfile.write(server.last_chunk)
+
+    return write
+
+
+@pytest.mark.parametrize("size", [b"-5", b"x", b"", b"1_0", b"f" * 70_000])
+def test_a_chunk_without_a_size_is_an_error(server: Server, size: bytes) -> None:
+    """It is not taken for the end of the answer."""
+    server.last_chunk = size + b"\r\n\r\n0\r\n\r\n"
+    with session() as opened, pytest.raises(RequestsConnectionError):
+        names(PreparedRequests(opened).send("GET", f"{server.url}/chunked"), [b"123456789"])
+
+
+def test_bytes_behind_an_answer_are_not_the_next_answer(server: Server) -> None:
+    """The connection is closed."""
+    server.last_chunk = b"0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n987654321"
+    with session() as opened:
+        sender = PreparedRequests(opened)
+        for _ in range(3):
+            assert names(sender.send("GET", f"{server.url}/chunked"), [b"123456789"])
+            assert not names(sender.send("GET", f"{server.url}/plain"), [b"987654321"])
+    assert server.connections >= 4
+
+
+@pytest.mark.parametrize("form", ["plain", "chunked", "chunked-gzip"])
+def test_a_long_answer_costs_no_call_for_each_chunk(server: Server, form: str) -> None:
+    """Only those are read one by one that have the searched texts."""
+    calls = {}
+    for times in (1, 100):
+        server.sizes = [300_000 // times]
+        with session() as opened:
+            sender = PreparedRequests(opened)
+            names(sender.send("GET", f"{server.url}/{form}"), [b"123456789"])
+            with counted_calls() as counted:
+                assert names(sender.send("GET", f"{server.url}/{form}"), [b"123456789"])
+            calls[times] = counted["HTTPResponse._get_chunk_left"]
+    assert calls[1] <= calls[100] <= 30  # of the 64 kB that are read; there are 1,000 chunks
+
+
+class Slept(SystemClock):
+    """A clock that passes with each piece, and notes the waits."""
+
+    now = 0
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+
+    def monotonic_ms(self) -> int:
+        """The instant."""
+        return self.now
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Only note it."""
+        self.waits.append(duration_ms)
+
+
+class Pieces:
+    """A body of a known length that arrives in pieces, 100 ms after each other."""
+
+    chunked, chunk_left = False, None
+
+    def __init__(self, clock: Slept, sizes: list[int]) -> None:
+        self.clock, self.sizes, self.length = clock, sizes, sum(sizes)
+        self.fp = self.raw = self
+        self.is_closed = False
+
+    def isclosed(self) -> bool:
+        """Whether it was read to its end."""
+        return self.is_closed
+
+    def close(self) -> None:
+        """It was read to its end."""
+        self.is_closed = True
+
+    def read1(self, _size: int) -> bytes:
+        """What was received before."""
+        return b"x" * self.sizes.pop(0)
+
+    def readinto(self, _buffer: memoryview) -> int:
+        """The next piece."""
+        self.clock.now += 100
+        return self.sizes.pop(0) if self.sizes else 0
+
+
+def test_a_slow_answer_is_awaited_in_larger_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a twentieth of the time so far and 20 ms at most; not after a large piece."""
+    clock = Slept()
+    monkeypatch.setattr(unread_body, "_CLOCK", clock)
+    body: Any = Pieces(clock, [1, 10, 10, 300_000, 10, 10, 10, 10])
+    assert unread_body.receive_rest(body)
+    assert clock.waits == [0, 5, 10, 20, 20, 20]
+    assert body.is_closed
+    cut: Any = Pieces(clock, [1, 10])
+    cut.length += 1
+    with pytest.raises(IncompleteRead):
+        unread_body.receive_rest(cut)

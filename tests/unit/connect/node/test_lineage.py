@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, RetriableError
 from connect.metrics.process_metrics import Exposition
 from connect.model.layout import Layout, TopicPartition
-from connect.model.lineage_event import LineageEvent
+from connect.model.lineage_event import DatasetName, LineageEvent
 from connect.node.herder.units import ConnectorRun
 from connect.node.lineage.column_mapping import ColumnMapping
 from connect.node.lineage.connector_facts import connector_facts
@@ -155,6 +156,74 @@ def test_tasks_and_connectors_without_lineage_send_nothing() -> None:
     without = Runs(facts=None)
     without.receive(state("RUNNING"), described(), round_ended(), state("STOPPED"))
     assert (runs.emitted, without.emitted) == ([], [])
+
+
+def test_topics_that_receive_rows_are_outputs() -> None:
+    """Of each event, once; a connector without tables reports that it has read something."""
+    topics = frozenset({"b", "a"})
+    runs = Runs(replace(FACTS, output_servers="o:9092", output_topics=topics))
+    runs.receive(state("RUNNING"))
+    runs.clock.now += 60_000
+    runs.runs.emit_due()
+    assert runs.kinds == ["START"]
+    runs.receive(round_ended(5, tables=[]), round_ended(0, tables=[]))
+    runs.runs.emit_due()
+    runs.clock.now += 60_000
+    runs.receive(round_ended(0, tables=[]))
+    runs.runs.emit_due()
+    runs.receive(*(described(f"db.t{n}") for n in range(TABLES_PER_EVENT_MAX + 1)))
+    runs.receive(state("STOPPED"))
+    assert runs.kinds == ["START", "RUNNING", "RUNNING", "COMPLETE"]
+    expected = (DatasetName("kafka://o:9092", "a"), DatasetName("kafka://o:9092", "b"))
+    found = [event.output_topics for event in runs.emitted]
+    assert found == [expected, expected, (), expected]
+
+
+@pytest.mark.parametrize(
+    ("config", "servers", "topics"),
+    [
+        ({}, "node:1", set()),
+        ({"icefloe.outputs": "x", "icefloe.output.x.topic": "${late}"}, "node:1", {"late"}),
+        (
+            {
+                "icefloe.outputs": "x, y,web",
+                "icefloe.output.x.topic": "tx",
+                "icefloe.output.y.topic": "${missing}",
+                "icefloe.output.web.webhook.url": "http://w",
+                "icefloe.output.unused.topic": "tu",
+                "producer.override.bootstrap.servers": "own:1",
+                "consumer.override.bootstrap.servers": "read:1",
+            },
+            "own:1",
+            {"tx"},
+        ),
+        (
+            {
+                "icefloe.format": "aggregate",
+                "icefloe.aggregate.topic": "counts",
+                "iceberg.kafka.bootstrap.servers": "ice:1",
+                "producer.override.bootstrap.servers": "own:1",
+            },
+            "ice:1",
+            {"counts"},
+        ),
+    ],
+)
+def test_facts_of_topics_that_receive_rows(
+    config: dict[str, str], servers: str, topics: set[str]
+) -> None:
+    """Named outputs and aggregates, on the servers of the producer."""
+
+    def resolve(text: str) -> str:
+        if text == "${missing}":
+            raise ConfigError("no value", code="placeholder")
+        return text.strip("${}")
+
+    facts = connector_facts(
+        StoredConnector("c", config), None, {"bootstrap.servers": "node:1"}, resolve
+    )
+    assert facts is not None
+    assert (facts.output_servers, facts.output_topics) == (servers, topics)
 
 
 def test_many_tables_are_divided() -> None:

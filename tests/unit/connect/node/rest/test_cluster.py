@@ -71,6 +71,11 @@ class ClusterHerder(FakeHerder):
         displayed = [m for m in metrics if m in TASKS or self.me == "a"]
         return {name: dict.fromkeys(displayed, self.number) for name in ("orders", "secret")}
 
+    def coordinator_process(self, name: str) -> str | None:
+        """The second one, on ``a``."""
+        del name
+        return "coordinator-2" if self.me == "a" else None
+
 
 class OtherNode:
     """Another node, whose answers the test chooses.
@@ -130,6 +135,25 @@ def test_every_node_returns_sums_over_all_nodes() -> None:
             letters = server.send("GET", "/icefloe/v1/connectors/orders/dead-letters").json()
             assert letters["records"] == 11
         assert _displayed(servers["b"], "?forward=false")[0]["orders"] == (1, None)
+
+
+def test_every_node_names_the_process_of_a_coordinator() -> None:
+    """As the node with the coordinator names it; null if that node is not asked, or is older."""
+
+    def named(server: RestServer, query: str = "") -> list[str | None]:
+        connectors = server.send("GET", OVERVIEW + query).json()["connectors"]
+        return [connector["coordinator_process"] for connector in connectors]
+
+    with _two() as servers:
+        for server in servers.values():
+            assert named(server) == ["coordinator-2", "coordinator-2"]
+        assert named(servers["b"], "?forward=false") == [None, None]
+    other = OtherNode()
+    other.answers.append(JSONResponse({"connectors": [{"name": "orders"}]}))
+    with RestServer(other.app()) as running:
+        herder = ClusterHerder("b", 1, {"a": f"http://127.0.0.1:{running.port}"})
+        with _server(herder) as server:
+            assert named(server) == [None, None]
 
 
 def test_other_nodes_are_asked_with_the_callers_identity(tmp_path: Path) -> None:

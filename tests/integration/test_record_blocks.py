@@ -1,0 +1,236 @@
+"""Blocks of records have what Spark's own Kafka source returns, from the same broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from connect.errors import DataLost
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from tests.support.processes import arguments
+from tests.support.source_reads import (
+    BatchCollector,
+    as_records,
+    never,
+    produce,
+    whole_topic,
+)
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.stack import Topics
+from worker.spark.batch_sizing import ReadSizes
+from worker.spark.record_blocks import BLOCK_BYTES, BLOCK_ROWS
+from worker.task.read_ledger import OffsetRanges
+from worker.task.source_reader import SourceReader, as_arrow
+
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
+ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+ODD_RECORDS: tuple[dict[str, Any], ...] = (
+    {"value": b"{}"},
+    {"value": None, "key": b"tombstone"},
+    {"value": b"", "key": b""},
+    {"value": b"x", "headers": []},
+    {"value": b"y", "headers": [("a", b"1"), ("a", b"2"), ("none", None), ("empty", b"")]},
+    {"value": b"\xff\x00" * 70_000, "key": "schlüssel", "headers": [("größe", b"\x00")]},
+    {"value": None, "headers": [("only", b"header")]},
+)
+
+
+class Records:
+    """Collects the records of micro-batches, with all columns."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+
+    def __call__(self, rows: DataFrame, _: OffsetRanges) -> None:
+        """Take a batch."""
+        self.tables.append(
+            as_records(
+                rows,
+                topic="string",
+                partition="int",
+                offset="bigint",
+                timestamp="timestamp",
+                key="binary",
+                value="binary",
+                headers="array<struct<key: string, value: binary>>",
+            )
+        )
+
+    def sorted(self) -> list[dict[str, Any]]:
+        """Return all records in the order of their coordinates."""
+        rows: list[dict[str, Any]] = pa.concat_tables(self.tables).to_pylist()
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def with_all_columns(reader: SourceReader, *, as_blocks: bool) -> SourceReader:
+    """Return the reader with every column."""
+    options = {**reader.options, "includeHeaders": "true"}
+    return replace(reader, options=options, columns=ALL, as_blocks=as_blocks)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_records_equal_those_of_sparks_source(
+    compression: str,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """Nulls, empty values, headers, times and coordinates, of several topics and partitions."""
+    names = [topics.create("odd", partitions=2) for _ in range(2)]
+    own = {"compression.type": compression, "log_level": 0}
+    producer = Producer({**kafka_properties, **own})
+    now_ms = int(time.time() * 1000)  # retention would delete much older records
+    for number, odd in enumerate(ODD_RECORDS * 3):
+        for topic in names:
+            producer.produce(topic, partition=number % 2, timestamp=now_ms - number, **odd)
+    assert producer.flush(60) == 0
+    ranges = [whole_topic(admin, topic, 2) for topic in names]
+    both = OffsetRanges(
+        {place: start for each in ranges for place, start in each.starts.items()},
+        {place: end for each in ranges for place, end in each.ends.items()},
+    )
+    read: dict[bool, Records] = {}
+    for as_blocks in (False, True):
+        read[as_blocks] = Records()
+        with_all_columns(reader, as_blocks=as_blocks).read_batch(both, read[as_blocks])
+    expected = read[False].sorted()
+    assert len(expected) == 2 * 3 * len(ODD_RECORDS)
+    assert read[True].sorted() == expected
+
+
+def test_blocks_are_bounded_in_rows_and_bytes(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A block ends with the record that reaches a bound; a large record has its own block."""
+    topic = topics.create("sizes", max_message_bytes=str(32 * 2**20))
+    large = {"message.max.bytes": 32 * 2**20, "compression.type": "zstd", "log_level": 0}
+    producer = Producer({**kafka_properties, **large})
+    for _ in range(BLOCK_ROWS + 10):
+        producer.produce(topic, b"{}")
+        producer.poll(0)
+    sizes = (3 * BLOCK_BYTES // 4, 3 * BLOCK_BYTES // 4, 24 * 2**20, 1)
+    for size in sizes:
+        producer.produce(topic, b"x" * size)
+    assert producer.flush(120) == 0
+    blocks: list[tuple[int, int]] = []
+
+    def weigh(rows: DataFrame, _: OffsetRanges) -> None:
+        table = as_arrow(rows.selectExpr("count", "octet_length(value) AS size"))
+        blocks.extend((row["count"], row["size"]) for row in table.to_pylist())
+
+    part = whole_topic(admin, topic)
+    bounded = replace(reader, sizes=ReadSizes(small_records=200_000, small_bytes=2**30))
+    bounded.read_batch(part, weigh)
+    assert blocks == [
+        (BLOCK_ROWS, 2 * BLOCK_ROWS),
+        (12, 20 + sizes[0] + sizes[1]),
+        (1, sizes[2]),
+        (1, sizes[3]),
+    ]
+
+
+def test_a_consumer_is_used_again(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Reads of one task, one after the other, of different partitions, have one consumer."""
+    topic = topics.create("again", partitions=3)
+    for partition in range(3):
+        produce(kafka_properties, topic, 20, partition=partition)
+    part, seen = whole_topic(admin, topic, 3), BatchCollector()
+    reader.read_batch(part.head(6), seen)
+    before = connections(kafka_properties)
+    rest = part.after(part.head(6))
+    while rest.record_count_max:
+        head = rest.head(9)
+        reader.read_batch(head, seen)
+        rest = rest.after(head)
+    assert connections(kafka_properties) == before > 0
+    assert sorted(seen.rows) == [(p, n) for p in range(3) for n in range(20)]
+
+
+def connections(kafka_properties: dict[str, str]) -> int:
+    """Return the number of connections of Spark's JVM to the broker."""
+    port = int(kafka_properties["bootstrap.servers"].rpartition(":")[2])
+    (jvm,) = (
+        p
+        for p in psutil.Process().children()
+        if "org.apache.spark.deploy.SparkSubmit" in arguments(p)
+    )
+    return sum(bool(c.raddr) and c.raddr.port == port for c in jvm.net_connections("tcp"))
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_cut_partitions_lose_and_double_nothing(
+    is_ordered: bool,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """One partition feeds all cores, unless the order of its records counts."""
+    topic = topics.create("cut")
+    produce(kafka_properties, topic, 1_000, transaction="commit")
+    produce(kafka_properties, topic, 500, transaction="abort")
+    produce(kafka_properties, topic, 1_001, transaction="commit")
+    seen = BatchCollector()
+    cut = replace(reader, sizes=ReadSizes(small_records=10), is_ordered=is_ordered)
+    part = whole_topic(admin, topic)
+    cut.read_batch(part, seen)
+    assert seen.tasks == [1 if is_ordered else reader.session.cores]
+    offsets = sorted(offset for _, offset in seen.rows)
+    assert offsets == [*range(1_000), *range(1_502, 2_503)]
+
+
+def test_a_log_that_ends_before_the_range_is_a_loss(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """For example a topic that was created again; the read asks after a time without records."""
+    topic = topics.create("short")
+    produce(kafka_properties, topic, 5)
+    tp = TopicPartition(topic, 0)
+    options = {**reader.options, "kafka.request.timeout.ms": "1500"}
+    with pytest.raises(DataLost) as lost:
+        replace(reader, options=options).read_batch(
+            OffsetRanges({tp: 0}, {tp: 7}), BatchCollector()
+        )
+    assert lost.value.code == "source_data_lost"
+    assert whole_topic(admin, topic).ends == {tp: 5}
+
+
+def test_a_cancelled_batch_ends_while_it_waits_for_records(
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Its consumer is closed, and the next read works."""
+    topic = topics.create("waiting")
+    produce(kafka_properties, topic, 5)
+    tp = TopicPartition(topic, 0)
+    context = reader.session.spark.sparkContext
+    failures: list[Exception] = []
+
+    def wait() -> None:
+        context.setJobGroup("waiting", "waits for records that never come")
+        try:
+            reader.read_batch(OffsetRanges({tp: 0}, {tp: 9}), BatchCollector())
+        except Exception as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not list(context.statusTracker().getJobIdsForGroup("waiting")):
+        assert thread.is_alive()
+    context.cancelJobGroup("waiting")
+    thread.join(60)
+    assert len(failures) == 1
+    seen = BatchCollector()
+    reader.run_query(whole_topic(admin, topic).starts, seen, is_stopping=never)
+    assert [offset for _, offset in seen.rows] == list(range(5))

@@ -1,0 +1,77 @@
+"""Makes record batches of the blocks that ``worker/spark/RecordBlocks.java`` reads.
+
+Rules of this file:
+- A block is a row whose values are the buffers of Arrow arrays. No byte of a record is copied.
+- The columns have the names and types of Spark's Kafka source, except ``timestamp``, which has
+  milliseconds, as Kafka has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+_STAMP: Final = pa.timestamp("ms", "UTC")
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+def is_of_blocks(schema: pa.Schema) -> bool:
+    """Return whether rows of this schema are blocks."""
+    return "value_ends" in schema.names
+
+
+def records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of blocks; batches of records are yielded as they are."""
+    for batch in batches:
+        if not is_of_blocks(batch.schema):
+            yield batch
+            continue
+        for row in range(batch.num_rows):
+            yield _records(batch.slice(row, 1))
+
+
+def _records(block: pa.RecordBatch) -> pa.RecordBatch:
+    buffers = {
+        name: column[0].as_buffer() if column[0].is_valid else None
+        for name, column in zip(block.schema.names, block.columns, strict=True)
+        if name not in ("count", "topics")
+    }
+    count = block.column("count")[0].as_py()
+    topics = pa.array(block.column("topics")[0].as_py().split(" "), pa.string())
+    columns: dict[str, pa.Array] = {
+        "value": _texts(pa.binary(), count, buffers, "value"),
+        "topic": _topics(topics, count, buffers["topic"]),
+        "partition": pa.Array.from_buffers(pa.int32(), count, [None, buffers["partition"]]),
+        "offset": pa.Array.from_buffers(pa.int64(), count, [None, buffers["offset"]]),
+        "timestamp": pa.Array.from_buffers(_STAMP, count, [None, buffers["timestamp"]]),
+    }
+    if buffers["key_ends"] is not None:
+        columns["key"] = _texts(pa.binary(), count, buffers, "key")
+    if buffers["header_ends"] is not None:
+        columns["headers"] = _headers(count, buffers)
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def _topics(topics: pa.Array, count: int, numbers: pa.Buffer | None) -> pa.Array:
+    if numbers is None:  # all records are of the first topic
+        return pa.repeat(topics[0], count)
+    places = pa.Array.from_buffers(pa.int32(), count, [None, numbers])
+    return topics.take(places)
+
+
+def _headers(count: int, buffers: dict[str, Any]) -> pa.Array:
+    ends = buffers["header_ends"]
+    headers = pa.Array.from_buffers(pa.int32(), count + 1, [None, ends])[count].as_py()
+    pairs = [
+        _texts(pa.string(), headers, buffers, "header_key"),
+        _texts(pa.binary(), headers, buffers, "header_value"),
+    ]
+    structs = pa.StructArray.from_arrays(pairs, fields=list(_HEADER))
+    return pa.Array.from_buffers(pa.list_(_HEADER), count, [None, ends], children=[structs])
+
+
+def _texts(of_type: pa.DataType, count: int, buffers: dict[str, Any], name: str) -> pa.Array:
+    valid = buffers.get(f"{name}_valid")
+    return pa.Array.from_buffers(of_type, count, [valid, buffers[f"{name}_ends"], buffers[name]])
