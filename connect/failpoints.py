@@ -14,8 +14,8 @@ the other process (SIGSTOP) while this one waits at the point before. Otherwise 
 have arrived.
 
 ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
-at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
-in ``ICEFLOE_WORKER_PID``.
+at W2, W3 and S1, which are hit in Spark's Python workers, it is that of the worker process whose id
+is in ``ICEFLOE_WORKER_PID``.
 """
 
 from __future__ import annotations
@@ -77,6 +77,10 @@ AGGREGATE = {
 COPY_ON_WRITE = {
     "D1": "data files copied or deletion vectors written, before the commit that lists them",
 }
+DISTRIBUTION = {
+    "S1": "rows passed on, before another Spark task has written them",
+    "S2": "as S1, only the Python worker of that task",
+}
 REWIND = {
     "B1": "rewind recorded",
     "B2": "offsets announced, before the tables",
@@ -91,13 +95,14 @@ TOOLS = {
 }
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
-_IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
+_IN_PYTHON_WORKERS = frozenset({"W2", "W3", "S1"})
 NAMES = {
     **WORKER,
     **COORDINATOR,
     **PARQUET,
     **AGGREGATE,
     **COPY_ON_WRITE,
+    **DISTRIBUTION,
     **REWIND,
     **TOOLS,
 }

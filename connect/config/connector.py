@@ -224,6 +224,7 @@ class ConnectorConfig:
     maintenance: MaintenanceConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
     topic_converters: tuple[TopicConverters, ...] = ()
+    distributes_rows: bool = False
     topic_tables: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[OutputConfig, ...] = ()
     rows_columns: str | None = None

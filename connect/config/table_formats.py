@@ -38,6 +38,8 @@ FORMAT_VERSIONS: Final = (2, 3)
 """Versions of Iceberg's table format that are written."""
 MERGE_ON_READ: Final = "merge-on-read"
 COPY_ON_WRITE: Final = "copy-on-write"
+NO_DISTRIBUTION: Final = "none"
+HASH_DISTRIBUTION: Final = "hash"
 """How rows are changed: with delete files, or by writing data files again."""
 DELETION_VECTORS: Final = "deletion-vectors"
 """The delete files of merge-on-read that tables of format version 3 get, instead of equality

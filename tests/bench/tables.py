@@ -1,11 +1,15 @@
 """What a batch costs with 1, 50 and 1,000 tables: each part of its way, in one process.
 
 ``python -m tests.bench.tables [--shapes narrow,wide] [--tables 1,50,1000] [--records 1000000]
-[--touched 1000] [--rounds 2]``. No Spark, no broker, no catalog. The records of a micro-batch are
-divided into two Spark tasks, one after the other; making the records is not counted. Each cell runs
-in a process of its own, so that its memory is its own. ``--touched`` bounds how many of the tables
+[--touched 1000] [--rounds 2] [--distribution none,hash] [--through files]``. No Spark, no broker,
+no catalog. The records of a micro-batch are divided into two Spark tasks, one after the other;
+making the records is not counted. Each cell runs in a process of its own, so that its memory is its
+own. ``--touched`` bounds how many of the tables
 get rows: with 3 of 1,000 the cost of those without rows shows.
 
+- ``distribution``: with ``hash`` the rows of a table go to one of the two Spark tasks. ``--through
+  rows`` makes bytes of them, as for Spark's executors on several machines; what Spark does with
+  these is not counted.
 - ``task``: CPU s per million records from Spark's Arrow batches to the descriptors, in executors.
 - ``driver``: reading the descriptors and encoding the events; ``coordinator``: decoding these.
 - ``descriptors_kb``: what Spark's driver receives, of which ``spark.driver.maxResultSize`` bounds
@@ -22,22 +26,28 @@ import os
 import pickle
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from connect.config.table_formats import HASH_DISTRIBUTION, NO_DISTRIBUTION
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataWritten, Event
 from tests.bench.shapes import SHAPES, Shape
 from tests.differential.support import config, plan, source
 from worker.batch.descriptors import BatchResult, collect
+from worker.batch.distribution import TableShares
+from worker.pipeline.passed_writing import write_passed
 from worker.pipeline.pipeline import PipelineSpec, run
 
 _SPARK_TASKS = 2
@@ -83,7 +93,35 @@ def _events(result: BatchResult, spec: PipelineSpec) -> list[bytes]:
     ]
 
 
-def _cell(shape: Shape, tables: int, touched: int, records: int) -> dict[str, Any]:
+def _distributed(spec: PipelineSpec, records: int, rows: Path | None) -> PipelineSpec:
+    """Return the spec of a batch whose rows are distributed; large tables are not known yet."""
+    folder = None if rows is None else str(rows)
+    distribution = TableShares().distribution(
+        _SPARK_TASKS, read_tasks=_SPARK_TASKS, records=records, folder=folder
+    )
+    return replace(spec, distribution=distribution)
+
+
+def _executed(spec: PipelineSpec, given: list[list[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+    """Run all Spark tasks of a batch, one after the other."""
+    found: list[pa.RecordBatch] = []
+    for batches in given:
+        shipped = pickle.loads(pickle.dumps(spec))
+        found += list(run(shipped)(iter(batches)))
+    if spec.distribution is None:
+        return found
+    rows = pa.Table.from_batches(found)
+    written: list[pa.RecordBatch] = []
+    for task in range(_SPARK_TASKS):
+        shipped = pickle.loads(pickle.dumps(spec))
+        own = rows.filter(pc.equal(rows["task"], task)).to_batches()
+        written += list(write_passed(shipped)(iter(own)))
+    return written
+
+
+def _cell(
+    shape: Shape, tables: int, touched: int, records: int, *, distribution: str, through: str
+) -> dict[str, Any]:
     """Measure one micro-batch, after a small one that fills caches."""
     with tempfile.TemporaryDirectory(dir=_FOLDER if _FOLDER.exists() else None) as folder:
         spec = _spec(Path(folder), shape, tables)
@@ -97,17 +135,20 @@ def _cell(shape: Shape, tables: int, touched: int, records: int) -> dict[str, An
         list(run(spec)(iter([few])))
         gc.collect()
         gc.freeze()  # as Spark's Python daemon does
+        if distribution == HASH_DISTRIBUTION:
+            passed = Path(tempfile.mkdtemp(prefix="passed-")) if through == "files" else None
+            spec = _distributed(spec, records, passed)
         before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        rows, used = [], 0.0
-        for batches in given:
-            began = time.process_time()
-            shipped = pickle.loads(pickle.dumps(spec))
-            rows += list(run(shipped)(iter(batches)))
-            used += time.process_time() - began
+        began = time.process_time()
+        rows = _executed(spec, given)
+        used = time.process_time() - began
+        if spec.distribution is not None and spec.distribution.folder is not None:
+            shutil.rmtree(spec.distribution.folder)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         table = pa.Table.from_batches(rows)
         began = time.process_time()
         result = collect(table)
+        assert result.is_whole
         events = _events(result, spec)
         driver = time.process_time() - began
         for event in events[:1]:
@@ -126,6 +167,7 @@ def _cell(shape: Shape, tables: int, touched: int, records: int) -> dict[str, An
             "shape": shape.name,
             "tables": tables,
             "touched": touched,
+            "distribution": distribution,
             "records": records,
             "task": round(used / records * 1e6, 2),
             "task_ms": round(used * 1e3),
@@ -149,14 +191,27 @@ def main() -> None:
     parser.add_argument("--touched", type=int, default=1_000_000)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--distribution", default=NO_DISTRIBUTION)
+    parser.add_argument("--through", default="files", choices=("files", "rows"))
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    for shape, tables in itertools.product(given.shapes.split(","), given.tables.split(",")):
+    for shape, tables, mode in itertools.product(
+        given.shapes.split(","), given.tables.split(","), given.distribution.split(",")
+    ):
         if given.alone:
-            print(json.dumps(_cell(SHAPES[shape], int(tables), given.touched, given.records)))
+            cell = _cell(
+                SHAPES[shape],
+                int(tables),
+                given.touched,
+                given.records,
+                distribution=mode,
+                through=given.through,
+            )
+            print(json.dumps(cell))
             continue
-        own = ["--alone", "--shapes", shape, "--tables", tables]
-        same = ["--touched", str(given.touched), "--records", str(given.records)]
+        own = ["--alone", "--shapes", shape, "--tables", tables, "--distribution", mode]
+        same = ["--through", given.through]
+        same += ["--touched", str(given.touched), "--records", str(given.records)]
         command = [sys.executable, "-m", "tests.bench.tables", *own, *same]
         cells = [
             json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -2,7 +2,8 @@
 
 They are reported, never asserted: machines are noisy. ``BENCH_CONNECTORS`` is the number of idle
 connectors, ``BENCH_TASK_RECORDS`` and ``BENCH_TABLE_RECORDS`` the length of a backlog,
-``BENCH_TABLES`` the numbers of tables. ``tests/e2e/test_many_connectors.py``
+``BENCH_TABLES`` the numbers of tables, ``BENCH_DISTRIBUTION`` the modes by which their rows are
+distributed. ``tests/e2e/test_many_connectors.py``
 asserts threads and file handles.
 """
 
@@ -27,6 +28,7 @@ CONNECTORS = int(os.environ.get("BENCH_CONNECTORS", "20"))
 RECORDS = int(os.environ.get("BENCH_TASK_RECORDS", "1000000"))
 TABLES = tuple(map(int, os.environ.get("BENCH_TABLES", "1,50,1000").split(",")))
 TABLE_RECORDS = int(os.environ.get("BENCH_TABLE_RECORDS", "2000000"))
+DISTRIBUTIONS = tuple(os.environ.get("BENCH_DISTRIBUTION", "none").split(","))
 PAIRS = ("1", "10", "10", "1", "1", "10")
 QUIET_S = 30
 REPORT = Path("build/bench-many.json")
@@ -94,9 +96,9 @@ def test_idle_connectors(measurements: dict[str, Any], tmp_path: Path) -> None:
     }
 
 
-def _many_tables(running: MeasuredStack, tables: int, turn: int) -> dict[str, Any]:
+def _many_tables(running: MeasuredStack, tables: int, turn: int, mode: str) -> dict[str, Any]:
     """Make the tables with a first record for each, then read a backlog into them."""
-    name = f"m{tables}-{turn}"
+    name = f"m{tables}-{turn}-{mode}"
     names = [f"bench.{name}_{number:04d}".replace("-", "_") for number in range(tables)]
     each = TABLE_RECORDS // tables
 
@@ -124,6 +126,7 @@ def _many_tables(running: MeasuredStack, tables: int, turn: int) -> dict[str, An
 
     running.topic(name)
     more = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "target"}
+    more |= {"iceberg.tables.write-distribution-mode": mode}
     config = connector(name, name, "", **more, **{"iceberg.tables.max-tables": "2000"})
     del config["iceberg.tables"]
     send(tables * PARTITIONS)
@@ -142,6 +145,7 @@ def _many_tables(running: MeasuredStack, tables: int, turn: int) -> dict[str, An
     running.delete(name)
     return {
         "tables": tables,
+        "distribution": mode,
         "records_s": round(TABLE_RECORDS / used.seconds),
         **{
             f"{kind}_cpu": round(used.cpu_s.get(kind, 0) / TABLE_RECORDS * 1e6, 2)
@@ -157,8 +161,8 @@ def _many_tables(running: MeasuredStack, tables: int, turn: int) -> dict[str, An
 def test_many_tables(measurements: dict[str, Any], tmp_path: Path) -> None:
     """A backlog into 1, 50 and 1,000 tables by a route field, in a worker that is warm."""
     with measured_stack(tmp_path) as running:
-        _many_tables(running, 1, 0)
-        found = [_many_tables(running, tables, 1) for tables in TABLES]
+        _many_tables(running, 1, 0, "none")
+        found = [_many_tables(running, n, 1, mode) for n in TABLES for mode in DISTRIBUTIONS]
     for row in found:
         print(row)
     measurements["many_tables"] = found

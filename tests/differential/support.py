@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -19,7 +20,9 @@ from connect.validation.parse import parse
 from control_schemas.events import TableReference
 from worker.batch.blocks import Block
 from worker.batch.descriptors import BatchResult, collect
+from worker.batch.distribution import Distribution
 from worker.decode.decoded_rows import Columns
+from worker.pipeline.passed_writing import write_passed
 from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
 from worker.pipeline.topic_forms import column_form
 from worker.write.routes import ColumnRouter
@@ -107,6 +110,39 @@ def run_batches(
     spec = PipelineSpec(connector, tuple(plans), absent, limits or PipelineLimits(), reference_only)
     given = [batch.select(list(spec.columns())) for batch in batches]
     return collect(pa.Table.from_batches(list(run(spec)(iter(given)))))
+
+
+def run_distributed(
+    connector: ConnectorConfig,
+    plans: Sequence[TablePlan],
+    reads: Sequence[Sequence[pa.RecordBatch]],
+    distribution: Distribution,
+    *,
+    limits: PipelineLimits | None = None,
+) -> tuple[BatchResult, pa.Table]:
+    """Run the pipeline with a distribution: a Spark task for each element of ``reads``.
+
+    Returns:
+        the result, and the descriptors of all tasks.
+    """
+    limits = limits or PipelineLimits()
+    spec = PipelineSpec(connector, tuple(plans), limits=limits, distribution=distribution)
+    passed = pa.Table.from_batches(
+        [
+            batch
+            for given in reads
+            for batch in run(spec)(iter([each.select(list(spec.columns())) for each in given]))
+        ]
+    )
+    written = [
+        batch
+        for task in range(distribution.task_count)
+        for batch in write_passed(spec)(
+            iter(passed.filter(pc.equal(passed["task"], task)).to_batches(max_chunksize=3))
+        )
+    ]
+    descriptors = pa.Table.from_batches(written)
+    return collect(descriptors), descriptors
 
 
 def rows_of(result: BatchResult, table: str) -> list[dict[str, Any]]:

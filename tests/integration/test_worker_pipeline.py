@@ -52,6 +52,7 @@ class RunningSink:
     topic: str
     control: str
     keys: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     rounds: list[RoundEnded] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
@@ -94,6 +95,7 @@ class RunningSink:
             clock=SystemClock(),
             runner=make_runner,
             report=lambda state, error: self.states.append((state, error)),
+            **self.sizes,
         )
         task = ConnectorTask(config, TaskAssignment(0, 1, tps), wiring)
         threads = [

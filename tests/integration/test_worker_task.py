@@ -250,13 +250,18 @@ class HeldRunner(FakeBatchRunner):
     held: threading.Event = field(default_factory=threading.Event)
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Run the batch once the file exists."""
         if self.batches and not self.gate.exists():
             self.held.set()
             as_arrow(rows.select("count").mapInArrow(waiting_for(str(self.gate)), "count int"))
-        return FakeBatchRunner.run(self, rows, ranges, valid_through_ms)
+        return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)
 
 
 def waiting_for(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

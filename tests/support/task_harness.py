@@ -73,9 +73,15 @@ class FakeBatchRunner:
     rows: list[DataFrame] = field(default_factory=list)
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Count the records of the batch."""
+        del is_small
         self.valid_through_ms.append(valid_through_ms)
         self.rows.append(rows)
         if self.error is not None:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -148,6 +148,7 @@ class BatchResult:
         losses: number of values that lost digits beyond microseconds.
         rows: counts of the rows that the records produced.
         messages: rows for outputs, in the order of the Spark tasks.
+        is_whole: whether the rows that Spark tasks passed on are those that other tasks received.
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
@@ -159,6 +160,7 @@ class BatchResult:
     losses: int = 0
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
+    is_whole: bool = True
 
     @property
     def files(self) -> dict[str, tuple[ContentFile, ...]]:
@@ -222,6 +224,16 @@ def losses_row(count: int) -> tuple[str, bytes]:
 def rows_row(rows: RowCounts) -> tuple[str, bytes]:
     """Return the row with the counts of rows that records produced."""
     return "rows", _dump(dataclasses.astuple(rows))
+
+
+def sent_row(sender: str, rows: int) -> tuple[str, bytes]:
+    """Return the row with the number of rows that an attempt of a Spark task passed on."""
+    return "sent", _dump([sender, rows])
+
+
+def received_row(rows: Mapping[str, int]) -> tuple[str, bytes]:
+    """Return the row with the number of rows that a Spark task received of each attempt."""
+    return "received", _dump([*rows.items()])
 
 
 def messages_row(chunk: MessageChunk) -> tuple[str, bytes]:
@@ -342,7 +354,16 @@ def collect(rows: pa.Table) -> BatchResult:
         losses=sum(by_kind["losses"]),
         rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
         messages=tuple(messages),
+        is_whole=_counts(by_kind["sent"]) == _counts(chain(*by_kind["received"])),
     )
+
+
+def _counts(items: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the rows of each attempt of a Spark task that passed rows on."""
+    counts: dict[str, int] = {}
+    for sender, rows in items:
+        counts[sender] = counts.get(sender, 0) + rows
+    return {sender: rows for sender, rows in counts.items() if rows}
 
 
 _KINDS: Final = (
@@ -354,6 +375,8 @@ _KINDS: Final = (
     "schema_request",
     "losses",
     "rows",
+    "sent",
+    "received",
 )
 
 

@@ -20,6 +20,9 @@ OUTPUT_COLUMN = "output_column"
 CONVERTER_UNAVAILABLE = "converter_unavailable"
 """A service that a user's converter needs does not answer."""
 
+DISK_FULL = "disk_full"
+"""The temporary folder has no room for rows that one Spark task passes on to another."""
+
 LARGE_RECORD = "record_not_small"
 """A record is large in a read that expects small records."""
 
@@ -32,7 +35,13 @@ STORE_UNAVAILABLE = "storage_unavailable"
 REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 """A table may not be used. No record causes it, and a change of permissions ends it."""
 
-_REPORTED = REFUSALS | {DEAD_LETTERS_FULL, OUTPUT_COLUMN, OUTPUT_FULL, STORE_UNAVAILABLE}
+_REPORTED = REFUSALS | {
+    DEAD_LETTERS_FULL,
+    DISK_FULL,
+    OUTPUT_COLUMN,
+    OUTPUT_FULL,
+    STORE_UNAVAILABLE,
+}
 
 
 def is_converter_outage(error: RetriableError | ConfigError) -> bool:

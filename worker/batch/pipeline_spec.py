@@ -27,6 +27,8 @@ from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
 from connect.records.transforms.transform_chain import needs_headers
 from control_schemas.events import TableReference
+from worker.batch.descriptors import DESCRIPTOR_DDL
+from worker.batch.distribution import DISTRIBUTED_DDL, Distribution
 
 _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
 
@@ -187,6 +189,7 @@ class PipelineSpec:
         reference_only: whether each record takes the reference path, for comparison.
         unusable: tables to which no row can be written; records for them are refused.
         valid_through_ms: the last VTTS that the task received; None before the first.
+        distribution: which Spark task writes which rows; None if each writes what it reads.
     """
 
     config: ConnectorConfig
@@ -196,6 +199,7 @@ class PipelineSpec:
     reference_only: bool = False
     unusable: Mapping[str, UnusableTable] = field(default_factory=dict)
     valid_through_ms: int | None = None
+    distribution: Distribution | None = None
 
     @property
     def has_dead_letters(self) -> bool:
@@ -230,6 +234,11 @@ class PipelineSpec:
                 for side in sides
             )
         )
+
+    @property
+    def descriptor_ddl(self) -> str:
+        """Schema of what Spark tasks with this spec return."""
+        return DESCRIPTOR_DDL if self.distribution is None else DISTRIBUTED_DDL
 
     def columns(self) -> tuple[str, ...]:
         """Return the columns of Spark's Kafka source that ``run`` needs, in its order."""

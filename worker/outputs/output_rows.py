@@ -28,7 +28,7 @@ from worker.batch.pipeline_spec import PipelineLimits
 from worker.outputs.conditions import Condition
 from worker.outputs.json_columns import json_objects, texts
 from worker.write.table_writer import TableWriter
-from worker.write.upsert_writer import Appends, Descriptor, Marks
+from worker.write.upsert_writer import Appends, Descriptor, Marks, RowWriters
 
 Rows = npt.NDArray[np.int64]
 
@@ -138,15 +138,21 @@ class AppendsWithOutputs(Appends):
     Args:
         limits: of the writers, and of the messages.
         outputs: of the connector.
+        writers: as of ``Appends``.
         has_tables: whether rows are written to tables, too.
     """
 
     has_outputs = True
 
     def __init__(
-        self, limits: PipelineLimits, outputs: Sequence[OutputConfig], *, has_tables: bool = True
+        self,
+        limits: PipelineLimits,
+        outputs: Sequence[OutputConfig],
+        writers: RowWriters | None = None,
+        *,
+        has_tables: bool = True,
     ) -> None:
-        super().__init__(limits)
+        super().__init__(limits, writers)
         self._has_tables = has_tables
         self._outputs = [Output(number, config) for number, config in enumerate(outputs)]
         self._bytes_max = limits.output_bytes_max

@@ -36,13 +36,15 @@ from worker.batch.descriptors import (
     to_batch,
 )
 from worker.batch.error_rows import error_row, is_reported
+from worker.batch.passed_rows import PassedRows
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
 from worker.outputs.output_rows import AppendsWithOutputs
 from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
-from worker.write.table_writer import by_position
+from worker.write.distributed_writers import DistributedChanges, DistributedWriters
+from worker.write.table_writer import FileNames, by_position
 from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import Appends, Changes, RowOutput
 
@@ -103,16 +105,15 @@ class PipelineTask:
         numbers = iter(range(1 << 62))
         names = lambda: f"{prefix}-{next(numbers):05d}.parquet"  # noqa: E731 - one line of wiring
         self._tables = TableWriters(spec.tables, names)
-        changes: Changes | None = None
-        if spec.config.is_row_level:
-            upsert = spec.config.upsert_enabled
-            changes = Changes(self._tables, names, upsert=upsert, limits=spec.limits)
-        appends: RowOutput = output or (
-            AppendsWithOutputs(spec.limits, spec.config.outputs, has_tables=spec.config.has_tables)
-            if spec.config.outputs
-            else Appends(spec.limits)
+        self._passed = (
+            None
+            if spec.distribution is None
+            else PassedRows(spec.distribution, str(prefix), spec.limits.spilled_bytes_max)
         )
-        self._output: RowOutput | Changes = appends if changes is None else changes
+        changes = _changes(spec, self._tables, names, self._passed)
+        self._output: RowOutput | Changes = (
+            changes or output or _appends(spec, self._tables, self._passed)
+        )
         self._records = RecordPath(spec, self._tables, self._reference, changes)
         self._columns = ColumnWriter(
             spec, self._tables, self._records, self._output, self._reference
@@ -133,11 +134,14 @@ class PipelineTask:
         """Take all blocks.
 
         Yields:
-            descriptors of what was written, or of the error that ended the task.
+            descriptors of what was written, or of the error that ended the task. Where rows are
+            distributed, with a task that forwards them, and with the rows for other tasks.
         """
         try:
             for block in taken:
                 self.take(block)
+                if self._passed is not None:
+                    yield from self._passed.batches()
             rows, dead_letters = list(self.finish()), self.dead_letters
         except (RecordError, RetriableError, ConfigError) as error:
             self.abort()
@@ -147,8 +151,10 @@ class PipelineTask:
         except BaseException:
             self.abort()  # Spark runs the task again: its files would be orphans
             raise
-        yield to_batch(rows)
-        yield from dead_letter_batches(dead_letters)
+        if self._passed is not None:
+            yield from self._passed.batches()
+        for batch in (to_batch(rows), *dead_letter_batches(dead_letters)):
+            yield batch if self._passed is None else self._passed.framed(batch)
 
     def take(self, block: Block) -> None:
         """Take a block of records.
@@ -190,6 +196,8 @@ class PipelineTask:
         if self._reference.losses.sub_micro:
             yield losses_row(self._reference.losses.sub_micro)
         yield from self._output.finish()
+        if self._passed is not None:
+            yield self._passed.end()
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
@@ -219,3 +227,29 @@ class PipelineTask:
             self._output.abort()
         else:
             self._output.end_block(block, first)
+
+
+def _changes(
+    spec: PipelineSpec, tables: TableWriters, names: FileNames, passed: PassedRows | None
+) -> Changes | None:
+    """Return the output of a connector whose records replace and delete rows by key."""
+    if not spec.config.is_row_level:
+        return None
+    upsert = spec.config.upsert_enabled
+    if spec.distribution is None or passed is None:
+        return Changes(tables, names, upsert=upsert, limits=spec.limits)
+    return DistributedChanges(
+        spec.distribution, passed, tables, names, upsert=upsert, limits=spec.limits
+    )
+
+
+def _appends(spec: PipelineSpec, tables: TableWriters, passed: PassedRows | None) -> RowOutput:
+    """Return the output of a connector whose records only add rows."""
+    writers = None
+    if spec.distribution is not None and passed is not None:
+        writers = DistributedWriters(spec.distribution, passed, tables, spec.limits)
+    if not spec.config.outputs:
+        return Appends(spec.limits, writers)
+    return AppendsWithOutputs(
+        spec.limits, spec.config.outputs, writers, has_tables=spec.config.has_tables
+    )

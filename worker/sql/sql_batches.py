@@ -31,7 +31,6 @@ from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_query import Join, star_of
 from connect.records.transforms.sql.sql_transform import DECLARATION, SqlPlan, is_sql
 from connect.records.transforms.transform import typed_options
-from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.spark.session import held_small, is_of_rows
 from worker.sql.column_pruning import Selected, ViewColumns, split_columns
@@ -123,7 +122,7 @@ class SparkQuery:
         queried = self._over(view, self._items, split)
         if is_of_rows(rows):
             queried = queried.withColumn(STATE, self._state())
-        return queried.mapInArrow(write(spec, split), DESCRIPTOR_DDL)
+        return queried.mapInArrow(write(spec, split), spec.descriptor_ddl)
 
     @property
     def may_enlarge(self) -> bool:

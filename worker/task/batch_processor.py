@@ -54,7 +54,8 @@ class BatchProcessor:
     ) -> WrittenBatch:
         """Write the files of one micro-batch; args and errors as ``BatchRunner.run``."""
         with self.errors.counted():
-            return self.runner.run(rows, ranges, valid_through_ms)
+            is_small = self.sizes.is_small(ranges.record_count_max)
+            return self.runner.run(rows, ranges, valid_through_ms, is_small=is_small)
 
     def add(self, batch: WrittenBatch, *, started_ms: int) -> None:
         """Add a batch to the pending batches.

@@ -10,8 +10,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 import structlog
@@ -41,13 +43,7 @@ from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
 from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
-from worker.batch.descriptors import (
-    DESCRIPTOR_DDL,
-    DESCRIPTOR_SCHEMA,
-    BatchResult,
-    DeadLetter,
-    collect,
-)
+from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
@@ -58,6 +54,7 @@ from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.row_distribution import RowDistribution
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
 from worker.task.topic_rows import BatchTables, TopicRows
@@ -95,6 +92,7 @@ class PipelineRunner:
         dead_letter_table: where dead letters become rows; None if the connector has no tables.
         task: number of the task, for dead letters.
         query: the connector's ``Sql`` transformation, if it has one.
+        distribution: distributes rows by table, if the connector is configured so.
     """
 
     config: ConnectorConfig
@@ -102,6 +100,7 @@ class PipelineRunner:
     dead_letter_table: DeadLetterTable | None
     task: int = 0
     query: SparkQuery | None = None
+    distribution: RowDistribution | None = None
     _planned: list[_PlannedBatch] = field(default_factory=list, init=False, repr=False)
 
     @property
@@ -121,11 +120,18 @@ class PipelineRunner:
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether a query may make rows of unknown size."""
-        return self.query is not None and self.query.may_enlarge
+        """Whether Spark may carry rows of unknown size."""
+        return (self.query is not None and self.query.may_enlarge) or (
+            self.distribution is not None and self.distribution.may_enlarge
+        )
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Write the files of one micro-batch; args as ``BatchRunner.run``.
 
@@ -140,12 +146,8 @@ class PipelineRunner:
         runs = 0
         while runs < RUNS_MAX + 2 * len(refused):
             runs += 1
-            if self.query is None:
-                result = collect(_descriptors(self._work(rows, valid_through_ms)))
-            else:
-                spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
-                with spark_failures():
-                    result = collect(_descriptors(self.query.run(rows, spec)))
+            with contextlib.nullcontext() if self.query is None else spark_failures():
+                result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
                 return self._written(result, ranges)
@@ -174,12 +176,12 @@ class PipelineRunner:
         if self.query is not None:
             return
         self.refresh()
-        work = self._work(rows, valid_through_ms)
+        spec = self.tables.spec()
+        work = self._work(rows, replace(spec, valid_through_ms=valid_through_ms))
         try:
             work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
         except (PySparkException, Py4JError) as error:
             raise map_spark_error(error) from error
-        spec = self.tables.spec()
         self._planned.append(_PlannedBatch(rows, spec, valid_through_ms, work))
 
     def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
@@ -196,19 +198,46 @@ class PipelineRunner:
         """Close the connections to the catalog."""
         self.tables.close()
 
-    def _work(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame:
-        """Return the descriptors of a batch, by the plan if there is one."""
-        spec = self.tables.spec()
-        if self._planned:
-            planned = self._planned.pop()
-            is_same = planned.rows is rows and planned.spec is spec
-            if is_same and planned.valid_through_ms == valid_through_ms:
-                return planned.work
-        spec = replace(spec, valid_through_ms=valid_through_ms)
-        return rows.mapInArrow(run(spec), DESCRIPTOR_DDL)
+    def _executed(
+        self,
+        rows: DataFrame,
+        valid_through_ms: int | None,
+        ranges: OffsetRanges,
+        *,
+        is_small: bool,
+    ) -> BatchResult:
+        """Run the Spark tasks of a batch, by the plan if there is one."""
+        planned = self._taken_plan(rows, valid_through_ms)
+        if planned is not None:
+            return collect(_descriptors(planned))
+        spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
+        if self.distribution is None:
+            return collect(_descriptors(self._work(rows, spec)))
+        work = partial(self._work, rows)
+        return collect(self.distribution.descriptors(work, spec, ranges, is_small=is_small))
+
+    def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+        """Return the descriptors of a batch; with a distribution, rows for other tasks too."""
+        if self.query is not None:
+            return self.query.run(rows, spec)
+        return rows.mapInArrow(run(spec), spec.descriptor_ddl)
+
+    def _taken_plan(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame | None:
+        """Return the planned work of a batch, if the plan is of its rows and tables."""
+        if not self._planned:
+            return None
+        planned = self._planned.pop()
+        is_same = planned.rows is rows and planned.spec is self.tables.spec()
+        return planned.work if is_same and planned.valid_through_ms == valid_through_ms else None
 
     def _is_confirmed(self, result: BatchResult) -> bool:
-        """Return whether the tables of a batch are as it knew them."""
+        """Return whether all rows are in files, and the tables of a batch are as it knew them."""
+        if not result.is_whole:
+            log.info(
+                "Spark repeated a part of a batch whose rows were on their way, it runs again",
+                connector=self.config.name,
+            )
+            return False
         try:
             is_confirmed = self.tables.confirm(result.files)
         except IcefloeError:
@@ -220,6 +249,8 @@ class PipelineRunner:
 
     def _written(self, result: BatchResult, ranges: OffsetRanges) -> WrittenBatch:
         self._check_rows(result)
+        if self.distribution is not None:
+            self.distribution.shares.add(result.files)
         steps = [
             tuple((self.tables.reference(name), files) for name, files in step.items())
             for step in result.steps
@@ -307,7 +338,8 @@ def make_runner(
     Args:
         config: the connector, placeholders resolved.
         assignment: the task.
-        session: waits for the worker's Spark session; only a ``Sql`` transformation calls it.
+        session: waits for the worker's Spark session; only a ``Sql`` transformation and the
+            distribution of rows call it.
 
     Raises:
         ConfigError: an option of a converter or transformation is invalid; as ``open_catalog``.
@@ -332,7 +364,12 @@ def make_runner(
         raise
     tables = TaskTables(config, catalog, clock)
     dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
-    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query)
+    distribution = (
+        RowDistribution(session, config.is_row_level, as_blocks=plan is None)
+        if config.distributes_rows
+        else None
+    )
+    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query, distribution)
 
 
 def _catalog(config: ConnectorConfig, plan: SqlPlan | None) -> CatalogGateway:

@@ -56,7 +56,12 @@ class BatchRunner(Protocol):
         ...
 
     def run(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
+        self,
+        rows: DataFrame,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
     ) -> WrittenBatch:
         """Write the files of one micro-batch.
 
@@ -65,6 +70,7 @@ class BatchRunner(Protocol):
             ranges: their source offsets.
             valid_through_ms: the last VTTS that the task received. A record with an equal or
                 lower timestamp is late.
+            is_small: whether one Spark task reads all of them.
 
         Raises:
             RecordError: a record cannot be processed and no tolerance is configured.

@@ -81,27 +81,41 @@ class Writers:
         self._dictionaries: dict[tuple[str, ...], list[str]] = {}  # by ``columns_key``
         self._spilled = SpilledRows(limits.spilled_bytes_max)
 
-    def add(self, table: TableWriter, rows: pa.Table, size: int | None = None) -> None:
+    def add(
+        self,
+        table: TableWriter,
+        rows: pa.Table,
+        size: int | None = None,
+        *,
+        are_on_disk: bool = False,
+    ) -> None:
         """Take rows, whose columns are in the order of the table's.
 
         Args:
             table: theirs; all rows of tables with equal columns have the same names.
             rows: the rows.
             size: their Arrow bytes; None if they are not known.
+            are_on_disk: whether they are read in place from a file, so that they take no memory
+                while they wait. All rows of this task then are.
         """
         if not rows.num_rows:
             return
         mean = (rows.nbytes if size is None else size) / rows.num_rows
+        stay = are_on_disk and not table.partitioner.is_partitioned  # a partition's are copied
         for key, part in table.partitioner.split(rows):
             name = (id(table), key.values, key.path)  # a table's deletes have another writer
             partition = self._partitions.get(name)
             if partition is None:
                 partition = self._partitions[name] = _OpenPartition(table, key)
             part_bytes = int(mean * part.num_rows)
-            partition.waiting.append(part)
             partition.rows += part.num_rows
-            partition.waiting_bytes += part_bytes
-            self._waiting_bytes += part_bytes
+            if stay:
+                partition.spilled.append(part)
+                partition.spilled_bytes += part_bytes
+            else:
+                partition.waiting.append(part)
+                partition.waiting_bytes += part_bytes
+                self._waiting_bytes += part_bytes
             if (
                 partition.rows >= self._limits.group_rows
                 or partition.bytes >= table.settings.group_bytes

@@ -142,6 +142,16 @@ class TableChanges:
             names = message_key_names(message_key, self.table.schema)
             self._use(tuple(f.field_id for f in self.table.schema.fields if f.name in names))
 
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """Return the field ids of the key columns; empty while they are not known."""
+        return self._key_ids
+
+    def use_key(self, key_ids: tuple[int, ...]) -> None:
+        """Take key columns that another Spark task has learnt."""
+        if not self._key_ids:
+            self._use(key_ids)
+
     def add(self, rows: pa.Table, marks: Marks) -> None:
         """Keep rows; of deletes only the key columns count."""
         self._kept.append(rows)
@@ -246,11 +256,32 @@ class RowOutput(Protocol):
         ...
 
 
+class RowWriters(Protocol):
+    """Writes rows of tables to files; see ``Writers``."""
+
+    def add(self, table: TableWriter, rows: pa.Table, size: int | None = None) -> None:
+        """Take rows, whose columns are in the order of the table's."""
+        ...
+
+    def pin(self, block_bytes: int) -> None:
+        """Account for a block that added rows were cut from."""
+        ...
+
+    def finish(self) -> Iterator[tuple[TableWriter, ContentFile]]:
+        """Write waiting rows and end all files; yield each file's table and description."""
+        ...
+
+    def abort(self) -> None:
+        """Delete every file of this task."""
+        ...
+
+
 class Appends:
     """Writes rows of connectors whose records only add rows.
 
     Args:
         limits: of the writers.
+        writers: replaces those of this task, where rows are distributed.
 
     Attributes:
         has_outputs: whether rows also go to outputs; then they have marks.
@@ -258,8 +289,8 @@ class Appends:
 
     has_outputs: ClassVar[bool] = False
 
-    def __init__(self, limits: PipelineLimits) -> None:
-        self._writers = Writers(limits)
+    def __init__(self, limits: PipelineLimits, writers: RowWriters | None = None) -> None:
+        self._writers: RowWriters = writers or Writers(limits)
         self._rows = 0
 
     def add(
@@ -348,6 +379,10 @@ class Changes:
     def end_block(self, block: Block, first: int) -> None:
         """Note that a block was taken; end the step when it is too large."""
         del block, first
+        self.end_step_if_large()
+
+    def end_step_if_large(self) -> None:
+        """End the step when it is too large; all changes that were read before were added."""
         if self._kept_bytes >= self._bytes_max:
             self._end_step()
 

@@ -12,7 +12,12 @@ from connect.config.keys.output_keys import OUTPUTS_KEY
 from connect.config.keys.topic_keys import TOPIC_PREFIX
 from connect.config.output_config import OUTPUT_PREFIX
 from connect.config.start_position import OFFSETS_FORM, offsets_error, timestamp_error
-from connect.config.table_formats import COPY_ON_WRITE, MERGE_ON_READ
+from connect.config.table_formats import (
+    COPY_ON_WRITE,
+    HASH_DISTRIBUTION,
+    MERGE_ON_READ,
+    NO_DISTRIBUTION,
+)
 
 CONTROL_TOPIC = "iceberg.control.topic"
 DEFAULT_CONTROL_TOPIC = "control-iceberg"
@@ -320,6 +325,16 @@ OWN_KEYS: tuple[Key, ...] = (
         "Sort the rows of each data file by the sort order of its table, if it has one. In a file "
         "with several row groups, each row group is sorted.",
         "false",
+    ),
+    Key(
+        "iceberg.tables.write-distribution-mode",
+        "STRING",
+        "Which Spark task writes a row. With `none` it is the task that reads the record: a batch "
+        "has a file for each table, partition value and Spark task. With `hash` the rows of a "
+        "table go to one task, and those of a large table are divided by partition value: a batch "
+        "has about one file for each table and partition value. Use it with many tables.",
+        NO_DISTRIBUTION,
+        choices=(NO_DISTRIBUTION, HASH_DISTRIBUTION),
     ),
     Key(
         "iceberg.tables.write-mode",

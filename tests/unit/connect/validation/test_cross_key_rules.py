@@ -53,6 +53,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         for key, value in (
             ("iceberg.tables", "shop.orders"),
             ("iceberg.tables.auto-create-enabled", "true"),
+            ("iceberg.tables.write-distribution-mode", "hash"),
             ("iceberg.table.shop.orders.id-columns", "id"),
             ("iceberg.maintenance.expire-snapshots.enabled", "true"),
             ("errors.deadletterqueue.table", "shop.dead"),

@@ -95,6 +95,15 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
         assert table.location == "s3://lake/${namespace}/${table}"
 
 
+def test_rows_are_distributed_only_where_the_connector_says_so() -> None:
+    """A property of the table, or of those that it writes with, is for other engines."""
+    key = "iceberg.tables.write-distribution-mode"
+    assert parse({**GOOD, key: "hash"}).distributes_rows
+    own = {"iceberg.tables.write-props.write.distribution-mode": "hash"}
+    for more in ({}, {key: "none"}, own):
+        assert not parse({**GOOD, **more}).distributes_rows
+
+
 def test_converters_come_from_the_connector_else_from_the_node() -> None:
     """Class and options of a converter come from the same configuration."""
     node = {"value.converter": "NodeConverter", "value.converter.x": "1"}
@@ -186,6 +195,10 @@ def test_an_unknown_key_has_the_nearest_known_one(wrong: str, nearest: str) -> N
         ({"iceberg.tables.default-sort-by": "id up"}, "iceberg.tables.default-sort-by"),
         ({"iceberg.table.shop.orders.sort-by": "id,id"}, "iceberg.table.shop.orders.sort-by"),
         ({"iceberg.table.shop.orders.sort-enabled": "x"}, "iceberg.table.shop.orders.sort-enabled"),
+        (
+            {"iceberg.tables.write-distribution-mode": "range"},
+            "iceberg.tables.write-distribution-mode",
+        ),
         ({"iceberg.tables.default-location": "lake/x"}, "iceberg.tables.default-location"),
         ({"iceberg.table.shop.orders.location": "${x}"}, "iceberg.table.shop.orders.location"),
         ({"iceberg.tables.timestamp-unit": "ns"}, "iceberg.tables.timestamp-unit"),
