@@ -398,20 +398,13 @@ CATALOGUE: tuple[Metric, ...] = (
         _TABLE,
         "Size of the key columns that commits with deletion vectors searched.",
     ),
-    Metric(
-        "deletion_vector_seconds",
-        "counter",
-        "seconds",
-        _TABLE,
-        "Time for which commits searched rows, and wrote deletion vectors.",
-    ),
+    Metric("deletion_vector_seconds", "counter", "seconds", _TABLE, "Time to make the vectors."),
     Metric(
         "deletion_vector_fallbacks",
         "counter",
         "commits",
         ("connector", "table", "reason"),
-        "Commits to tables of format version 3 that used equality deletes instead of deletion "
-        "vectors, by reason.",
+        "Commits to tables of format version 3 that used equality deletes instead, by reason.",
     ),
     Metric("snapshots_expired", "counter", "snapshots", _TABLE, "Old snapshots removed."),
     Metric(

@@ -328,6 +328,14 @@ def _errors(checked: Checked) -> ErrorsConfig:
     )
 
 
+def _written_tables(checked: Checked) -> tuple[str, ...]:
+    """Return the tables of ``iceberg.tables``."""
+    v = checked.values
+    if v[FORMAT] == TOPIC:
+        return (ROWS,)
+    return _tables(v["iceberg.tables"] or (), v["iceberg.tables.default-namespace"] or None)
+
+
 def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
     """Return tables with namespaces and without duplicates."""
     return tuple(
@@ -414,8 +422,7 @@ def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
-    namespace = v["iceberg.tables.default-namespace"] or None
-    tables = _tables(v["iceberg.tables"] or (), namespace) if v[FORMAT] != TOPIC else (ROWS,)
+    tables = _written_tables(checked)
     consumer = allowed_overrides(raw, "consumer.override.")
     return ConnectorConfig(
         name=v["name"],
@@ -480,6 +487,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
         name_template=v["iceberg.tables.name-template"] or None,
-        default_namespace=namespace,
+        default_namespace=v["iceberg.tables.default-namespace"] or None,
         granted_tables=granted_tables(raw, node or {}),
     )

@@ -92,18 +92,18 @@ class VectorWriter:
         """Mark the deleted rows; see ``RowWriter``."""
         files = change.files
         old = [(each, files.source(each.file, IN_TABLE)) for each in change.head.data_files]
-        found = self.positions.of(
+        deleted = self.positions.of(
             [*(new.source for new in change.new), *(source for _, source in old)]
         )
         vectors = []
         for file, source in change.new:
-            positions = found.get(source.path)
+            positions = deleted.get(source.path)
             if positions is None:
                 change.add_announced(file)
             elif len(positions) < file.record_count:
                 change.add(file)
                 vectors.append(_Vector(file, positions))
-        marked = [(each, found[source.path]) for each, source in old if source.path in found]
+        marked = [(each, deleted[source.path]) for each, source in old if source.path in deleted]
         vectors += self._merged(change, marked)
         if vectors:
             self._add(change, vectors)

@@ -73,8 +73,8 @@ class FileCopies:
             return source.path, has_deleted_rows(file, rows, check)
 
         read = [s for s in sources if s.path not in self.copies and self.deletes.rows_of(s).keys]
-        found = dict(self.deletes.each(read, has_deleted))
-        return [s for s in sources if s.path in self.copies or found.get(s.path)]
+        is_changed = dict(self.deletes.each(read, has_deleted))
+        return [s for s in sources if s.path in self.copies or is_changed.get(s.path)]
 
     def _copy(self, source: SourceFile) -> FileCopy:
         if source.path not in self.copies:

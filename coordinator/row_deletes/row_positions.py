@@ -32,12 +32,12 @@ class RowPositions:
 
     Attributes:
         deletes: of the round.
-        found: positions by the path of their file; empty where the file has none.
+        by_path: positions by the path of their file; empty where the file has none.
         bytes_read: size of the columns that were read.
     """
 
     deletes: RoundDeletes
-    found: dict[str, BitMap64] = field(default_factory=dict)
+    by_path: dict[str, BitMap64] = field(default_factory=dict)
     bytes_read: int = 0
 
     def of(self, sources: Sequence[SourceFile]) -> dict[str, BitMap64]:
@@ -50,13 +50,13 @@ class RowPositions:
         budget.check_time()
         read, size = [], 0
         for source in sources:
-            if source.path not in self.found and (rows := self.deletes.rows_of(source)).keys:
+            if source.path not in self.by_path and (rows := self.deletes.rows_of(source)).keys:
                 read.append(source)
                 size += source.key_bytes(rows)
         budget.check_bytes(self.bytes_read + size)
-        self.found.update(self.deletes.each(read, self._positions))
+        self.by_path.update(self.deletes.each(read, self._positions))
         self.bytes_read += size
-        return {s.path: self.found[s.path] for s in sources if self.found.get(s.path)}
+        return {s.path: self.by_path[s.path] for s in sources if self.by_path.get(s.path)}
 
     def _positions(self, source: SourceFile, file: Any, rows: RowFilter) -> tuple[str, BitMap64]:
         out = BitMap64()

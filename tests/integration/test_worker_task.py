@@ -73,8 +73,7 @@ def test_batches_have_the_last_valid_through_time(harness: TaskHarness) -> None:
 
 def test_the_next_read_is_planned_between_two_rounds(harness: TaskHarness) -> None:
     """Once after each round with records, with its VTTS; an idle task plans nothing."""
-    harness.overrides["iceberg.control.commit.interval-ms"] = "1000"
-    runner = harness.runner
+    runner = harness.every(1_000).runner
     with harness.running():
         for number in (1, 2):
             harness.produce(2)
@@ -108,8 +107,7 @@ def test_records_that_wait_at_the_start_are_read_before_a_round(harness: TaskHar
 
 def test_later_records_wait_for_a_round(harness: TaskHarness) -> None:
     """Only the first poll of a task reads a few records without a request."""
-    harness.overrides["iceberg.control.commit.interval-ms"] = "1000"
-    with harness.running() as task:
+    with harness.every(1_000).running() as task:
         harness.round()
         harness.produce(3)
         polled = task.metrics.source
@@ -279,7 +277,7 @@ def waiting_for(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
 def held(harness: TaskHarness, tmp_path: Path) -> HeldRunner:
     """A backlog of three batches. The first one ends, the second one waits."""
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
-    harness.overrides["iceberg.control.commit.interval-ms"] = "400"
+    harness.every(400)
     harness.runner = runner = HeldRunner(gate=tmp_path / "gate")
     harness.produce(3_000)
     return runner
@@ -345,7 +343,7 @@ def test_a_task_that_is_fenced_in_the_middle_of_a_batch_ends(
 def test_an_answer_waits_for_a_read_that_ends_soon(harness: TaskHarness) -> None:
     """The rest of a short read does not wait for another interval."""
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
-    harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    harness.every(600_000)
     harness.overrides["iceberg.control.commit.timeout-ms"] = "600000"
     harness.produce(3_000)
     with harness.running():
@@ -370,7 +368,7 @@ def test_a_task_with_a_backlog_answers_after_its_first_batch(
     """Its rows are announced before the first large batch is read."""
     harness.runner.is_primed = False
     harness.sizes = {"small_records": 100, "batch_records": 1_000}
-    harness.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    harness.every(600_000)
     harness.overrides["iceberg.control.commit.timeout-ms"] = "600000"
     harness.produce(3_000)
     with harness.running():

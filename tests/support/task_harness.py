@@ -201,6 +201,11 @@ class TaskHarness:
         self.reader.close()
         self.admin.close()
 
+    def every(self, interval_ms: int) -> TaskHarness:
+        """Set the commit interval."""
+        self.overrides["iceberg.control.commit.interval-ms"] = str(interval_ms)
+        return self
+
     @contextlib.contextmanager
     def running(self) -> Iterator[ConnectorTask]:
         """Run the task in a thread; stop it after the block."""

@@ -66,7 +66,8 @@ from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import OffsetRanges, Offsets, WrittenBatch
 from worker.task.round_answers import STORE_OFFSETS_INTERVAL_MS
 from worker.task.source_log import SourceLog
-from worker.task.source_reader import as_arrow, source_column
+from worker.task.source_reader import as_arrow
+from worker.task.source_rows import source_column
 from worker.task.task_context import TaskSetup
 from worker.task.task_metrics import AggregateMetrics
 

@@ -33,24 +33,21 @@ from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
-from worker.spark.batch_sizing import ReadSizes, task_count
+from worker.spark.batch_sizing import ReadSizes
 from worker.spark.record_blocks import OpenBlocks, RecordBlocks
-from worker.spark.session import Session, held_small
+from worker.spark.session import Session
 from worker.spark.source_options import (
-    POLL_OPTION,
-    assignment,
     map_spark_error,
-    offsets_text,
     parse_offsets,
 )
 from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets
+from worker.task.source_rows import SourceRows
 
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
@@ -62,10 +59,6 @@ QUERY_INTERVAL_MS = 5_000
 """Commit interval from which small reads are queries: their fixed cost is then below 2 %."""
 
 WAIT_S = 0.1  # between two calls of ``on_wait``
-
-_HEADERS = "array<struct<key: string, value: binary>>"
-_HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
-_OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +86,7 @@ class SourceReader:
     commit_interval_ms: int = 0
     is_bounded: bool = False
     as_blocks: bool = False
-    # a column is made by dozens of calls into the JVM, and can be used in any number of reads
-    _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
+    _rows: list[SourceRows] = field(default_factory=list, init=False, repr=False)
     _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
     _planned: list[OpenBlocks] = field(default_factory=list, init=False, repr=False)
 
@@ -166,7 +158,10 @@ class SourceReader:
             if self.as_blocks:
                 self._hand_over(None, ranges, on_batch, are_small=False)
             else:
-                self._read_rows(moved, ranges, on_batch)
+                are_small = self.sizes.are_small
+                is_small = self.sizes.is_small(ranges.record_count_max)
+                rows = self._source().between(moved, is_small=is_small)
+                self._hand_over(rows, ranges, on_batch, are_small=are_small)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
@@ -189,18 +184,6 @@ class SourceReader:
             raise map_spark_error(e) from e
         self._planned.append(planned)
         return planned.rows
-
-    def _read_rows(self, moved: OffsetRanges, ranges: OffsetRanges, on_batch: OnBatch) -> None:
-        are_small = self.sizes.are_small
-        options = self._options(moved.ends, is_small=self.sizes.is_small(ranges.record_count_max))
-        reader = (
-            self._spark(are_small=are_small)
-            .read.format("kafka")
-            .options(**options)
-            .option("startingOffsets", offsets_text(moved.starts))
-            .option("endingOffsets", offsets_text(moved.ends))
-        )
-        self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
 
     def run_query(
         self,
@@ -241,14 +224,7 @@ class SourceReader:
             hand_over,
             lambda: is_stopping() or self.sizes.has_outgrown(records_max),
         )
-        stream = (
-            self._spark(are_small=are_small)
-            .readStream.format("kafka")
-            .options(**self._options(starts, is_small=is_small))
-            .option("startingOffsets", offsets_text(starts))
-            .option("maxOffsetsPerTrigger", str(records_max))
-            .load()
-        )
+        stream = self._source().from_offsets(starts, records_max, is_small=is_small)
         try:
             query = (
                 stream.writeStream.foreachBatch(callback)
@@ -294,20 +270,6 @@ class SourceReader:
         is_long = ranges.record_count_max > 2 * self.sizes.records_max
         return is_long and self.sizes.must_measure_speed
 
-    def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
-        options = {**self.options, "assign": assignment(partitions)}
-        polled = self.sizes.poll_records(len(partitions))
-        if polled < int(options[POLL_OPTION]):
-            options[POLL_OPTION] = str(polled)
-            options["kafka.group.id"] += f"-{polled}"
-        may_split = not is_small and not self.is_ordered
-        if may_split and len(partitions) < self.session.cores:  # cores would be idle otherwise
-            options["minPartitions"] = str(self.session.cores)
-        return options
-
-    def _spark(self, *, are_small: bool) -> SparkSession:
-        return self.session.of_rows if are_small else self.session.spark
-
     def _hand_over(
         self, rows: DataFrame | None, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
     ) -> None:
@@ -317,10 +279,19 @@ class SourceReader:
             chosen = self._block_rows(ranges)
         else:
             assert rows is not None
-            chosen = self._source_rows(rows, ranges, are_small=are_small)
+            chosen = self._source().chosen(rows, ranges, are_small=are_small)
         failpoints.hit("W1")
         on_batch(chosen, ranges)
         failpoints.hit("W12")
+
+    def _source(self) -> SourceRows:
+        if not self._rows:
+            self._rows.append(
+                SourceRows(
+                    self.session, self.options, self.columns, self.sizes, is_ordered=self.is_ordered
+                )
+            )
+        return self._rows[0]
 
     def _record_blocks(self) -> RecordBlocks:
         if not self._blocks:
@@ -338,17 +309,6 @@ class SourceReader:
                 planned.set(tasks[0])
                 return planned.rows
         return self._record_blocks().rows(tasks, poll_records=poll_records)
-
-    def _source_rows(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
-        if are_small not in self._selected:
-            self._selected[are_small] = [
-                source_column(name, is_small=are_small) for name in self.columns
-            ]
-        chosen = rows.select(*self._selected[are_small])
-        if self.sizes.is_small(ranges.record_count_max):
-            return chosen.coalesce(1)
-        count = task_count(ranges.record_counts(), self.session.cores)
-        return chosen.coalesce(count) if count else chosen
 
 
 class _BatchCallback:
@@ -396,25 +356,6 @@ class _BatchCallback:
         """Return the ends that Spark wrote before the call; they are final in any case."""
         text = (self._checkpoint / "offsets" / str(batch_id)).read_text()
         return parse_offsets(text.splitlines()[-1])
-
-
-def source_column(name: str, *, is_small: bool) -> Column:
-    """Return a column of the source: headers are never null, the size of small values is checked.
-
-    Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow
-    fills the list offsets from the last value that is not null. That takes quadratic time.
-    """
-    column, text = F.col(name), F.col(name)
-    if name == "headers":
-        column = F.coalesce(column, F.array().cast(_HEADERS))
-        values = F.col("headers.value").cast("array<string>")
-        text = F.concat_ws("", F.col("headers.key"), values)
-    if is_small and name in _OF_ANY_SIZE:
-        size = F.octet_length(text)
-        if name == "headers":
-            size = size + _HEADER_BYTES * F.size(column)
-        column = held_small(column, size, _OF_ANY_SIZE[name])
-    return column.alias(name)
 
 
 def as_arrow(rows: DataFrame) -> Any:

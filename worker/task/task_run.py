@@ -22,6 +22,7 @@ import structlog
 from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
+from worker.spark.session import Session
 from worker.task.answer_timing import AnswerTiming
 from worker.task.batch_processor import BatchProcessor
 from worker.task.batch_turns import BatchTurns, RunningBatch
@@ -30,7 +31,7 @@ from worker.task.read_ledger import OffsetRanges, Offsets, ReadLedger
 from worker.task.round_answers import RoundAnswers
 from worker.task.source_log import SourceLog
 from worker.task.source_reader import SourceReader
-from worker.task.task_context import TaskSetup
+from worker.task.task_context import TaskContext, TaskSetup
 from worker.task.task_rounds import TaskRounds
 
 SOURCE_POLL_MS = 1_000
@@ -38,6 +39,21 @@ SOURCE_POLL_MS_MAX = 10_000  # while no records arrive
 SOURCE_POLLS = 30  # at least so many in a commit interval, if that is long enough
 
 log = structlog.get_logger("worker.task")
+
+
+@dataclass(slots=True)
+class _SourcePolls:
+    """Polls of the source between rounds.
+
+    Attributes:
+        last_ms: time of the last poll (monotonic clock).
+        pause_ms: time until the next one.
+        has_read: whether a poll had the chance to read a backlog.
+    """
+
+    last_ms: int = 0
+    pause_ms: int = SOURCE_POLL_MS
+    has_read: bool = False
 
 
 @dataclass(slots=True)
@@ -71,11 +87,9 @@ class TaskRun:
     reader: SourceReader
     batches: BatchProcessor
     answers: RoundAnswers
-    _polled_ms: int = field(default=0, init=False)
-    _poll_after_ms: int = field(default=SOURCE_POLL_MS, init=False)
+    _polls: _SourcePolls = field(default_factory=_SourcePolls, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
     _turns: BatchTurns = field(default_factory=BatchTurns, init=False)
-    _has_polled: bool = field(default=False, init=False)
     _must_plan: bool = field(default=False, init=False)
 
     @property
@@ -93,7 +107,7 @@ class TaskRun:
             self.receive(self._control_poll_ms())
             if self.rounds.requested is not None:
                 self.answer_round()
-            elif self._now_ms() - self._polled_ms >= self._poll_after_ms:
+            elif self._now_ms() - self._polls.last_ms >= self._polls.pause_ms:
                 self.read_backlog()
                 self.answers.store_offsets()
             elif self._must_plan and self.rounds.is_between:
@@ -120,15 +134,15 @@ class TaskRun:
     def read_backlog(self) -> None:
         """Read to the end of the log if enough records wait, so that rounds stay short."""
         if self._is_held_back():
-            self._polled_ms = self._now_ms()
+            self._polls.last_ms = self._now_ms()
             return
         ends = self._poll_source()
         unread = self.ledger.unread(ends)
-        self._poll_after_ms = poll_after_ms(
-            self._poll_after_ms, self.setup.config.commit_interval_ms, is_idle=not unread
+        self._polls.pause_ms = poll_after_ms(
+            self._polls.pause_ms, self.setup.config.commit_interval_ms, is_idle=not unread
         )
-        is_early = not self._has_polled and bool(unread) and self.reader.sizes.is_small(unread)
-        self._has_polled = True
+        is_early = not self._polls.has_read and bool(unread) and self.reader.sizes.is_small(unread)
+        self._polls.has_read = True
         if is_early or unread >= self._timing.unread_records_max:
             self._read(ends)
         if is_early:
@@ -151,8 +165,6 @@ class TaskRun:
         """Announce what is pending, so that the next task does not read it again."""
         if self.ledger.pending or self.ledger.lost:
             self.answers.announce()
-
-    # ------------------------------------------------------------------ reading
 
     def pass_lost(self) -> bool:
         """Move positions past records that were deleted, if the connector continues after loss.
@@ -223,7 +235,8 @@ class TaskRun:
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
             running = RunningBatch(ranges.record_count_max, started_ms)
-            with self._turns.writing(running), self._awaited_executors():
+            awaited = awaited_executors(self.reader.session, self.setup.context)
+            with self._turns.writing(running), awaited:
                 batch = self.batches.write(rows, ranges, valid_through_ms)
             self.answers.trace.wrote(running.record_count, started_ms=started_ms)
             self.batches.add(batch, started_ms=started_ms)
@@ -252,30 +265,15 @@ class TaskRun:
                     self.answers.announce()
         return self.setup.stop.must_cancel(self._now_ms())
 
-    @contextlib.contextmanager
-    def _awaited_executors(self) -> Iterator[None]:
-        """Show during the block that the task waits for an executor, if a cluster has none.
-
-        Spark starts the job in any case: a cluster may start executors because tasks wait.
-        """
-        session, context = self.reader.session, self.setup.context
-        awaits = session.cluster is not None and not session.executor_count
-        if awaits:
-            context.waits_for(f"an executor: none is registered with {session.cluster}")
-        yield
-        if awaits:
-            context.waits_for(None)
-
-    # ------------------------------------------------------------------ polls
-
     def _poll_source(self, high_watermarks: Offsets | None = None) -> Offsets:
         """Return how far each partition can be read, and update the metrics of the source."""
-        self._polled_ms = self._now_ms()
+        self._polls.last_ms = self._now_ms()
         stable = self.source.ends(self.ledger.next_offsets)
         metrics = self.setup.metrics.source
         if high_watermarks is not None:
-            stalled = self.source.stalled_count(stable, high_watermarks, self._polled_ms)
-            metrics.lso_stalled = stalled
+            metrics.lso_stalled = self.source.stalled_count(
+                stable, high_watermarks, self._polls.last_ms
+            )
         ends = self.source.readable(stable)
         metrics.lag_records = self.ledger.unread(ends)
         metrics.lag_records_partition_max = self.ledger.unread_max(ends)
@@ -301,11 +299,25 @@ class TaskRun:
 
     def _control_poll_ms(self) -> int:
         """Return the time until the next poll of the source; events and a stop end the wait."""
-        since_poll_ms = self._now_ms() - self._polled_ms
-        return max(1, self._poll_after_ms - since_poll_ms)
+        since_poll_ms = self._now_ms() - self._polls.last_ms
+        return max(1, self._polls.pause_ms - since_poll_ms)
 
     def _now_ms(self) -> int:
         return self.setup.clock.monotonic_ms()
+
+
+@contextlib.contextmanager
+def awaited_executors(session: Session, context: TaskContext) -> Iterator[None]:
+    """Show during the block that the task waits for an executor, if a cluster has none.
+
+    Spark starts the job in any case: a cluster may start executors because tasks wait.
+    """
+    awaits = session.cluster is not None and not session.executor_count
+    if awaits:
+        context.waits_for(f"an executor: none is registered with {session.cluster}")
+    yield
+    if awaits:
+        context.waits_for(None)
 
 
 def poll_after_ms(last_ms: int, commit_interval_ms: int, *, is_idle: bool) -> int:

@@ -1,7 +1,7 @@
-"""Rows of the tables of a Spark task that reads: passed on to tasks that write, or written here.
+"""Rows of the tables of a Spark task that reads: passed on to tasks that write, or written by it.
 
 Rules of this file:
-- Rows of a large table are written here, and so are those above ``Distribution.rows_max``, and all
+- The reading task writes rows of a large table, those above ``Distribution.rows_max``, and all
   rows once the disk has no room for more.
 - Row-level changes of a table are passed on all together or not at all: the newest change of a key
   is found in one place. They are passed on at the end of a block, never in the middle of one.

@@ -212,8 +212,10 @@ def replaced(spec: RecordSpec, *, count: int | None, rate: float | None) -> Reco
         ConfigError: ``datagen_spec``, a value is outside of its bounds.
     """
     options = {"count": count, "rate": rate}
-    given = {name: value for name, value in options.items() if value is not None}
-    return _validated({**spec.model_dump(by_alias=True), **given}, "the options") if given else spec
+    changes = {name: value for name, value in options.items() if value is not None}
+    if not changes:
+        return spec
+    return _validated({**spec.model_dump(by_alias=True), **changes}, "the options")
 
 
 def _validated(content: Any, source: str) -> RecordSpec:

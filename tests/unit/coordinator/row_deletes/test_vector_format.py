@@ -33,11 +33,11 @@ def test_a_vector_has_the_bytes_of_the_specification() -> None:
         "d1d33964"  # magic number
         "0100000000000000"  # one bitmap of 32 bits
         "00000000"  # its upper 32 bits
-        "3a300000" "01000000"  # no runs; one container
-        "0000" "0100"  # its upper 16 bits; its cardinality less one
+        "3a30000001000000"  # no runs; one container
+        "00000100"  # its upper 16 bits; its cardinality less one
         "10000000"  # where it starts
-        "0300" "0900"  # the values
-    )  # fmt: skip
+        "03000900"  # the values
+    )
     wanted = struct.pack(">I", len(content)) + content + struct.pack(">I", zlib.crc32(content))
     assert vector_bytes(BitMap64([3, 9])) == wanted
 

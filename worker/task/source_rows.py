@@ -1,0 +1,121 @@
+"""Rows of Spark's Kafka source, for connectors whose records are computed with by Spark.
+
+Rules of this file:
+- Rows have only the columns that the pipeline needs.
+- Where records are known to be small, Spark does not measure the bytes of an Arrow batch after each
+  row. Then each key, value and headers are checked: a large one ends the read.
+
+Source:
+    docs/decisions/0003-reads.md, with the measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
+
+from worker.spark.batch_sizing import ReadSizes, task_count
+from worker.spark.session import Session, held_small
+from worker.spark.source_options import POLL_OPTION, assignment, offsets_text
+from worker.task.read_ledger import OffsetRanges, Offsets
+
+_HEADERS = "array<struct<key: string, value: binary>>"
+_HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
+_OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """The rows of one task.
+
+    Args:
+        session: the worker's session.
+        options: options of the Kafka source, see ``source_options``.
+        columns: columns of the source that the pipeline needs.
+        sizes: how much is read at once.
+        is_ordered: whether one Spark task must process each source partition, in its order.
+    """
+
+    session: Session
+    options: Mapping[str, str]
+    columns: tuple[str, ...]
+    sizes: ReadSizes
+    is_ordered: bool = False
+    # a column is made by dozens of calls into the JVM, and can be used in any number of reads
+    _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
+
+    def between(self, moved: OffsetRanges, *, is_small: bool) -> DataFrame:
+        """Return the rows of ranges that are not empty; ``is_small`` if one Spark task reads."""
+        reader = (
+            self._spark(are_small=self.sizes.are_small)
+            .read.format("kafka")
+            .options(**self._options(moved.ends, is_small=is_small))
+            .option("startingOffsets", offsets_text(moved.starts))
+            .option("endingOffsets", offsets_text(moved.ends))
+        )
+        return reader.load()
+
+    def from_offsets(self, starts: Offsets, records_max: int, *, is_small: bool) -> DataFrame:
+        """Return a stream from these offsets, in micro-batches of at most so many records."""
+        stream = (
+            self._spark(are_small=self.sizes.are_small)
+            .readStream.format("kafka")
+            .options(**self._options(starts, is_small=is_small))
+            .option("startingOffsets", offsets_text(starts))
+            .option("maxOffsetsPerTrigger", str(records_max))
+        )
+        return stream.load()
+
+    def chosen(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
+        """Return the needed columns, over the right number of Spark tasks.
+
+        Args:
+            rows: of the source.
+            ranges: their offsets.
+            are_small: whether records were known to be small when the rows were made.
+        """
+        if are_small not in self._selected:
+            self._selected[are_small] = [
+                source_column(name, is_small=are_small) for name in self.columns
+            ]
+        chosen = rows.select(*self._selected[are_small])
+        if self.sizes.is_small(ranges.record_count_max):
+            return chosen.coalesce(1)
+        count = task_count(ranges.record_counts(), self.session.cores)
+        return chosen.coalesce(count) if count else chosen
+
+    def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
+        options = {**self.options, "assign": assignment(partitions)}
+        polled = self.sizes.poll_records(len(partitions))
+        if polled < int(options[POLL_OPTION]):
+            options[POLL_OPTION] = str(polled)
+            options["kafka.group.id"] += f"-{polled}"
+        may_split = not is_small and not self.is_ordered
+        if may_split and len(partitions) < self.session.cores:  # cores would be idle otherwise
+            options["minPartitions"] = str(self.session.cores)
+        return options
+
+    def _spark(self, *, are_small: bool) -> SparkSession:
+        return self.session.of_rows if are_small else self.session.spark
+
+
+def source_column(name: str, *, is_small: bool) -> Column:
+    """Return a column of the source: headers are never null, the size of small values is checked.
+
+    Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow
+    fills the list offsets from the last value that is not null. That takes quadratic time.
+    """
+    column, text = F.col(name), F.col(name)
+    if name == "headers":
+        column = F.coalesce(column, F.array().cast(_HEADERS))
+        values = F.col("headers.value").cast("array<string>")
+        text = F.concat_ws("", F.col("headers.key"), values)
+    if is_small and name in _OF_ANY_SIZE:
+        size = F.octet_length(text)
+        if name == "headers":
+            size = size + _HEADER_BYTES * F.size(column)
+        column = held_small(column, size, _OF_ANY_SIZE[name])
+    return column.alias(name)
