@@ -116,17 +116,20 @@ def sql_catalog_properties(tmp_path: Path) -> dict[str, str]:
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """The worker's Spark session; starting one takes 6 s, so all tests share it.
 
-    It also has Iceberg's runtime, for tests that read tables with it.
+    It also has Iceberg's runtime and Delta, for tests that read tables with them.
     """
     from worker.spark.session import open_session
 
-    libraries = [*jars.resolve("spark-kafka"), *jars.resolve("iceberg-spark")]
+    groups = ("spark-kafka", "iceberg-spark", "delta-spark")
+    libraries = [jar for group in groups for jar in jars.resolve(group)]
     properties = {
         "spark.driver.memory": "1g",
         "spark.jars": ",".join(map(str, libraries)),
         "spark.sql.extensions": (
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions,"
+            "io.delta.sql.DeltaSparkSessionExtension"
         ),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     session = open_session(properties, folder=tmp_path_factory.mktemp("spark"))
     yield session

@@ -105,6 +105,8 @@ GROUPS: Mapping[str, JarGroup] = {
     ),
     # an OAuth2 server with OpenID Connect, for logins at the broker
     "oauth-server": JarGroup(("no.nav.security:mock-oauth2-server:6.0.2",)),
+    # Spark's reader of Delta tables
+    "delta-spark": JarGroup(("io.delta:delta-spark_4.1_2.13:4.1.0",), without_pyspark_jars=True),
     # stores and catalogs that tests start
     "s3proxy": JarGroup(("org.gaul:s3proxy:4.1.0:jar-with-dependencies",), is_whole=True),
     "nessie": JarGroup(("org.projectnessie.nessie:nessie-quarkus:0.99.0:runner",), is_whole=True),
