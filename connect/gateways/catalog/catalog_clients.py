@@ -377,6 +377,10 @@ class GuardedMetastore(MetastoreCatalog):
         self._files = MetadataFiles()
         super().__init__(name, **properties)
 
+    def forget_text(self) -> None:
+        """Keep no text of the metadata file that this thread read last."""
+        self._files.forget_text()
+
     def load_references(self, identifier: Identifier) -> Table:
         """Load a table without the snapshots that no branch and no tag names."""
         with self._files.without_history():
