@@ -113,12 +113,11 @@ class CatalogGateway:
             client, key = self._client(), tuple(identifier)
             if isinstance(client, GuardedMetastore):
                 client.forget_text()  # each load reads the file; a commit after it need not
-            if with_history:
-                return self._judged(client.load_table(key))
-            if isinstance(client, GuardedRest | GuardedMetastore):
+            if not with_history and isinstance(client, GuardedRest | GuardedMetastore):
                 return self._judged(client.load_references(key))
             table = client.load_table(key)
-            table.metadata = referenced_only(table.metadata)
+            if not with_history:
+                table.metadata = referenced_only(table.metadata)
             return self._judged(table)
 
     def find(self, name: str) -> Table | None:
@@ -214,11 +213,9 @@ class CatalogGateway:
         metastore = None
         if not reads_answer and isinstance(client, GuardedMetastore):
             metastore = client
+        change = table, tuple(requirements), tuple(updates)
         with self._request("commit", table.name(), commit_error):
-            if metastore is not None:
-                response = metastore.commit_unread(table, requirements, updates)
-            else:
-                response = client.commit_table(table, tuple(requirements), tuple(updates))
+            response = (metastore.commit_unread if metastore else client.commit_table)(*change)
         if response.metadata.table_uuid != table.metadata.table_uuid:
             raise CommitStateUnknown(
                 "the catalog answered with another table", table=".".join(table.name())
