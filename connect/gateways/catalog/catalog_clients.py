@@ -69,14 +69,14 @@ from connect.gateways.catalog.metadata_files import (
     WithHistoryText,
     adds_only,
 )
-from connect.gateways.catalog.metadata_v3 import with_next_row_id, write_metadata
+from connect.gateways.catalog.metadata_v3 import write_metadata
 from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
 from connect.gateways.catalog.table_metadata import (
     changed_metadata,
     referenced_only,
     table_response,
 )
-from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
+from connect.gateways.catalog.table_properties import location_provider
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.folder_catalog import FolderCatalog
 from connect.gateways.guarded_http import GuardedAdapter
@@ -461,7 +461,7 @@ class GuardedMetastore(MetastoreCatalog):
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
         for requirement in _check_strictly(current_table.metadata, requirements, updates):
             requirement.validate(current_table.metadata)
-        updated = _updated(current_table, updates)
+        updated = changed_metadata(current_table.metadata, updates, current_table.metadata_location)
         version = self._parse_metadata_version(current_table.metadata_location) + 1
         places = location_provider(updated.location, updated.properties)
         location = places.new_table_metadata_file_location(version)
@@ -474,23 +474,6 @@ class GuardedMetastore(MetastoreCatalog):
             io=self._load_file_io(location=location),
             catalog=self,
         )
-
-
-def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
-    """Return the table's metadata after a change, also with an invalid table property.
-
-    PyIceberg reads the length of the metadata log while it applies a change, and fails there where
-    that is no number.
-    """
-    metadata = with_next_row_id(table.metadata)
-    text = metadata.properties.get(VERSIONS_MAX)
-    if text is None or size(metadata.properties, VERSIONS_MAX, 0):
-        return changed_metadata(metadata, updates, table.metadata_location)
-    others = {k: v for k, v in metadata.properties.items() if k != VERSIONS_MAX}
-    readable = metadata.model_copy(update={"properties": others})
-    updated = changed_metadata(readable, updates, table.metadata_location)
-    kept = {VERSIONS_MAX: text, **updated.properties}
-    return updated.model_copy(update={"properties": kept})
 
 
 def open_metastore(

@@ -31,6 +31,8 @@ from pyiceberg.table.update import (
 )
 
 from connect.clock import SystemClock
+from connect.gateways.catalog.metadata_v3 import with_next_row_id
+from connect.gateways.catalog.table_properties import VERSIONS_MAX, size
 
 _LOG = b'"snapshot-log":['
 _MAIN = "main"
@@ -79,7 +81,7 @@ def changed_metadata(
     """Return the metadata after a change; the parts that do not change are shared.
 
     Args:
-        metadata: before the change.
+        metadata: before the change; its next row id may be missing.
         updates: the change.
         metadata_location: of ``metadata``, for the log of metadata files; None adds no entry.
 
@@ -87,17 +89,28 @@ def changed_metadata(
         ValueError: an update does not fit the metadata.
     """
     context = _TableMetadataUpdateContext()
-    out = metadata
+    out = with_next_row_id(metadata)
     for update in updates:
         out = _apply_table_update(update, out, context)
     if context.has_changes():
         if metadata_location:
-            out = _update_table_metadata_log(out, metadata_location, metadata.last_updated_ms)
+            out = _logged(out, metadata_location, metadata.last_updated_ms)
         if out.last_updated_ms == metadata.last_updated_ms:
             out = out.model_copy(update={"last_updated_ms": _CLOCK.now_ms()})
     out.spec().check_compatible(out.schema())
     out.sort_order().check_compatible(out.schema())
     return out
+
+
+def _logged(metadata: TableMetadata, before: str, before_ms: int) -> TableMetadata:
+    """Add the metadata file before to the log, also where the log's length is no number."""
+    properties = metadata.properties
+    if VERSIONS_MAX not in properties or size(properties, VERSIONS_MAX, 0):
+        return _update_table_metadata_log(metadata, before, before_ms)
+    usable = {key: text for key, text in properties.items() if key != VERSIONS_MAX}
+    readable = metadata.model_copy(update={"properties": usable})
+    logged = _update_table_metadata_log(readable, before, before_ms)
+    return logged.model_copy(update={"properties": properties})
 
 
 def referenced_only(metadata: TableMetadata) -> TableMetadata:
