@@ -99,6 +99,18 @@ def test_every_record_is_counted_once(sql: SqlHarness, of_rows: bool) -> None:
     assert "secret" not in "".join(str(d.error) for d in result.dead_letters)
 
 
+def test_a_batch_parses_nothing(sql: SqlHarness) -> None:
+    """The expressions of a query are parsed, and their patterns compiled, before the first one."""
+    query = sql.query("SELECT id, upper(device) AS city FROM records WHERE device RLIKE 'd[12]'")
+    query._expressions._parser = query._expressions._bounded = None  # type: ignore[assignment]
+    for _ in range(2):
+        result = sql.run(query, [{"id": n, "device": f"d{n}"} for n in range(4)])
+        assert [(row["id"], row["city"]) for row in rows_of(result, "db.t1")] == [
+            (1, "D1"),
+            (2, "D2"),
+        ]
+
+
 def test_rows_that_a_query_enlarges_are_detected_in_unbounded_batches(sql: SqlHarness) -> None:
     """The batch is then read again with a limit in bytes; the size of a list is not checked."""
     query = sql.query(

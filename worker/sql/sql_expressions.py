@@ -15,6 +15,7 @@ Source:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -110,7 +111,8 @@ class Expressions:
         self._patterns = catalyst.trees.TreePattern
         self._utils = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
         self._bounded = BoundedPatterns(spark, refuse)
-        self._checked: set[str] = set()
+        self._parsed: dict[str, Any] = {}
+        self._columns: dict[str, Column] = {}
         self._resolved = _RESOLVED | _classes_of_functions(spark)
 
     def column(self, text: str, *, is_bounded: bool = True) -> Column:
@@ -123,16 +125,19 @@ class Expressions:
         Raises:
             ConfigError: ``sql_query``: Spark cannot parse it, or a part of it is not allowed.
         """
-        with spark_refusals(text):
-            session = self._spark._jsparkSession  # noqa: SLF001 - no public way
-            self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
-            parsed = self._parser.parseExpression(text)
-        if text not in self._checked:
+        if text not in self._parsed:
+            with spark_refusals(text):
+                session = self._spark._jsparkSession  # noqa: SLF001 - no public way
+                self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+                parsed = self._parser.parseExpression(text)
             _check_parsed(parsed, text)
-            self._checked.add(text)
-        if is_bounded:
-            parsed = self._bounded.replaced(parsed, text)
-        return Column(self._utils.column(parsed))
+            self._parsed[text] = parsed
+        if not is_bounded:
+            return Column(self._utils.column(self._parsed[text]))
+        if text not in self._columns:
+            bounded = self._bounded.replaced(self._parsed[text], text)
+            self._columns[text] = Column(self._utils.column(bounded))
+        return self._columns[text]
 
     def tried(self, inner: Column) -> Column:
         """Return the expression with null instead of an error for a row."""
@@ -298,8 +303,9 @@ def _form(class_name: str) -> str:
     return {"UnresolvedStar": "* inside an expression"}.get(name, name)
 
 
+@functools.lru_cache(maxsize=1)
 def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
-    """Return the classes to which Spark resolves the allowed functions."""
+    """Return the classes to which Spark resolves the allowed functions: 1,500 calls of the JVM."""
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
     state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
     registry, class_names = state.functionRegistry(), set()
