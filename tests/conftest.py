@@ -130,6 +130,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]
             "io.delta.sql.DeltaSparkSessionExtension"
         ),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Delta distributes the state of a table: by default over 50 tasks for each read and write
+        "spark.databricks.delta.snapshotPartitions": "1",
     }
     session = open_session(properties, folder=tmp_path_factory.mktemp("spark"))
     yield session

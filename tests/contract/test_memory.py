@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +42,27 @@ SLOW_LIMITS_MB = {
 }
 
 
-def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
-    """What a child says of a case."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.memory_run", case, str(times), str(folder)],
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """A process that forks one for each case."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.memory_run", str(tmp_path_factory.mktemp("memory"))],
         cwd=Path(__file__).parents[2],
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    result: dict[str, Any] = json.loads(done.stdout)
+    ) as process:
+        yield process
+
+
+def measured(process: subprocess.Popen[str], case: str, times: int) -> dict[str, Any]:
+    """What a child says of a case."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([case, times]) + "\n")
+    process.stdin.flush()
+    result: dict[str, Any] = json.loads(process.stdout.readline())
+    assert "status" not in result, result
     print(f"{case}: {result}")
     if case in LETTERS:
         assert result["error"] == DEAD_LETTERS_FULL
@@ -64,16 +74,16 @@ def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", LIMITS_MB)
-def test_unusual_records_fit_into_memory(case: str, tmp_path: Path) -> None:
+def test_unusual_records_fit_into_memory(case: str, process: subprocess.Popen[str]) -> None:
     """500 columns, the deepest nesting, and single records of up to 60 MiB."""
-    result = measured(case, 1, tmp_path)
+    result = measured(process, case, 1)
     assert result["peak_mb"] - result["before_mb"] < LIMITS_MB[case], result
 
 
 @pytest.mark.bench
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("case", SLOW_LIMITS_MB)
-def test_more_records_need_no_more_memory(case: str, tmp_path: Path) -> None:
+def test_more_records_need_no_more_memory(case: str, process: subprocess.Popen[str]) -> None:
     """Four times as many stay within the memory of a process."""
-    result = measured(case, 4, tmp_path)
+    result = measured(process, case, 4)
     assert result["peak_mb"] - result["before_mb"] < SLOW_LIMITS_MB[case], result

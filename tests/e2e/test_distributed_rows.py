@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.gateways.kafka.bulk_producer import BulkProducer
-from tests.support.running_stack import RunningStack, armed_stack, duckdb_rows
+from tests.support.running_stack import RunningStack, duckdb_rows
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -26,11 +25,10 @@ ACCOUNTS = Schema(
 )
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
-    """A stack of this module alone: its processes are killed."""
-    with armed_stack(tmp_path_factory.mktemp("stack"), armed_folder) as made:
-        yield made
+@pytest.fixture
+def running(armed_running: RunningStack) -> RunningStack:
+    """A stack whose processes are killed."""
+    return armed_running
 
 
 def changes(namespace: str, partition: int, rows: list[dict[int, str]]) -> list[bytes]:

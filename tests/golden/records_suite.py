@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -340,6 +341,13 @@ def judged(compare: Callable[[Case], Result], case: Case) -> Result:
         return Result(case["name"], "failing", "nested too deeply to be compared")
 
 
+@functools.cache
+def results_of(path: Path) -> tuple[Result, ...]:
+    """The verdicts of one file, in the order of its cases."""
+    compare = comparison(path)
+    return tuple(judged(compare, case) for case in cases_of(path))
+
+
 def run() -> Suites:
     """Compare everything.
 
@@ -348,8 +356,7 @@ def run() -> Suites:
     """
     suites: Suites = {}
     for path in files():
-        compare = comparison(path)
-        results = [judged(compare, case) for case in cases_of(path)]
+        results = results_of(path)
         suites[title(path)] = (
             sum(r.verdict == "agreed" for r in results),
             sum(r.verdict == "by rule" for r in results),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -22,17 +23,23 @@ def test_every_recorded_answer_is_met(group: str) -> None:
 MORE = suite.recordings_beyond()
 
 
+@functools.cache
+def _further(group: str) -> list[suite.Result]:
+    """The results of a group of further recordings."""
+    return suite.replay(group, recorded=suite.MORE)
+
+
 @pytest.mark.parametrize("group", MORE)
 def test_every_further_recorded_answer_is_met(group: str) -> None:
     """Kafka's answers to unusual configurations, loggers and refused changes."""
-    results = suite.replay(group, recorded=suite.MORE)
+    results = _further(group)
     assert results
     assert [f"{r.case}\n{r.detail}" for r in results if r.verdict == "failing"] == []
 
 
 def test_the_further_recordings_exist() -> None:
     """Two hundred configurations are unusual at one key each."""
-    assert len(suite.replay("validate", recorded=suite.MORE)) > 200
+    assert len(_further("validate")) > 200
     assert {"loggers", "offsets", "validate"} <= set(MORE)
 
 

@@ -14,8 +14,7 @@ FILES = list(suite.files())
 @pytest.mark.parametrize("path", FILES, ids=map(suite.title, FILES))
 def test_every_recorded_record_is_met(path: suite.Path) -> None:
     """Or it differs by a rule of docs/reference/records-differences.md."""
-    compare = suite.comparison(path)
-    results = [suite.judged(compare, case) for case in suite.cases_of(path)]
+    results = suite.results_of(path)
     failing = [result for result in results if result.verdict == "failing"]
     assert results
     assert not failing, "\n".join(f"{r.name}: {r.detail}" for r in failing)
@@ -52,6 +51,4 @@ def test_a_line_that_cannot_be_read_fails_alone(tmp_path: suite.Path) -> None:
     file = tmp_path / "converters" / "AvroData.jsonl"
     file.parent.mkdir()
     file.write_text("\n".join([deep, "{", *recorded]))
-    compare = suite.comparison(file)
-    results = [suite.judged(compare, case) for case in suite.cases_of(file)]
-    assert [result.verdict for result in results] == ["failing", "failing", "agreed"]
+    assert [result.verdict for result in suite.results_of(file)] == ["failing", "failing", "agreed"]

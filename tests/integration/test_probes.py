@@ -60,11 +60,11 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
 
 
 def test_without_a_properties_file_the_environment_configures_a_node(
-    own_broker: Broker, tmp_path: Path
+    broker: Broker, tmp_path: Path
 ) -> None:
     """Variables set every key; the logs of all processes are on standard output."""
     variables = {
-        "ICEFLOE_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
+        "ICEFLOE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "ICEFLOE_GROUP_ID": "from-environment",
         "ICEFLOE_CONFIG_STORAGE_TOPIC": "from-environment-config",
         "ICEFLOE_CONFIG_STORAGE_REPLICATION_FACTOR": "-1",

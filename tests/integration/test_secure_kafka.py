@@ -66,7 +66,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         yield running
 
 
-def _ways(broker: SecureBroker) -> dict[str, dict[str, str]]:
+@pytest.fixture(scope="module")
+def ways(broker: SecureBroker) -> dict[str, dict[str, str]]:
+    """Client properties of each way; making the JKS store takes a JVM."""
     return dict(zip(WAYS, [*_with_tls(broker), *_with_sasl(broker)], strict=True))
 
 
@@ -154,9 +156,11 @@ def _jks(own: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_client_logs_in(broker: SecureBroker, spark_session: Session, way: str) -> None:
+def test_every_client_logs_in(
+    ways: dict[str, dict[str, str]], spark_session: Session, way: str
+) -> None:
     """A topic is made, written in a transaction with offsets, and read by both kinds of clients."""
-    kafka = _ways(broker)[way]
+    kafka = ways[way]
     topic = unique_name("secure")
     place = TopicPartition(topic, 0)
     admin = KafkaAdmin(kafka)
@@ -212,12 +216,13 @@ def _read_forever(reader: LogReader) -> None:
     ],
 )
 def test_refusals_name_their_reason(
-    broker: SecureBroker, spark_session: Session, way: str, code: str, said: str
+    ways: dict[str, dict[str, str]], spark_session: Session, way: str, code: str, said: str
 ) -> None:
     """A wrong password, scope or authority is named by both kinds of clients, without a secret."""
-    kafka = _ways(broker)[way]
+    kafka = dict(ways[way])
     if code == "kafka_tls":
-        kafka["ssl.truststore.location"] = str(broker.keys.folder / "other-ca.pem")
+        trusted = Path(kafka["ssl.truststore.location"])
+        kafka["ssl.truststore.location"] = str(trusted.with_name("other-ca.pem"))
     else:
         secret = AUDIENCE if way == "oauthbearer" else PASSWORD
         kafka["sasl.jaas.config"] = kafka["sasl.jaas.config"].replace(secret, WRONG)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from connect.errors import ConfigError
 from tests.support.held_query import QueryProcess
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.sql_harness import SqlHarness, counts
+from worker.sql.bounded_patterns import CALLS_MAX
 from worker.sql.sql_expressions import Expressions
 
 pytestmark = list(SPARK_MARKS)
@@ -165,8 +168,9 @@ _CALLS = (
     *("split(a, '{}', 2)", "split(a, '{}', 0)", "regexp_replace(a, '{}', 'x', 3)"),
     "try_element_at(transform(split(a, ','), x -> regexp_extract(x, '{}', 0)), 1)",
 )
-_LIKE_CALLS = ("a LIKE '{}'", "a NOT LIKE '{}'", "a ILIKE '{}'", "a LIKE ANY ('{}', 'b%')")
-_LIKE_CALLS += ("a LIKE ALL ('{}', '%')", "a NOT LIKE ANY ('{}')", "like(a, '{}', '/')")
+_LIKE_CALLS = ("a LIKE '{}'", "a NOT LIKE '{}'", "a ILIKE '{}'", "like(a, '{}', '/')")
+_LISTS = ("a LIKE ANY ('{}', 'b%')", "a LIKE ALL ('{}', '%')", "a NOT LIKE ANY ('{}')")
+Values = dict[tuple[str, str, str | None], Any]
 
 
 def _texts() -> list[str | None]:
@@ -177,8 +181,37 @@ def _texts() -> list[str | None]:
     return ["", None, "a\r\nb", "ab-12", *columns_of]
 
 
+def _values_of_spark(rows: DataFrame, calls: Sequence[str], patterns: Sequence[str]) -> Values:
+    """The values by call, pattern and text; a pattern is a value of a row, not a literal."""
+    literals = ", ".join(f"'{pattern}'" for pattern in patterns)
+    pairs = rows.select("a", F.posexplode(F.expr(f"array({literals})")).alias("i", "p"))
+    columns = [F.expr(call.replace("'{}'", "p")).alias(call) for call in calls]
+    found = pairs.select("a", "i", *columns).toArrow()
+    texts, numbers, *values = [column.to_pylist() for column in found.columns]
+    return {
+        (call, patterns[i], text): value
+        for call, of_call in zip(calls, values, strict=True)
+        for text, i, value in zip(texts, numbers, of_call, strict=True)
+    }
+
+
+def _values(rows: DataFrame, pairs: Sequence[tuple[str, str]], column: Any) -> Values:
+    """The values by call, pattern and text; a pattern is a literal."""
+    columns = [
+        column(call.format(pattern)).alias(f"c{i}") for i, (call, pattern) in enumerate(pairs)
+    ]
+    texts, *values = [each.to_pylist() for each in rows.select("a", *columns).toArrow().columns]
+    return {
+        (*pair, text): value
+        for pair, of_pair in zip(pairs, values, strict=True)
+        for text, value in zip(texts, of_pair, strict=True)
+    }
+
+
 @pytest.mark.parametrize(
-    ("calls", "patterns"), [(_CALLS, _REGEXES), (_LIKE_CALLS, _LIKES)], ids=["regex", "like"]
+    ("calls", "patterns"),
+    [(_CALLS, _REGEXES), (_LIKE_CALLS, _LIKES), (_LISTS, _LIKES)],
+    ids=["regex", "like", "lists"],
 )
 def test_values_equal_those_of_sparks_functions(
     sql: SqlHarness, calls: tuple[str, ...], patterns: tuple[str, ...]
@@ -186,17 +219,14 @@ def test_values_equal_those_of_sparks_functions(
     """For every function, pattern and text."""
     spark = sql.session.spark
     rows = spark.createDataFrame([(text,) for text in _texts()], "a STRING").coalesce(1)
-    halves = [patterns[: len(patterns) // 2], patterns[len(patterns) // 2 :]]  # a query has 50
-    for call, some in itertools.product(calls, halves):
-        expressions = Expressions(spark)
-        columns: list[Any] = []
-        for i, pattern in enumerate(some):
-            text = call.format(pattern)
-            columns.append(expressions.column(text, is_bounded=False).alias(f"spark{i}"))
-            columns.append(expressions.column(text).alias(f"bounded{i}"))
-        found = rows.select("a", *columns).toArrow().to_pydict()
-        for i, pattern in enumerate(some):
-            for text, expected, value in zip(
-                found["a"], found[f"spark{i}"], found[f"bounded{i}"], strict=True
-            ):
-                assert value == expected, (call, pattern, text)
+    pairs = [*itertools.product(calls, patterns)]
+    if calls == _LISTS:  # of literals: of others, Spark makes other functions
+        expected = _values(rows, pairs, F.expr)
+    else:
+        expected = _values_of_spark(rows, calls, patterns)
+    assert len(expected) == len(pairs) * len(set(_texts()))
+    count = CALLS_MAX // 2  # of one query; a call may have two patterns
+    for start in range(0, len(pairs), count):
+        bounded = Expressions(spark).column
+        for key, value in _values(rows, pairs[start : start + count], bounded).items():
+            assert value == expected[key], key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -19,17 +20,24 @@ pytestmark = pytest.mark.kafka
 _ANSWER_S = 5.0  # a client that still waits for the broker gets its answer within it
 
 
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that tests pause and resume."""
+    with Broker(tmp_path_factory.mktemp("own-broker")) as started:
+        yield started
+
+
 @pytest.mark.parametrize("timeout_s", [1.0, 4.0])
 def test_a_closed_producer_fences_no_other(own_broker: Broker, timeout_s: float) -> None:
     """A take-over that timed out ends with ``close``, although an error still refers to it."""
     topic = Topics(own_broker).create()
     kafka = {"bootstrap.servers": own_broker.bootstrap_servers}
-    owner = TransactionalProducer(kafka, "id")
+    owner = TransactionalProducer(kafka, topic)
     owner.init()
     owner.transact([ProducerMessage(topic, b"", b"1")])
     own_broker.pause()
     try:
-        late = TransactionalProducer(kafka, "id")
+        late = TransactionalProducer(kafka, topic)
         with pytest.raises(RetriableError) as caught:
             late.init(timeout_s)
         late.close()

@@ -1,16 +1,22 @@
-"""Records of odd sizes through a task's pipeline, in a process of its own: CASE TIMES FOLDER.
+"""Records of odd sizes through a task's pipeline, each case in a process of its own.
 
-A process of its own, so that its peak is the pipeline's. Records are made while they are read, and
-nothing keeps them, nor the rows about dead letters that Spark would take away. Prints resident
-megabytes before the first record, at most, and what came out. ``TIMES`` makes more records.
+Usage: python -m tests.support.memory_run FOLDER. Each line of its input is a case and how many
+times its records are made, as JSON. A line of its output has resident megabytes before the first
+record, at most, and what came out.
+
+A process of its own, so that its peak is the pipeline's. It is forked, as Spark's workers are, from
+one that has loaded the pipeline: loading takes longer than most cases. Records are made while they
+are read, and nothing keeps them, nor the rows about dead letters that Spark would take away.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -261,10 +267,30 @@ def peak_mb() -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) >> 10
 
 
-def main(name: str, times: int, folder: Path) -> None:
-    """Run a case and print what was found."""
-    json.dump(measure(cases(folder, times)[name], folder), sys.stdout)
+def forked(name: str, times: int, folder: Path) -> str:
+    """Run a case in a process of its own; return what was found, as JSON."""
+    reading, writing = os.pipe()
+    if not os.fork():
+        try:
+            with os.fdopen(writing, "w") as out:
+                json.dump(measure(cases(folder, times)[name], folder), out)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as found:
+        result = found.read()
+    _, status = os.wait()
+    return json.dumps({"status": status}) if status else result
+
+
+def main(folder: Path) -> None:
+    """Run cases until the end of the input."""
+    for line in sys.stdin:
+        name, times = json.loads(line)
+        print(forked(name, times, folder), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]))
