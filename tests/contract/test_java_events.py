@@ -28,15 +28,26 @@ TOOL = Path(__file__).parents[1] / "java" / "EventTool.java"
 EXAMPLES = 300
 
 
-def event_tool(command: str, files: list[Path]) -> list[str]:
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Iceberg's classes, and EventTool, compiled once for all tests."""
+    libraries, folder = jars.class_path("iceberg-events"), str(tmp_path_factory.mktemp("classes"))
+    compiler = ("--module", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn", "-proc:none")
+    command = [find_java(), *compiler, "-encoding", "UTF-8", "-d", folder, "-cp", libraries, TOOL]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr.decode()
+    return f"{folder}{os.pathsep}{libraries}"
+
+
+def event_tool(class_path: str, command: str, files: list[Path]) -> list[str]:
     """Run EventTool in one JVM over many files; its lines."""
     arguments = [
         str(find_java()),
         "-cp",
-        jars.class_path("iceberg-events"),
+        class_path,
         "-Dfile.encoding=UTF-8",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-        str(TOOL),
+        TOOL.stem,
         command,
         *map(str, files),
     ]
@@ -47,7 +58,7 @@ def event_tool(command: str, files: list[Path]) -> list[str]:
     return lines
 
 
-def test_java_reads_every_event_that_we_write(tmp_path: Path) -> None:
+def test_java_reads_every_event_that_we_write(class_path: str, tmp_path: Path) -> None:
     """Java's reader accepts our frames and returns the same values."""
     written = sample_events()
     paths = []
@@ -55,30 +66,32 @@ def test_java_reads_every_event_that_we_write(tmp_path: Path) -> None:
         path = tmp_path / f"{i:04}.bin"
         path.write_bytes(encode(event))
         paths.append(path)
-    for event, path, line in zip(written, paths, event_tool("decode", paths), strict=True):
+    for event, path, line in zip(
+        written, paths, event_tool(class_path, "decode", paths), strict=True
+    ):
         answer = json.loads(line)
         assert "event" in answer, (event, answer)
         assert alike(answer["event"]) == alike(event_to_json(decode(path.read_bytes())))
         assert alike(answer["event"]) == alike(event_to_json(as_read(event)))
 
 
-def test_java_reads_our_copies_of_its_recordings(tmp_path: Path) -> None:
+def test_java_reads_our_copies_of_its_recordings(class_path: str, tmp_path: Path) -> None:
     """The recordings are decoded and encoded again by Icefloe."""
     for path in sorted(suite.recordings().glob("*.json")):
         shutil.copy(path, tmp_path)
         event = event_from_json(suite.with_spec_names(json.loads(path.read_text())))
         (tmp_path / path.with_suffix(".bin").name).write_bytes(encode(event))
-    lines = event_tool("check", sorted(tmp_path.glob("*.json")))
+    lines = event_tool(class_path, "check", sorted(tmp_path.glob("*.json")))
     assert [line for line in lines if not line.startswith("same ")] == []
 
 
-def test_java_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_java_writes_the_same_bytes(class_path: str, tmp_path: Path) -> None:
     """Java encodes the JSON of the recordings to the same bytes as Icefloe."""
     paths = [
         Path(shutil.copy(path, tmp_path)) for path in sorted(suite.recordings().glob("*.json"))
     ]
     done = subprocess.run(
-        [str(find_java()), "-cp", jars.class_path("iceberg-events"), str(TOOL), "encode", *paths],
+        [str(find_java()), "-cp", class_path, TOOL.stem, "encode", *paths],
         capture_output=True,
         check=False,
         timeout=200,
@@ -89,7 +102,7 @@ def test_java_writes_the_same_bytes(tmp_path: Path) -> None:
         assert path.with_suffix(".bin").read_bytes() == encode(event), path.name
 
 
-def test_java_is_more_lenient_as_documented(tmp_path: Path) -> None:
+def test_java_is_more_lenient_as_documented(class_path: str, tmp_path: Path) -> None:
     """Rules of decision 0002 without a recorded variant."""
     event = event_from_json(
         json.loads((suite.recordings() / "data-written-1-file.json").read_text())["event"]
@@ -101,7 +114,7 @@ def test_java_is_more_lenient_as_documented(tmp_path: Path) -> None:
     paths = [tmp_path / "no-utf8.bin", tmp_path / "content.bin"]
     for path, content in zip(paths, (no_text, contradiction), strict=True):
         path.write_bytes(content)
-    for line in event_tool("decode", paths):
+    for line in event_tool(class_path, "decode", paths):
         assert "event" in json.loads(line), line
 
 

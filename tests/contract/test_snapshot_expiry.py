@@ -14,7 +14,7 @@ from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.support.table_harness import EXPIRING, Racing, TableHarness, paths_of, stale_numbers
 
-ROUNDS = 30
+ROUNDS = 2 * BATCH + 4  # snapshots expire twice
 
 
 def expiring(harness: TableHarness, **more: object) -> Committer:

@@ -24,7 +24,7 @@ from tests.support.window_results import (
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-CRASHES = ("A2", "W10")  # all others: tests/faults/test_aggregate_kills.py
+CRASHES = ("A2",)  # all others: tests/faults/test_aggregate_kills.py
 FUNCTIONS = (
     "n=count(*),total=sum(amount),least=min(amount),most=max(amount),mean=avg(amount),"
     "users=approx_distinct(user)"

@@ -16,7 +16,7 @@ from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-CRASHES = ("P1", "P2", "W8")
+CRASHES = ("P1", "P2", pytest.param("W8", marks=pytest.mark.faults))
 
 
 @pytest.fixture

@@ -200,8 +200,8 @@ def test_a_vector_is_that_of_spark(catalog: CatalogGateway, spark: Sql, name: st
         t.append(dict.fromkeys(range(100000), "x"))
     ours.round(({}, positions))
     view = f"gone_{uuid4().hex}"
-    keys = ",".join(map(str, positions))
-    spark(f"create temporary view {view} as select explode(array({keys})) as id")
+    keys = f"from_json('{positions}', 'array<bigint>')"  # one literal for the parser
+    spark(f"create temporary view {view} as select explode({keys}) as id")
     spark(f"delete from {theirs.sql} where id in (select id from {view})")
     (left, [mine]), (right, [javas]) = (
         (t.table(), list(vector_files(t.table()).values())) for t in (ours, theirs)

@@ -207,10 +207,12 @@ def rest_catalog_on_s3(
     catalog.stop()
 
 
-# each catalog and each store once; a start of Spark takes seconds. "rest" is that of other tests
+# a start of Spark takes ten seconds of a core: of the others, the default suite has "postgres" and
+# "glue" in the tests below, and SQLite in ``tests/e2e/test_maintenance.py``
+OTHERS = ("rest", "sqlite", "postgres", "postgres-s3", "s3", "glue")
 CATALOGS = [
-    *("rest-s3", "sqlite", "postgres-s3", "glue", "gcs"),
-    *(pytest.param(name, marks=pytest.mark.faults) for name in ("rest", "postgres", "s3")),
+    *("rest-s3", "gcs"),
+    *(pytest.param(name, marks=pytest.mark.faults) for name in OTHERS),
 ]
 
 
@@ -274,7 +276,7 @@ def test_a_table_is_maintained_and_committed_to_again(
     assert process.end() == 0
 
 
-@pytest.mark.parametrize("properties", ["rest"], indirect=True)
+@pytest.mark.parametrize("properties", ["postgres"], indirect=True)
 def test_a_killed_maintenance_process_loses_and_duplicates_nothing(
     maintained: MaintainedTable, start: Callable[[], Process]
 ) -> None:
@@ -293,7 +295,7 @@ def test_a_killed_maintenance_process_loses_and_duplicates_nothing(
     assert again.end() == 0
 
 
-@pytest.mark.parametrize("properties", ["rest"], indirect=True)
+@pytest.mark.parametrize("properties", ["glue"], indirect=True)
 def test_what_cannot_be_maintained_is_reported(
     maintained: MaintainedTable, start: Callable[[], Process]
 ) -> None:
