@@ -35,6 +35,7 @@ from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.copied_rows import CopyWriter, writer_options
 from coordinator.commit.file_selection import Selection
+from coordinator.commit.former_deletes import FormerVectors
 from coordinator.commit.head_files import HeadFiles
 from coordinator.commit.manifests import manifest_set
 from coordinator.commit.prepared_manifests import AttemptId
@@ -43,7 +44,7 @@ from coordinator.commit.row_lineage import has_row_lineage, writer_version
 from coordinator.commit.source_files import TableFiles
 from coordinator.commit.vector_rows import VectorWriter
 from coordinator.row_deletes.file_copies import FileCopies
-from coordinator.row_deletes.limits import PAUSE_MS, NotResolved, ResolveBudget
+from coordinator.row_deletes.limits import NotResolved, ResolveBudget, RowLimits
 from coordinator.row_deletes.round_deletes import RoundDeletes
 from coordinator.row_deletes.row_positions import RowPositions
 
@@ -92,14 +93,16 @@ class RowRemoval:
         selection: Selection,
         clock: Clock,
         pauses: dict[str, int],
+        *,
+        limits: RowLimits,
     ) -> RowRemoval | None:
         """Return the removal of a commit; None where rows are never removed but by their keys."""
         settings = config.table(table)
         modes = {}
         if settings.copies_on_write:
-            modes[COPY_ON_WRITE] = ResolveBudget(clock, settings.copy_bytes_max)
+            modes[COPY_ON_WRITE] = ResolveBudget(clock, settings.copy_bytes_max, limits=limits)
         if settings.uses_vectors:
-            budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY)
+            budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY, limits)
             modes[DELETION_VECTORS] = budget
         if not (config.is_row_level and modes):
             return None
@@ -140,7 +143,7 @@ class RowRemoval:
             except NotResolved as error:
                 self._refused[mode] = error
                 if error.reason == "time":
-                    self.pauses.setdefault(mode, self.clock.monotonic_ms() + PAUSE_MS)
+                    self.pauses.setdefault(mode, self.clock.monotonic_ms() + budget.limits.pause_ms)
                 log.warning(
                     "rows are removed in another way than configured",
                     refused=mode,
@@ -207,9 +210,6 @@ class RowRemoval:
     def _work(self, mode: str, table: Table, budget: ResolveBudget) -> _TableWork:
         work = self._works.get(mode)
         if work is None or work.shape != _shape(table):
-            if mode == COPY_ON_WRITE and has_row_lineage(table.metadata):
-                version = table.metadata.format_version
-                raise NotResolved("format_version", f"the table has format version {version}")
             work = self._works[mode] = _TableWork.of(mode, table, self, budget)
         return work
 
@@ -261,12 +261,14 @@ class _TableWork:
             for file in map(convert.data_file, of_step.delete_files)
         ]
         deletes = RoundDeletes(delete_files, files.open_input, files.names_of, budget)
+        vectors = FormerVectors(budget)
         writer: RowWriter
         if mode == COPY_ON_WRITE:
             options = writer_options(table.properties)
-            writer = CopyWriter(FileCopies(deletes, files.create, options, removal.created))
+            copies = FileCopies(deletes, files.create, options, removal.created)
+            writer = CopyWriter(copies, vectors, has_lineage=has_row_lineage(metadata))
         else:
-            writer = VectorWriter(RowPositions(deletes), removal.created)
+            writer = VectorWriter(RowPositions(deletes), vectors, removal.created)
         return cls(mode, _shape(table), selection, new, deletes, writer)
 
     def resolve(

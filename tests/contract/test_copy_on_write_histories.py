@@ -21,6 +21,8 @@ from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import Racing
 from tests.support.upserts import (
+    LineageUpserts,
+    MixedUpserts,
     Row,
     Upserts,
     VectorUpserts,
@@ -29,7 +31,9 @@ from tests.support.upserts import (
 
 MODES = [
     pytest.param(Upserts, id="copy-on-write"),
+    pytest.param(LineageUpserts, id="copy-on-write-v3"),
     pytest.param(VectorUpserts, id="deletion-vectors"),
+    pytest.param(MixedUpserts, id="both"),
 ]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 SPECS = {
