@@ -252,7 +252,7 @@ class Committer:
         self._topic_id = control_topic_id
         self._control = control or ControlLogCheck(None, config.control_topic)
         self._has_history = has_history
-        self._row_limits = row_limits
+        self._new_removal = partial(RowRemoval.of, config, clock, limits=row_limits)
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
         self._lock = threading.Lock()
         self._cleaner = ExpiredFileCleaner(config)
@@ -382,14 +382,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
-            RowRemoval.of(
-                self._config,
-                str(commit.table),
-                selection,
-                self.clock,
-                memory.removal_pauses,
-                limits=self._row_limits,
-            ),
+            self._new_removal(str(commit.table), selection, memory.removal_pauses),
         )
         attempts = CommitAttempts(
             self._catalog,

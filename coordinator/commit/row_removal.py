@@ -89,9 +89,9 @@ class RowRemoval:
     def of(
         cls,
         config: ConnectorConfig,
+        clock: Clock,
         table: str,
         selection: Selection,
-        clock: Clock,
         pauses: dict[str, int],
         *,
         limits: RowLimits,

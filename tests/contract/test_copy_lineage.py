@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table.update import SetPropertiesUpdate, UpgradeFormatVersionUpdate
+from pyiceberg.conversions import from_bytes
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from connect.gateways.catalog.catalog import open_catalog
+from connect.model.table_types import VariantType
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.committer import Committer
+from tests.differential.support import config, run_batches, source
 from tests.support.row_lineage import RowIdentity, identities_of, lineage_of, next_row_id
 from tests.support.running_stack import duckdb_rows
 from tests.support.stack import RestCatalog
@@ -32,6 +44,7 @@ from tests.support.upserts import (
     row,
     vectors_of,
 )
+from worker.batch.pipeline_spec import TablePlan
 
 FEW_BYTES = {"iceberg__tables__copy_on_write_max_bytes": "1"}
 
@@ -235,6 +248,56 @@ def upgraded_with_position_deletes(rest_catalog: RestCatalog) -> Upserts:
     t.rows = t.rows[1:]
     t.catalog.commit(t.reloaded(), [], [UpgradeFormatVersionUpdate(format_version=3)])
     return t
+
+
+def with_column(t: Upserts, *columns: NestedField) -> None:
+    """Add columns to a table, as an engine does."""
+    schema = Schema(*t.reloaded().schema().fields, *columns, schema_id=1)
+    updates = [AddSchemaUpdate(schema_=schema), SetCurrentSchemaUpdate(schema_id=1)]
+    t.catalog.commit(t.reloaded(), [], updates)
+
+
+def test_columns_of_version_3_are_copied(lineage_copies: LineageUpserts) -> None:
+    """Nanoseconds with their bounds; a column that old files lack keeps its default for them."""
+    t = lineage_copies
+    committed(t.committer().commit(t.round(([row(1, 1), row(2, 2)], []))))
+    with_column(
+        t,
+        NestedField(4, "at", TimestampNanoType(), required=False),
+        NestedField(5, "n", LongType(), required=False, initial_default=7, write_default=7),
+    )
+    new = {**row(3, 3), "at": datetime.fromisoformat("2026-01-02T03:04:05.000006"), "n": 8}
+    committed(t.committer().commit(t.round(([new, {**new, "id": 4}], [row(1, 0)]))))
+    t.rows = [{**r, "at": r.get("at"), "n": r.get("n", 7)} for r in t.rows]
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    committed(t.committer().commit(t.round(([], [row(4, 0)]))))
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    Upserts.check(t)
+    table = t.reloaded()
+    bounds = [task.file.lower_bounds for task in table.scan().plan_files()]
+    nanos = int(new["at"].replace(tzinfo=UTC).timestamp()) * 10**9 + 6_000
+    assert [from_bytes(LongType(), b[4]) for b in bounds if 4 in b] == [nanos]
+    identified = {values[0]: identity for values, identity in identities_of(table)}
+    assert identified[2] == RowIdentity(1, 1)
+    assert identified[3].sequence_number == 2
+
+
+def test_files_with_variants_use_vectors(lineage_copies: LineageUpserts) -> None:
+    """Arrow would write structs in their place."""
+    t = lineage_copies
+    with_column(t, NestedField(4, "v", VariantType(), required=False))
+    table = t.reloaded()
+    plan = TablePlan.of(table, name=".".join(t.name), catalog="iceberg", io_properties={})
+    records = [json.dumps({**row(n, n), "v": {"a": n}}).encode() for n in range(3)]
+    written = run_batches(config(**{"iceberg.tables": plan.name}), [plan], [source(records)])
+    files = written.files[plan.name]
+    event = announced(reference(table), files, offset=t.offset, batch=t.offset)
+    t.offset += 1
+    committed(t.committer().commit(table_commit([event])))
+    committed(t.committer().commit(t.round(([], [row(1, 0)]))))
+    assert head_of(t)[COPIES_NOT_USED] == "file_form"
+    assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
+    assert duckdb_rows(t.reloaded(), "id", "v.a::int") == [(0, 0), (2, 2)]
 
 
 @pytest.mark.parametrize("kind", ["no ids", "same name", "other type"])

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from connect.config.connector import ConnectorConfig
 from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.operations.audit.table_audit import TableAudit
+from coordinator.commit.committer import Committer
+from coordinator.commit.row_removal import RowRemoval
 from coordinator.commit.vector_rows import VectorWriter
 from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.running_stack import duckdb_rows
@@ -56,7 +61,32 @@ def audited(t: Upserts, rows: Sequence[int]) -> tuple[AuditReport, TableSum]:
     return audit, check.check(".".join(t.name), t.reloaded(), announcements)
 
 
-def test_the_audit_reads_vectors(vectors: VectorUpserts, monkeypatch: pytest.MonkeyPatch) -> None:
+class Adding(Committer):
+    """A committer with a bug: it keeps the former vector of a file."""
+
+    def __init__(self, catalog: Any, config: ConnectorConfig, clock: Any, **more: Any) -> None:
+        super().__init__(catalog, config, clock, **more)
+        self._new_removal = partial(AddingRemoval.of, config, clock, limits=DEFAULT_LIMITS)
+
+
+class AddingRemoval(RowRemoval):
+    """A removal with vectors that replace no others."""
+
+    def _work(self, *table: Any) -> Any:
+        work = super()._work(*table)
+        writer = work.writer
+        work.writer = AddingWriter(writer.positions, writer.vectors, writer.created)
+        return work
+
+
+class AddingWriter(VectorWriter):
+    """Vectors that replace no others."""
+
+    def _before(self, *deletes: Any) -> Any:
+        return super()._before(*deletes)[0], []
+
+
+def test_the_audit_reads_vectors(vectors: VectorUpserts) -> None:
     """Superseded rows are no mismatch; two vectors of one file are."""
     t, committer = vectors, vectors.committer()
     committed(committer.commit(t.round(([row(n, 10) for n in range(5)], []))))
@@ -65,9 +95,7 @@ def test_the_audit_reads_vectors(vectors: VectorUpserts, monkeypatch: pytest.Mon
     assert audit.is_sound, audit.mismatches
     assert (report.announced, report.committed, report.now) == (8, 8, 7)
     assert not audit.changed_by_others
-    before = VectorWriter._before
-    monkeypatch.setattr(VectorWriter, "_before", lambda *args: (before(*args)[0], []))
-    committed(committer.commit(t.round(([], [row(0, 0)]))))
+    committed(t.committer(made=Adding).commit(t.round(([], [row(0, 0)]))))
     audit, _ = audited(t, [5, 1, 2, 0])
     assert [mismatch.code for mismatch in audit.mismatches] == ["vector_twice"]
 

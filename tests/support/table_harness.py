@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from pyiceberg.io import FileIO, InputFile
+from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
@@ -141,6 +141,26 @@ class ReadPaths(Racing):
         return table
 
 
+class _NotedFile(InputFile):
+    """A file that notes when it is opened."""
+
+    def __init__(self, inner: InputFile, paths: list[str]) -> None:
+        super().__init__(inner.location)
+        self._inner, self._paths = inner, paths
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self._inner.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Note and open the file."""
+        self._paths.append(self.location)
+        return self._inner.open(seekable)
+
+
 class _NotedIO:
     """File access that notes which files are read."""
 
@@ -151,9 +171,8 @@ class _NotedIO:
         return getattr(self._inner, name)
 
     def new_input(self, path: str) -> InputFile:
-        """Note and open a file."""
-        self._paths.append(path)
-        return self._inner.new_input(path)
+        """Return a file."""
+        return _NotedFile(self._inner.new_input(path), self._paths)
 
 
 class Refusing(Racing):
