@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import fastavro
 import pyarrow as pa
@@ -18,15 +19,36 @@ from pyiceberg.table.snapshots import Snapshot
 _DATA = 0
 _DELETED = 2
 _FIELD_ID = b"PARQUET:field_id"
+_FILES_MAX = 500
 _ROW_ID = 2_147_483_540
 _SEQUENCE_NUMBER = 2_147_483_539
+T = TypeVar("T")
 NONE_DELETED: Mapping[str, Collection[int]] = {}
+
+
+class _FilesOnce:
+    """Keeps what was read of files, which never change; of a bounded number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], Any] = {}
+
+    def read(self, table: Table, key: tuple[str, ...], decode: Callable[[bytes], T]) -> T:
+        """Read the file that a key begins with, and decode it."""
+        if key not in self._known:
+            if len(self._known) >= _FILES_MAX:
+                self._known.clear()
+            with table.io.new_input(key[0]).open() as file:
+                self._known[key] = decode(file.read())
+        known: T = self._known[key]
+        return known
+
+
+_files = _FilesOnce()
 
 
 def records_of(table: Table, path: str) -> list[dict[str, Any]]:
     """The records of an Avro file."""
-    with table.io.new_input(path).open() as file:
-        return list(fastavro.reader(io.BytesIO(file.read())))
+    return _files.read(table, (path,), lambda raw: list(fastavro.reader(io.BytesIO(raw))))
 
 
 def next_row_id(table: Table) -> int | None:
@@ -77,12 +99,15 @@ class RowIdentity(NamedTuple):
     sequence_number: int
 
 
-def column_of(file: pq.ParquetFile, field_id: int) -> list[Any]:
-    """Values of a column of a Parquet file by its field id; nulls if the file lacks it."""
-    for column in file.schema_arrow:
-        if (column.metadata or {}).get(_FIELD_ID) == str(field_id).encode():
-            return file.read([column.name])[column.name].to_pylist()
-    return [None] * file.metadata.num_rows
+def columns_of(content: bytes, field_ids: Sequence[int]) -> list[list[Any]]:
+    """Values of columns of a Parquet file by field id; nulls if the file lacks one."""
+    rows = pq.read_table(pa.BufferReader(content))
+    by_id = {
+        int(column.metadata[_FIELD_ID]): rows[column.name].to_pylist()
+        for column in rows.schema
+        if _FIELD_ID in (column.metadata or {})
+    }
+    return [by_id.get(field_id, [None] * rows.num_rows) for field_id in field_ids]
 
 
 def identities_of(
@@ -97,6 +122,7 @@ def identities_of(
     head = table.current_snapshot()
     assert head is not None
     first_ids = lineage_of(table)
+    field_ids = [*(each.field_id for each in table.schema().fields), _ROW_ID, _SEQUENCE_NUMBER]
     out = []
     for manifest in records_of(table, head.manifest_list):
         for entry in records_of(table, manifest["manifest_path"]):
@@ -104,10 +130,9 @@ def identities_of(
                 continue
             path, number = entry["data_file"]["file_path"], entry["sequence_number"]
             number = manifest["sequence_number"] if number is None else number
-            with table.io.new_input(path).open() as stream:
-                file = pq.ParquetFile(pa.BufferReader(stream.read()))
-            columns = [column_of(file, each.field_id) for each in table.schema().fields]
-            row_ids, numbers = column_of(file, _ROW_ID), column_of(file, _SEQUENCE_NUMBER)
+            *columns, row_ids, numbers = _files.read(
+                table, (path, *map(str, field_ids)), partial(columns_of, field_ids=field_ids)
+            )
             for place, values in enumerate(zip(*columns, strict=True)):
                 if place in deleted.get(path, ()):
                     continue
