@@ -9,6 +9,7 @@ Rules of this file:
   they are orphans.
 - What cannot be resolved is committed with equality delete files, and reported. After a commit that
   took too long, the next ones are not tried for some time: else each would take as long.
+- All ways to remove rows share the time of a commit. One that had no time left is tried next time.
 
 Source:
     Iceberg specification, "Scan Planning", "Sequence Numbers"; Iceberg 1.12.0
@@ -80,6 +81,7 @@ class RowRemoval:
     labels: Mapping[str, str]
     pauses: dict[str, int]
     created: list[str] = field(default_factory=list)
+    _deadline_ms: int | None = None
     _works: dict[str, _TableWork] = field(default_factory=dict)
     _mode: str | None = None
     _used: frozenset[str] = frozenset()
@@ -136,13 +138,16 @@ class RowRemoval:
             if mode == DELETION_VECTORS and not has_row_lineage(table.metadata):
                 continue
             started_ms = self.clock.monotonic_ms()
+            if self._deadline_ms is None:
+                self._deadline_ms = started_ms + budget.limits.duration_ms_max
+            budget.deadline_ms = self._deadline_ms
             try:
                 self._check_pause(mode)
                 work = self._work(mode, table, budget)
                 out = work.resolve(table, existing, attempt, written)
             except NotResolved as error:
                 self._refused[mode] = error
-                if error.reason == "time":
+                if error.reason == "time" and started_ms <= self._deadline_ms:
                     self.pauses.setdefault(mode, self.clock.monotonic_ms() + budget.limits.pause_ms)
                 log.warning(
                     "rows are removed in another way than configured",

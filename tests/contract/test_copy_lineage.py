@@ -23,6 +23,7 @@ from connect.gateways.catalog.catalog import open_catalog
 from connect.model.table_types import VariantType
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.committer import Committer
+from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.differential.support import config, run_batches, source
 from tests.support.row_lineage import RowIdentity, identities_of, lineage_of, next_row_id
 from tests.support.running_stack import duckdb_rows
@@ -33,6 +34,7 @@ from tests.support.upserts import (
     COPIES_NOT_USED,
     VECTORS_NOT_USED,
     LineageUpserts,
+    SlowClock,
     Upserts,
     VectorUpserts,
     committed,
@@ -248,6 +250,27 @@ def upgraded_with_position_deletes(rest_catalog: RestCatalog) -> Upserts:
     t.rows = t.rows[1:]
     t.catalog.commit(t.reloaded(), [], [UpgradeFormatVersionUpdate(format_version=3)])
     return t
+
+
+def test_copies_and_vectors_share_the_time_of_a_commit(lineage_copies: LineageUpserts) -> None:
+    """Vectors that had no time left are tried by the next commit, copies after a pause."""
+    t = lineage_copies
+    t.clock = clock = SlowClock()
+    clock.is_slow = False
+    committer = t.committer()
+    committed(committer.commit(t.round(([row(n, n) for n in range(4)], []))))
+    clock.is_slow = True
+    committed(committer.commit(t.round(([row(1, 11)], []))))
+    assert (head_of(t)[COPIES_NOT_USED], head_of(t)[VECTORS_NOT_USED]) == ("time", "time")
+    clock.is_slow = False
+    committed(committer.commit(t.round(([row(2, 12)], []))))
+    assert head_of(t)[COPIES_NOT_USED] == "time"
+    assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
+    clock.slept_ms.append(DEFAULT_LIMITS.pause_ms)
+    committed(committer.commit(t.round(([row(3, 13)], []))))
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    found = duckdb_rows(t.reloaded(), "id", "value")
+    assert found == sorted((r["id"], r["value"]) for r in t.rows)
 
 
 def with_column(t: Upserts, *columns: NestedField) -> None:
