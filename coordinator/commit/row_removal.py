@@ -82,6 +82,7 @@ class RowRemoval:
     pauses: dict[str, int]
     created: list[str] = field(default_factory=list)
     _deadline_ms: int | None = None
+    _slow_mode: str | None = None
     _works: dict[str, _TableWork] = field(default_factory=dict)
     _mode: str | None = None
     _used: frozenset[str] = frozenset()
@@ -147,8 +148,8 @@ class RowRemoval:
                 out = work.resolve(table, existing, attempt, written)
             except NotResolved as error:
                 self._refused[mode] = error
-                if error.reason == "time" and started_ms <= self._deadline_ms:
-                    self.pauses.setdefault(mode, self.clock.monotonic_ms() + budget.limits.pause_ms)
+                if error.reason == "time":
+                    self._pause(mode, budget.limits.pause_ms)
                 log.warning(
                     "rows are removed in another way than configured",
                     refused=mode,
@@ -201,6 +202,12 @@ class RowRemoval:
             delete_files(table.io, sorted(unused))
         for work in self._works.values():
             work.writer.count(self.labels)
+
+    def _pause(self, mode: str, pause_ms: int) -> None:
+        """Pause a mode that took the time; one that had none left is not paused."""
+        if mode not in self.pauses and self._slow_mode in {None, mode}:
+            self._slow_mode = mode
+            self.pauses[mode] = self.clock.monotonic_ms() + pause_ms
 
     def _check_pause(self, mode: str) -> None:
         if mode not in self.pauses:

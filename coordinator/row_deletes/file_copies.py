@@ -25,11 +25,11 @@ class FileCopy:
     """What replaces a source.
 
     Attributes:
+        state: of the rows of the source.
         path: of the copy; None if no row remains.
         size_bytes: of the copy.
         footer: Parquet's, of the copy.
         schema: Arrow's, of the copy.
-        state: of the rows of the source.
     """
 
     state: RowState
