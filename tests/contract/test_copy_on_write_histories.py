@@ -213,6 +213,23 @@ class ForgetfulRemoval(RowRemoval):
         return work
 
 
+class Anonymous(Committer):
+    """A committer with a bug: its copies have no row ids."""
+
+    def __init__(self, catalog: Any, config: ConnectorConfig, clock: Any, **more: Any) -> None:
+        super().__init__(catalog, config, clock, **more)
+        self._new_removal = partial(AnonymousRemoval.of, config, clock, limits=DEFAULT_LIMITS)
+
+
+class AnonymousRemoval(RowRemoval):
+    """A removal whose copies have no row ids."""
+
+    def _work(self, *table: Any) -> Any:
+        work = super()._work(*table)
+        work.writer.has_lineage = False
+        return work
+
+
 class NoVectors:
     """Vectors that mark nothing."""
 
@@ -227,3 +244,8 @@ def test_a_forgotten_vector_is_found(
 ) -> None:
     """A vector or a copy that replaces a vector without its rows brings rows back."""
     assert is_found(sql_catalog_properties, tables, Forgetful)
+
+
+def test_forgotten_row_ids_are_found(sql_catalog_properties: dict[str, str]) -> None:
+    """Rows that stay would have new ones."""
+    assert is_found(sql_catalog_properties, LineageUpserts, Anonymous)
