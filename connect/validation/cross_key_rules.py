@@ -242,8 +242,7 @@ def format_version(view: ConfigView) -> Iterator[tuple[str, str]]:
 
 
 def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
-    """`copy-on-write` needs records that replace or delete rows, and tables of version 2."""
-    version = view.raw.get("iceberg.tables.auto-create-props.format-version")
+    """`copy-on-write` needs records that replace or delete rows."""
     for name in ("iceberg.tables.write-mode", *(n for n, _, _ in view.per_table("write-mode"))):
         text = (view.raw.get(name) or "").strip().lower()
         if not text or view.has_placeholder(name):
@@ -260,8 +259,6 @@ def write_mode(view: ConfigView) -> Iterator[tuple[str, str]]:
                     "iceberg.tables.cdc-field, too",
                 ),
             )
-        elif text == COPY_ON_WRITE and (version or "").strip() == "3":
-            yield name, invalid(name, text, "tables of format version 3 are not copied on write")
 
 
 def catalog_properties(view: ConfigView) -> Iterator[tuple[str, str]]:

@@ -82,6 +82,7 @@ from coordinator.kernel.effects import (
     TableCommitted,
 )
 from coordinator.maintenance.due_work import DueWork
+from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 
 _RESTARTS_MAX = 3
 log = structlog.get_logger("coordinator")
@@ -227,6 +228,7 @@ class Committer:
         has_history: False when the connector's control group has no committed offsets yet.
         due: reports maintenance that is due after a commit; None reports none.
         descriptions: reports the tables that were committed to; None reports none.
+        row_limits: of the removal of rows.
     """
 
     def __init__(
@@ -240,6 +242,7 @@ class Committer:
         has_history: bool = True,
         due: DueWork | None = None,
         descriptions: TableDescriptions | None = None,
+        row_limits: RowLimits = DEFAULT_LIMITS,
     ) -> None:
         self._catalog = catalog
         self._config = config
@@ -249,6 +252,7 @@ class Committer:
         self._topic_id = control_topic_id
         self._control = control or ControlLogCheck(None, config.control_topic)
         self._has_history = has_history
+        self._new_removal = partial(RowRemoval.of, config, clock, limits=row_limits)
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
         self._lock = threading.Lock()
         self._cleaner = ExpiredFileCleaner(config)
@@ -378,9 +382,7 @@ class Committer:
             memory.manifests,
             memory.new_manifests,
             self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
-            RowRemoval.of(
-                self._config, str(commit.table), selection, self.clock, memory.removal_pauses
-            ),
+            self._new_removal(str(commit.table), selection, memory.removal_pauses),
         )
         attempts = CommitAttempts(
             self._catalog,

@@ -42,6 +42,8 @@ def is_vector(file: DataFile) -> bool:
 def place_of(file: DataFile) -> VectorPlace | None:
     """Return where the vector of an entry is; None if the entry does not say."""
     values = file._data  # noqa: SLF001 - PyIceberg has no getter
+    if len(values) <= _CONTENT_SIZE:  # of version 2, which has no vectors
+        return None
     offset, size_bytes = values[_CONTENT_OFFSET], values[_CONTENT_SIZE]
     return None if None in (offset, size_bytes) else VectorPlace(file.file_path, offset, size_bytes)
 

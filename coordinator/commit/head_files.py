@@ -20,8 +20,6 @@ from coordinator.commit.manifests import ManifestSet
 from coordinator.commit.row_lineage import live_entries, writer_version
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 
-FILES_MAX: Final = 50_000
-"""Data and delete files in the manifests that a commit reads."""
 _READERS: Final = 8
 
 
@@ -95,8 +93,9 @@ class HeadFiles:
             m for m in listed if (m.has_added_files() or m.has_existing_files()) and is_needed(m)
         ]
         count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in live)
-        if count > FILES_MAX:
-            raise NotResolved("files", f"{count} files are listed, and {FILES_MAX} is the limit")
+        files_max = budget.limits.files_max
+        if count > files_max:
+            raise NotResolved("files", f"{count} files are listed, and {files_max} is the limit")
 
         def read(manifest: ManifestFile) -> list[ManifestEntry]:
             budget.check_time()

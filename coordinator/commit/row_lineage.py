@@ -38,6 +38,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 
+from coordinator.row_deletes.row_state import RowLineage
+
 _LINEAGE_VERSION: Final = 3
 _MANIFEST_FIRST_ROW_ID: Final = 15  # place among the fields of a ``ManifestFile``
 _FILE_FIRST_ROW_ID: Final = 16  # place among the fields of a ``DataFile``
@@ -106,6 +108,12 @@ def first_row_id(manifest: ManifestFile) -> int | None:
     """Return the first row id that a list assigned to a manifest; None if it assigned none."""
     values = manifest._data  # noqa: SLF001 - PyIceberg has no getter
     return values[_MANIFEST_FIRST_ROW_ID] if len(values) > _MANIFEST_FIRST_ROW_ID else None
+
+
+def lineage_of(entry: ManifestEntry) -> RowLineage:
+    """Return what the rows of a data file inherit, by an entry of ``live_entries``."""
+    first = entry.data_file._data[_FILE_FIRST_ROW_ID]  # noqa: SLF001 - PyIceberg has no getter
+    return RowLineage(first, entry.sequence_number or 0)
 
 
 def with_row_ids(

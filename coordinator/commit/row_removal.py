@@ -9,6 +9,7 @@ Rules of this file:
   they are orphans.
 - What cannot be resolved is committed with equality delete files, and reported. After a commit that
   took too long, the next ones are not tried for some time: else each would take as long.
+- All ways to remove rows share the time of a commit. One that had no time left is tried next time.
 
 Source:
     Iceberg specification, "Scan Planning", "Sequence Numbers"; Iceberg 1.12.0
@@ -35,6 +36,7 @@ from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.copied_rows import CopyWriter, writer_options
 from coordinator.commit.file_selection import Selection
+from coordinator.commit.former_deletes import FormerVectors
 from coordinator.commit.head_files import HeadFiles
 from coordinator.commit.manifests import manifest_set
 from coordinator.commit.prepared_manifests import AttemptId
@@ -43,7 +45,7 @@ from coordinator.commit.row_lineage import has_row_lineage, writer_version
 from coordinator.commit.source_files import TableFiles
 from coordinator.commit.vector_rows import VectorWriter
 from coordinator.row_deletes.file_copies import FileCopies
-from coordinator.row_deletes.limits import PAUSE_MS, NotResolved, ResolveBudget
+from coordinator.row_deletes.limits import NotResolved, ResolveBudget, RowLimits
 from coordinator.row_deletes.round_deletes import RoundDeletes
 from coordinator.row_deletes.row_positions import RowPositions
 
@@ -79,6 +81,8 @@ class RowRemoval:
     labels: Mapping[str, str]
     pauses: dict[str, int]
     created: list[str] = field(default_factory=list)
+    _deadline_ms: int | None = None
+    _slow_mode: str | None = None
     _works: dict[str, _TableWork] = field(default_factory=dict)
     _mode: str | None = None
     _used: frozenset[str] = frozenset()
@@ -88,18 +92,20 @@ class RowRemoval:
     def of(
         cls,
         config: ConnectorConfig,
+        clock: Clock,
         table: str,
         selection: Selection,
-        clock: Clock,
         pauses: dict[str, int],
+        *,
+        limits: RowLimits,
     ) -> RowRemoval | None:
         """Return the removal of a commit; None where rows are never removed but by their keys."""
         settings = config.table(table)
         modes = {}
         if settings.copies_on_write:
-            modes[COPY_ON_WRITE] = ResolveBudget(clock, settings.copy_bytes_max)
+            modes[COPY_ON_WRITE] = ResolveBudget(clock, settings.copy_bytes_max, limits=limits)
         if settings.uses_vectors:
-            budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY)
+            budget = ResolveBudget(clock, settings.vector_bytes_max, _VECTORS_KEY, limits)
             modes[DELETION_VECTORS] = budget
         if not (config.is_row_level and modes):
             return None
@@ -133,6 +139,9 @@ class RowRemoval:
             if mode == DELETION_VECTORS and not has_row_lineage(table.metadata):
                 continue
             started_ms = self.clock.monotonic_ms()
+            if self._deadline_ms is None:
+                self._deadline_ms = started_ms + budget.limits.duration_ms_max
+            budget.deadline_ms = self._deadline_ms
             try:
                 self._check_pause(mode)
                 work = self._work(mode, table, budget)
@@ -140,7 +149,7 @@ class RowRemoval:
             except NotResolved as error:
                 self._refused[mode] = error
                 if error.reason == "time":
-                    self.pauses.setdefault(mode, self.clock.monotonic_ms() + PAUSE_MS)
+                    self._pause(mode, budget.limits.pause_ms)
                 log.warning(
                     "rows are removed in another way than configured",
                     refused=mode,
@@ -194,6 +203,12 @@ class RowRemoval:
         for work in self._works.values():
             work.writer.count(self.labels)
 
+    def _pause(self, mode: str, pause_ms: int) -> None:
+        """Pause a mode that took the time; one that had none left is not paused."""
+        if mode not in self.pauses and self._slow_mode in {None, mode}:
+            self._slow_mode = mode
+            self.pauses[mode] = self.clock.monotonic_ms() + pause_ms
+
     def _check_pause(self, mode: str) -> None:
         if mode not in self.pauses:
             return
@@ -207,9 +222,6 @@ class RowRemoval:
     def _work(self, mode: str, table: Table, budget: ResolveBudget) -> _TableWork:
         work = self._works.get(mode)
         if work is None or work.shape != _shape(table):
-            if mode == COPY_ON_WRITE and has_row_lineage(table.metadata):
-                version = table.metadata.format_version
-                raise NotResolved("format_version", f"the table has format version {version}")
             work = self._works[mode] = _TableWork.of(mode, table, self, budget)
         return work
 
@@ -261,12 +273,14 @@ class _TableWork:
             for file in map(convert.data_file, of_step.delete_files)
         ]
         deletes = RoundDeletes(delete_files, files.open_input, files.names_of, budget)
+        vectors = FormerVectors(budget)
         writer: RowWriter
         if mode == COPY_ON_WRITE:
             options = writer_options(table.properties)
-            writer = CopyWriter(FileCopies(deletes, files.create, options, removal.created))
+            copies = FileCopies(deletes, files.create, options, removal.created)
+            writer = CopyWriter(copies, vectors, has_lineage=has_row_lineage(metadata))
         else:
-            writer = VectorWriter(RowPositions(deletes), removal.created)
+            writer = VectorWriter(RowPositions(deletes), vectors, removal.created)
         return cls(mode, _shape(table), selection, new, deletes, writer)
 
     def resolve(

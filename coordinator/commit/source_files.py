@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import (
+    UnsupportedPyArrowTypeException,
     compute_statistics_plan,
     parquet_path_to_id_mapping,
     pyarrow_to_schema,
@@ -52,10 +53,11 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import storage_errors, verify_written
+from coordinator.commit.row_lineage import writer_version
 from coordinator.row_deletes.deleted_keys import DeletedKeys
 from coordinator.row_deletes.file_copies import FileCopy
-from coordinator.row_deletes.limits import NotResolved
-from coordinator.row_deletes.parquet_rows import FORM, KeyColumns, storage_type
+from coordinator.row_deletes.limits import FORM, NotResolved
+from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
 from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
     DeleteFile,
@@ -91,6 +93,7 @@ class TableFiles:
         self._schema = table.schema()
         self._announced = announced
         self._clock = clock
+        self._version = writer_version(table.metadata)
         self._places = table_properties.location_provider(table.location(), table.properties)
 
     def source(self, data_file: DataFile, step: int) -> SourceFile:
@@ -240,13 +243,16 @@ class TableFiles:
             return None
         properties = table_properties.metrics(self._table.properties)
         try:
-            schema = pyarrow_to_schema(copy.schema, self._table.name_mapping())
+            schema = pyarrow_to_schema(
+                copy.schema, self._table.name_mapping(), format_version=self._version
+            )
             collectors = compute_statistics_plan(schema, properties)
             ids = parquet_path_to_id_mapping(schema)
             metrics = FooterReader(collectors, ids).read(copy.footer)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, UnsupportedPyArrowTypeException) as error:
             raise NotResolved(FORM, "the columns of a data file are not Iceberg's") from error
         out = DataFile.from_args(
+            self._version,
             content=DataFileContent.DATA,
             file_path=copy.path,
             file_format=FileFormat.PARQUET,

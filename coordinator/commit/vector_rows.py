@@ -13,42 +13,38 @@ Source:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, FileFormat
 from pyroaring import BitMap64
 
 from connect.gateways.storage.object_store import storage_errors
 from connect.metrics import process_metrics
 from coordinator.commit.deletion_vectors import (
     VectorPlace,
-    is_vector,
-    may_reference,
-    place_of,
     referenced_data_file,
     vector_entry,
 )
-from coordinator.commit.head_files import HeadFile, HeadFiles
+from coordinator.commit.former_deletes import (
+    FormerDeletes,
+    FormerVectors,
+    check_size,
+    place_in_file,
+)
+from coordinator.commit.head_files import HeadFile
 from coordinator.commit.row_change import RowChange
-from coordinator.commit.source_files import FilePartition, TableFiles, partition_of
+from coordinator.commit.source_files import TableFiles
 from coordinator.row_deletes.deleted_keys import IN_TABLE
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 from coordinator.row_deletes.row_positions import RowPositions, bitmap
-from coordinator.row_deletes.vector_format import puffin_file, vector_bytes, vector_of
-
-VECTOR_BYTES_MAX: Final = 256 * 2**20
-"""Size of the vectors of one commit; they are in memory."""
-_READERS: Final = 8
-_FORM: Final = "vector_form"
+from coordinator.row_deletes.vector_format import puffin_file, vector_bytes
 
 
 class _Vector(NamedTuple):
@@ -74,12 +70,13 @@ class VectorWriter:
 
     Attributes:
         positions: of the rows that the round deletes.
+        vectors: of the table.
         created: gets the paths of Puffin files.
     """
 
     positions: RowPositions
+    vectors: FormerVectors
     created: list[str]
-    _known: dict[VectorPlace, BitMap64] = field(default_factory=dict)
     _tables: dict[str, pa.Table] = field(default_factory=dict)
     _table_bytes: int = 0
     _written: _Written | None = None
@@ -122,8 +119,10 @@ class VectorWriter:
         """Return the new vectors of files of the table; remove what they replace."""
         if not marked:
             return []
-        former = _FormerDeletes.of(change.head)
-        self._read_vectors(change.files, [former.vectors.get(e.file.file_path) for e, _ in marked])
+        former = FormerDeletes.of(change.head)
+        paths = [each.file.file_path for each, _ in marked]
+        replaced_vectors = [former.vectors[path] for path in paths if path in former.vectors]
+        self.vectors.of(change.files, replaced_vectors)
         out = []
         for each, positions in marked:
             before, replaced = self._before(change.files, former, each)
@@ -139,36 +138,17 @@ class VectorWriter:
         return out
 
     def _before(
-        self, files: TableFiles, former: _FormerDeletes, each: HeadFile
+        self, files: TableFiles, former: FormerDeletes, each: HeadFile
     ) -> tuple[BitMap64, list[HeadFile]]:
         """Return the rows that are deleted by position already, and what a vector replaces."""
         vector = former.vectors.get(each.file.file_path)
         if vector is not None:
-            return self._known[_place(vector)], [vector]
+            return self.vectors.of(files, [vector])[place_in_file(vector)], [vector]
         deletes = former.positions_of(each)
         positions = BitMap64()
         for delete in deletes:
             positions |= self._positions_in(files, delete.file, each.file.file_path)
         return positions, [d for d in deletes if referenced_data_file(d.file) is not None]
-
-    def _read_vectors(self, files: TableFiles, vectors: Sequence[HeadFile | None]) -> None:
-        """Read the vectors that are not known yet."""
-        new = [v for v in vectors if v is not None and _place(v) not in self._known]
-
-        def read(vector: HeadFile) -> BitMap64:
-            self._budget.check_time()
-            try:
-                positions = vector_of(files.read_part(*_place(vector)))
-            except ValueError as error:
-                raise NotResolved(_FORM, f"{vector.file.file_path}: {error}") from error
-            if len(positions) != vector.file.record_count:
-                raise NotResolved(_FORM, f"{vector.file.file_path} has another number of rows")
-            return positions
-
-        self._check_size(sum(_place(v).size_bytes for v in new))
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="vector-read") as readers:
-            for vector, positions in zip(new, readers.map(read, new), strict=True):
-                self._known[_place(vector)] = positions
 
     def _positions_in(self, files: TableFiles, delete: DataFile, path: str) -> BitMap64:
         """Return the rows of a data file that a position delete file marks."""
@@ -195,7 +175,7 @@ class VectorWriter:
         for vector in vectors:
             self._budget.check_time()
             blobs[vector.file.file_path] = vector_bytes(vector.positions)
-        self._check_size(sum(map(len, blobs.values())))
+        check_size(self._budget, sum(map(len, blobs.values())))
         for vector in vectors:
             change.check_spec(vector.file)
         if self._written is None or self._written.blobs != blobs:
@@ -218,61 +198,6 @@ class VectorWriter:
         self.created.append(path)
         change.files.write(path, puffin.content)
         return _Written(blobs, path, len(puffin.content), puffin.offsets)
-
-    def _check_size(self, size_bytes: int) -> None:
-        if size_bytes > VECTOR_BYTES_MAX:
-            raise NotResolved(
-                "vectors",
-                f"deletion vectors have {size_bytes} bytes, and {VECTOR_BYTES_MAX} is the limit",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _FormerDeletes:
-    """The deletes by position of a head.
-
-    Attributes:
-        vectors: by the path of their data file.
-        positions: position delete files by partition.
-    """
-
-    vectors: Mapping[str, HeadFile]
-    positions: Mapping[FilePartition, Sequence[HeadFile]]
-
-    @classmethod
-    def of(cls, head: HeadFiles) -> _FormerDeletes:
-        """Find them.
-
-        Raises:
-            NotResolved: a data file has two vectors, or one whose place is not known.
-        """
-        vectors: dict[str, HeadFile] = {}
-        positions: dict[FilePartition, list[HeadFile]] = defaultdict(list)
-        for each in head.delete_files:
-            if is_vector(each.file):
-                path = referenced_data_file(each.file)
-                if path is None or path in vectors or place_of(each.file) is None:
-                    raise NotResolved(_FORM, f"{path} has two vectors, or an incomplete one")
-                vectors[path] = each
-            elif each.file.content == DataFileContent.POSITION_DELETES:
-                positions[partition_of(each.file)].append(each)
-        return cls(vectors, positions)
-
-    def positions_of(self, each: HeadFile) -> list[HeadFile]:
-        """Return the position delete files that may mark rows of a data file."""
-        number = each.entry.sequence_number or 0
-        return [
-            delete
-            for delete in self.positions.get(partition_of(each.file), ())
-            if (delete.entry.sequence_number or 0) >= number
-            and may_reference(delete.file, each.file.file_path)
-        ]
-
-
-def _place(vector: HeadFile) -> VectorPlace:
-    place = place_of(vector.file)
-    assert place is not None  # checked by _FormerDeletes
-    return place
 
 
 @cache

@@ -1,8 +1,9 @@
 """Removes the rows that a round deletes by writing their files again: copy-on-write.
 
 Rules of this file:
-- A copy depends on its source and on the deletes of the round only. So an attempt on a newer state
-  of the table may use the copies of an earlier attempt, for sources that the table still has.
+- A copy depends on its source, on what the table knows about its rows (``RowState``) and on the
+  deletes of the round only. So an attempt on a newer state of the table may use the copies of an
+  earlier attempt, for sources that the table still has with the same state.
 - A source is copied to at most one file. A copy has the partition of its source.
 """
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from coordinator.row_deletes.parquet_rows import RowFilter, copy_rows, has_deleted_rows
 from coordinator.row_deletes.round_deletes import RoundDeletes, SourceFile
+from coordinator.row_deletes.row_state import RowState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,14 @@ class FileCopy:
     """What replaces a source.
 
     Attributes:
+        state: of the rows of the source.
         path: of the copy; None if no row remains.
         size_bytes: of the copy.
         footer: Parquet's, of the copy.
         schema: Arrow's, of the copy.
     """
 
+    state: RowState
     path: str | None = None
     size_bytes: int = 0
     footer: Any = None
@@ -61,11 +65,23 @@ class FileCopies:
         Raises:
             NotResolved: a limit is reached. RetriableError: ``storage_unavailable``.
         """
-        affected = self._affected(sources)
+        return self.made_of(self.affected(sources))
+
+    def made_of(self, affected: Sequence[SourceFile]) -> dict[str, FileCopy]:
+        """Return what replaces sources that have deleted rows, by their path.
+
+        Raises:
+            NotResolved, RetriableError: as ``of``.
+        """
         self.deletes.budget.check_bytes(sum(source.size_bytes for source in affected))
         return {source.path: self._copy(source) for source in affected}
 
-    def _affected(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
+    def affected(self, sources: Sequence[SourceFile]) -> list[SourceFile]:
+        """Return the sources with rows that the round deletes.
+
+        Raises:
+            NotResolved, RetriableError: as ``of``.
+        """
         self.deletes.budget.check_time()
         check = self.deletes.budget.check_time
 
@@ -77,11 +93,12 @@ class FileCopies:
         return [s for s in sources if s.path in self.copies or is_changed.get(s.path)]
 
     def _copy(self, source: SourceFile) -> FileCopy:
-        if source.path not in self.copies:
+        copy = self.copies.get(source.path)
+        if copy is None or copy.state != source.state:
             with self.deletes.budget.one_file():
-                self.copies[source.path] = self._copied(source)
+                copy = self.copies[source.path] = self._copied(source)
             self.bytes_read += source.size_bytes
-        return self.copies[source.path]
+        return copy
 
     def _copied(self, source: SourceFile) -> FileCopy:
         path = ""
@@ -95,8 +112,7 @@ class FileCopies:
         with self.deletes.opened(source.path) as file:
             rows = self.deletes.rows_of(source)
             check = self.deletes.budget.check_time
-            copied = copy_rows(file, rows, create, self.options, check)
+            copied = copy_rows(file, rows, create, self.options, check, state=source.state)
             if copied is None:
-                return FileCopy()
-            footer, size = copied
-            return FileCopy(path, size, footer, file.schema_arrow)
+                return FileCopy(source.state)
+            return FileCopy(source.state, path, copied.size_bytes, copied.footer, copied.schema)

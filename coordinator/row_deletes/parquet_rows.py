@@ -1,17 +1,18 @@
 """Parquet data files: the places of deleted rows by their keys, and copies without these rows.
 
 Rules of this file:
-- A copy has the columns, types and field ids of its source. Where Arrow cannot keep them, nothing
-  is copied (``NotResolved``).
+- A copy has the columns, types and field ids of its source, and where the table has row ids, their
+  columns. Where Arrow cannot keep them, nothing is copied (``NotResolved``).
 - Rows are read in batches of bounded size, and written in row groups of bounded size.
 - A column that the file lacks has the value of its partition, or null.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -20,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.row_deletes.deleted_keys import DeletedKeys
-from coordinator.row_deletes.limits import NotResolved
+from coordinator.row_deletes.limits import FORM, NotResolved
+from coordinator.row_deletes.row_state import UNKNOWN, LineageColumns, Mask, RowState
 
-Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 NamesOf = Callable[[pa.Schema], Mapping[int, str]]
 """Returns the name of each top-level column of a file by its field id."""
@@ -31,7 +32,8 @@ _BATCH_ROWS_MAX: Final = 2**20
 _SAMPLE_ROWS: Final = 256
 _GROUP_BYTES: Final = 64 * 2**20
 _BUFFER_BYTES: Final = 2**20
-FORM: Final = "file_form"
+_VARIANT: Final = re.compile(r"^ *\w+ group field_id=-?\d+ .* \(Variant\b", re.MULTILINE)
+"""A group in the text of a Parquet schema that is a variant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +165,29 @@ def deleted_positions(
             first += len(mask)
 
 
+class CopiedRows(NamedTuple):
+    """A copy of a file.
+
+    Attributes:
+        footer: Parquet's.
+        size_bytes: of the copy.
+        schema: Arrow's.
+    """
+
+    footer: Any
+    size_bytes: int
+    schema: pa.Schema
+
+
 def copy_rows(
     file: pq.ParquetFile,
     rows: RowFilter,
     create: Callable[[], Any],
     options: Mapping[str, Any],
     check: Callable[[], None],
-) -> tuple[Any, int] | None:
+    *,
+    state: RowState = UNKNOWN,
+) -> CopiedRows | None:
     """Copy the rows that a filter keeps.
 
     Args:
@@ -178,18 +196,24 @@ def copy_rows(
         create: opens the copy; called when there is a first row.
         options: of the Parquet writer.
         check: called between batches.
+        state: what the table knows about the rows.
 
     Returns:
-        The copy's footer and size in bytes; None if no row is kept, and there is no copy.
+        The copy; None if no row is kept, and there is none.
 
     Raises:
         NotResolved: Arrow cannot keep the columns of the file.
     """
-    schema = file.schema_arrow
+    if _VARIANT.search(str(file.metadata.schema)):
+        raise NotResolved(FORM, "Arrow would write variants as structs")
+    lineage = None
+    if state.lineage is not None:
+        lineage = LineageColumns(file.schema_arrow, state.lineage)
+    schema = file.schema_arrow if lineage is None else lineage.schema
     stream: Any = None
     writer: pq.ParquetWriter | None = None
     try:
-        for group in _groups(_kept(file, rows, check)):
+        for group in _groups(_kept(file, rows, state, lineage, check)):
             if writer is None:
                 plain = schema.remove_metadata()
                 stream = create()
@@ -210,12 +234,13 @@ def copy_rows(
         raise NotResolved(FORM, f"Arrow cannot copy the file: {type(error).__name__}") from error
     footer = writer.writer.metadata
     _check_same_form(file.metadata.schema, footer.schema)
-    return footer, size
+    return CopiedRows(footer, size, schema)
 
 
 def _check_same_form(source: Any, copy: Any) -> None:
     """Raise ``NotResolved`` where a column of the copy has another meaning."""
-    if _form(source) != _form(copy):
+    before = _form(source)
+    if before != _form(copy)[: len(before)]:
         raise NotResolved(FORM, "Arrow would write columns of the file in another type")
 
 
@@ -267,22 +292,28 @@ def _masks(
 
 
 def _kept(
-    file: pq.ParquetFile, rows: RowFilter, check: Callable[[], None]
+    file: pq.ParquetFile,
+    rows: RowFilter,
+    state: RowState,
+    lineage: LineageColumns | None,
+    check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are not deleted; a row group without any is not read."""
+    group_first = 0
     for at in range(file.metadata.num_row_groups):
         deleted = np.concatenate([*_masks(file, at, rows, check), np.zeros(0, np.bool_)])
-        if deleted.all():
-            continue
-        first = 0
-        for batch in _batches(file, at, None):
+        state.mark(deleted, group_first)
+        first = group_first
+        for batch in () if deleted.all() else _batches(file, at, None):
             check()
-            mask = deleted[first : first + batch.num_rows]
+            mask = deleted[first - group_first :][: batch.num_rows]
+            whole = batch if lineage is None else lineage.of(batch, first)
             first += batch.num_rows
             if not mask.any():
-                yield batch
+                yield whole
             elif not mask.all():
-                yield batch.filter(pa.array(~mask))
+                yield whole.filter(pa.array(~mask))
+        group_first += len(deleted)
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -20,12 +20,7 @@ import pyarrow.compute as pc
 
 from connect.gateways.storage.object_store import storage_errors
 from coordinator.row_deletes.deleted_keys import DeletedKeys
-from coordinator.row_deletes.limits import (
-    KEY_BYTES_MAX,
-    KEYS_MAX,
-    NotResolved,
-    ResolveBudget,
-)
+from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 from coordinator.row_deletes.parquet_rows import (
     KeyColumns,
     NamesOf,
@@ -33,6 +28,7 @@ from coordinator.row_deletes.parquet_rows import (
     as_kind,
     open_parquet,
 )
+from coordinator.row_deletes.row_state import UNKNOWN, RowState
 
 _READERS: Final = 8
 EVERYWHERE: Hashable = "everywhere"
@@ -73,6 +69,7 @@ class SourceFile:
         may_have: whether a key of some columns can be in the file, by what is known without
             reading it.
         column_bytes: size of each column by field id, as far as it is known.
+        state: what the table knows about its rows, for a copy.
     """
 
     path: str
@@ -83,6 +80,7 @@ class SourceFile:
     constants: Mapping[int, Any]
     may_have: Callable[[KeyColumns, DeletedKeys], bool]
     column_bytes: Mapping[int, int] = field(default_factory=dict)
+    state: RowState = UNKNOWN
 
     def key_bytes(self, rows: RowFilter) -> int:
         """Return the size of the columns that a filter reads; of the file if it is not known."""
@@ -167,9 +165,12 @@ class RoundDeletes:
         """
         if self._keys is not None:
             return self._keys
+        limits = self.budget.limits
         records = sum(file.records for file in self.files)
-        if records > KEYS_MAX:
-            raise NotResolved("keys", f"{records} keys are deleted, and {KEYS_MAX} is the limit")
+        if records > limits.keys_max:
+            raise NotResolved(
+                "keys", f"{records} keys are deleted, and {limits.keys_max} is the limit"
+            )
         parts: dict[tuple[Hashable, KeyColumns], list[tuple[int, list[pa.Array]]]]
         parts = defaultdict(list)
         size = 0
@@ -177,8 +178,10 @@ class RoundDeletes:
             self.budget.check_time()
             columns = self._read(file)
             size += sum(column.nbytes for column in columns)
-            if size > KEY_BYTES_MAX:
-                raise NotResolved("keys", f"the deleted keys have more than {KEY_BYTES_MAX} bytes")
+            if size > limits.key_bytes_max:
+                raise NotResolved(
+                    "keys", f"the deleted keys have more than {limits.key_bytes_max} bytes"
+                )
             parts[file.reach, file.columns].append((file.step, columns))
         self._keys = defaultdict(list)
         for (reach, key_columns), of_files in parts.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.support.stack import RestCatalog, S3Server, unique_name
 from tests.support.table_harness import SCHEMA, TableHarness
+
+if TYPE_CHECKING:  # most tests need no Delta library
+    from tests.support.upserts import LineageUpserts, Upserts, VectorUpserts
 
 BACKENDS = ["sqlite", "postgres", "rest", "s3"]
 
@@ -43,3 +47,37 @@ def harness(catalog: CatalogGateway) -> TableHarness:
     """A fresh table."""
     identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
     return TableHarness(catalog, catalog.create(identifier, SCHEMA))
+
+
+@pytest.fixture
+def copies(sql_catalog_properties: dict[str, str]) -> Iterator[Upserts]:
+    """A table with copy-on-write in a local folder."""
+    from tests.support.upserts import Upserts, opened
+
+    with opened(Upserts, sql_catalog_properties) as made:
+        yield made
+
+
+@pytest.fixture
+def lineage_copies(sql_catalog_properties: dict[str, str]) -> Iterator[LineageUpserts]:
+    """The same of format version 3."""
+    from tests.support.upserts import LineageUpserts, opened
+
+    with opened(LineageUpserts, sql_catalog_properties) as made:
+        yield made
+
+
+@pytest.fixture
+def vectors(sql_catalog_properties: dict[str, str]) -> Iterator[VectorUpserts]:
+    """A table with deletion vectors in a local folder."""
+    from tests.support.upserts import VectorUpserts, opened
+
+    with opened(VectorUpserts, sql_catalog_properties) as made:
+        yield made
+
+
+@pytest.fixture(params=["copies", "lineage_copies", "vectors"])
+def changes(request: pytest.FixtureRequest) -> Upserts:
+    """A table of each way to remove rows."""
+    made: Upserts = request.getfixturevalue(request.param)
+    return made

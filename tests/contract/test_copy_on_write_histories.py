@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,14 +15,21 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyroaring import BitMap64
 
+from connect.config.connector import ConnectorConfig
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer, ReadyCommit
-from coordinator.commit.vector_rows import VectorWriter
+from coordinator.commit.deletion_vectors import VectorPlace
+from coordinator.commit.former_deletes import place_in_file
+from coordinator.commit.head_files import HeadFile
+from coordinator.commit.row_removal import RowRemoval
 from coordinator.kernel.effects import TableCommit, TableCommitted
+from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import Racing
 from tests.support.upserts import (
+    LineageUpserts,
+    MixedUpserts,
     Row,
     Upserts,
     VectorUpserts,
@@ -29,7 +38,9 @@ from tests.support.upserts import (
 
 MODES = [
     pytest.param(Upserts, id="copy-on-write"),
+    pytest.param(LineageUpserts, id="copy-on-write-v3"),
     pytest.param(VectorUpserts, id="deletion-vectors"),
+    pytest.param(MixedUpserts, id="both"),
 ]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 SPECS = {
@@ -185,15 +196,56 @@ def test_a_planted_bug_is_found(
     assert is_found(sql_catalog_properties, tables, Hasty)
 
 
+class Forgetful(Committer):
+    """A committer with a bug: it forgets the rows that the vectors of the table mark."""
+
+    def __init__(self, catalog: Any, config: ConnectorConfig, clock: Any, **more: Any) -> None:
+        super().__init__(catalog, config, clock, **more)
+        self._new_removal = partial(ForgetfulRemoval.of, config, clock, limits=DEFAULT_LIMITS)
+
+
+class ForgetfulRemoval(RowRemoval):
+    """A removal with vectors that mark nothing."""
+
+    def _work(self, *table: Any) -> Any:
+        work = super()._work(*table)
+        work.writer.vectors = NoVectors()
+        return work
+
+
+class Anonymous(Committer):
+    """A committer with a bug: its copies have no row ids."""
+
+    def __init__(self, catalog: Any, config: ConnectorConfig, clock: Any, **more: Any) -> None:
+        super().__init__(catalog, config, clock, **more)
+        self._new_removal = partial(AnonymousRemoval.of, config, clock, limits=DEFAULT_LIMITS)
+
+
+class AnonymousRemoval(RowRemoval):
+    """A removal whose copies have no row ids."""
+
+    def _work(self, *table: Any) -> Any:
+        work = super()._work(*table)
+        work.writer.has_lineage = False
+        return work
+
+
+class NoVectors:
+    """Vectors that mark nothing."""
+
+    def of(self, _: Any, vectors: Iterable[HeadFile]) -> dict[VectorPlace, BitMap64]:
+        """Return no row of any vector."""
+        return {place_in_file(vector): BitMap64() for vector in vectors}
+
+
+@pytest.mark.parametrize("tables", [VectorUpserts, MixedUpserts])
 def test_a_forgotten_vector_is_found(
-    sql_catalog_properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    sql_catalog_properties: dict[str, str], tables: type[Upserts]
 ) -> None:
-    """A vector that replaces another one without its rows brings rows back."""
-    before = VectorWriter._before
+    """A vector or a copy that replaces a vector without its rows brings rows back."""
+    assert is_found(sql_catalog_properties, tables, Forgetful)
 
-    def forgets(writer: VectorWriter, *args: Any) -> Any:
-        _, replaced = before(writer, *args)
-        return BitMap64(), replaced
 
-    monkeypatch.setattr(VectorWriter, "_before", forgets)
-    assert is_found(sql_catalog_properties, VectorUpserts, Committer)
+def test_forgotten_row_ids_are_found(sql_catalog_properties: dict[str, str]) -> None:
+    """Rows that stay would have new ones."""
+    assert is_found(sql_catalog_properties, LineageUpserts, Anonymous)

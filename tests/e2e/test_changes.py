@@ -47,6 +47,7 @@ SPECS = {
 MODES = {
     "merge-on-read": ("2", "merge-on-read"),
     "copy-on-write": ("2", "copy-on-write"),
+    "copy-on-write-v3": ("3", "copy-on-write"),
     "deletion-vectors": ("3", "merge-on-read"),
 }
 PLAIN = ("plain", "merge-on-read")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from connect.gateways.catalog.catalog import CatalogGateway
     from tests.support.browsing import BrowserVisit
+    from tests.support.java_reader import JavaReader
     from tests.support.readers import Sql
     from tests.support.sql_harness import SqlHarness
     from tests.support.stack import RestCatalog
@@ -56,6 +57,16 @@ def spark(spark_session: Session, rest_catalog: RestCatalog) -> Sql:
     from tests.support.readers import spark_sql
 
     return spark_sql(spark_session.spark, rest_catalog)
+
+
+@pytest.fixture(scope="module")
+def java(spark_session: Session, rest_catalog: RestCatalog) -> Iterator[JavaReader]:
+    """Iceberg's own reader, also for types that Spark does not have."""
+    from tests.support.java_reader import JavaReader
+
+    reader = JavaReader(spark_session.spark, rest_catalog.uri)
+    yield reader
+    reader.close()
 
 
 @pytest.fixture

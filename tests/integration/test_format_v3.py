@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -37,7 +36,7 @@ from tests.support.java_reader import JavaReader
 from tests.support.readers import Sql
 from tests.support.row_lineage import entry_paths, lineage_of
 from tests.support.spark_marks import SPARK_MARKS
-from tests.support.stack import RestCatalog, unique_name
+from tests.support.stack import unique_name
 from tests.support.table_harness import TableHarness
 from tests.support.tables import (
     QuickClock,
@@ -202,14 +201,6 @@ def test_row_level_commits_have_new_row_ids(catalog: CatalogGateway, spark: Sql,
     assert _lineage(spark, name)[0] == [0, 10, 6]
     starts = sorted(lineage_of(table).values())
     assert starts == [(n * 2, 2) for n in range(6)]
-
-
-@pytest.fixture(scope="module")
-def java(spark_session: Any, rest_catalog: RestCatalog) -> Iterator[JavaReader]:
-    """Iceberg's own reader, for types that Spark does not have."""
-    reader = JavaReader(spark_session.spark, rest_catalog.uri)
-    yield reader
-    reader.close()
 
 
 DEFAULTS = {

@@ -26,20 +26,30 @@ class JavaReader:
         )
 
     def rows(
-        self, identifier: Sequence[str], where: tuple[str, Any] | None = None
+        self,
+        identifier: Sequence[str],
+        where: tuple[str, Any] | None = None,
+        *,
+        with_lineage: bool = False,
     ) -> list[dict[str, Any]]:
         """Rows of a table, with instants and variants as Java writes them as text.
 
         Args:
             identifier: of the table.
             where: a column and the value that it must equal.
+            with_lineage: also return ``_row_id`` and ``_last_updated_sequence_number``.
         """
         iceberg = self._jvm.org.apache.iceberg
         table = self._table(identifier)
         scan = iceberg.data.IcebergGenerics.read(table)
         if where is not None:
             scan = scan.where(iceberg.expressions.Expressions.equal(*where))
-        names = [field.name() for field in table.schema().columns()]
+        fields = self._jvm.java.util.ArrayList(table.schema().columns())
+        if with_lineage:
+            fields.add(iceberg.MetadataColumns.ROW_ID)
+            fields.add(iceberg.MetadataColumns.LAST_UPDATED_SEQUENCE_NUMBER)
+            scan = scan.project(iceberg.Schema(fields))
+        names = [field.name() for field in fields]
         rows = scan.build()
         found = []
         records = rows.iterator()

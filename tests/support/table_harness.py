@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
+from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.types import LongType, NestedField, StringType
 
+from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommit
@@ -57,6 +60,134 @@ class Racing:
         if self._others:
             self._others.pop(0)()
         return self._inner.commit(*change, **options)
+
+
+class Unanswered(Racing):
+    """A catalog that does not answer its first commit.
+
+    Args:
+        inner: the catalog.
+        is_applied: whether it applies that commit.
+    """
+
+    def __init__(self, inner: CatalogGateway, *, is_applied: bool) -> None:
+        super().__init__(inner, [])
+        self._is_applied = is_applied
+        self._has_answered = False
+
+    def commit(self, *change: object, **options: object) -> Table:
+        """Commit; the first time without an answer."""
+        if self._has_answered:
+            return super().commit(*change, **options)
+        self._has_answered = True
+        if self._is_applied:
+            super().commit(*change, **options)
+        raise CommitStateUnknown("no answer")
+
+
+class Late(Racing):
+    """A catalog that does not answer from its first commit on, until it applies that commit.
+
+    Args:
+        inner: the catalog.
+    """
+
+    def __init__(self, inner: CatalogGateway) -> None:
+        super().__init__(inner, [])
+        self._first: Callable[[], object] | None = None
+        self._is_away = False
+
+    def commit(self, *change: object, **options: object) -> Table:
+        """Commit; the first time later."""
+        if self._first is not None:
+            return super().commit(*change, **options)
+        self._first = partial(super().commit, *change, **options)
+        self._is_away = True
+        raise CommitStateUnknown("no answer")
+
+    def load(self, *identifier: object, **options: object) -> Table:
+        """Load a table, unless the catalog does not answer."""
+        if self._is_away:
+            raise CommitStateUnknown("away")
+        return self._inner.load(*identifier, **options)
+
+    def land(self) -> None:
+        """Apply the first commit, and answer again."""
+        assert self._first is not None
+        self._first()
+        self._is_away = False
+
+
+class ReadPaths(Racing):
+    """A catalog whose tables note which files are read.
+
+    Args:
+        inner: the catalog.
+    """
+
+    def __init__(self, inner: CatalogGateway) -> None:
+        super().__init__(inner, [])
+        self.paths: list[str] = []
+
+    @property
+    def manifests(self) -> list[str]:
+        """The manifests of ``paths``."""
+        return [path for path in self.paths if path.endswith(".avro") and "/snap-" not in path]
+
+    def load(self, *identifier: object, **options: object) -> Table:
+        """Load a table."""
+        table = self._inner.load(*identifier, **options)
+        table.io = _NotedIO(table.io, self.paths)
+        return table
+
+
+class _NotedFile(InputFile):
+    """A file that notes when it is opened."""
+
+    def __init__(self, inner: InputFile, paths: list[str]) -> None:
+        super().__init__(inner.location)
+        self._inner, self._paths = inner, paths
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self._inner.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Note and open the file."""
+        self._paths.append(self.location)
+        return self._inner.open(seekable)
+
+
+class _NotedIO:
+    """File access that notes which files are read."""
+
+    def __init__(self, inner: FileIO, paths: list[str]) -> None:
+        self._inner, self._paths = inner, paths
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def new_input(self, path: str) -> InputFile:
+        """Return a file."""
+        return _NotedFile(self._inner.new_input(path), self._paths)
+
+
+class Refusing(Racing):
+    """A catalog that refuses every commit.
+
+    Args:
+        inner: the catalog.
+    """
+
+    def __init__(self, inner: CatalogGateway) -> None:
+        super().__init__(inner, [])
+
+    def commit(self, *_: object, **__: object) -> Table:
+        """Refuse."""
+        raise CommitConflict("no")
 
 
 @dataclass

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -38,8 +39,9 @@ from coordinator.commit.delta_files import delta_file
 from coordinator.commit.delta_row_changes import DeltaRowChanges
 from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
+from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.delta_tables import TABLE, delta_connector
-from tests.support.row_lineage import lineage_of, records_of
+from tests.support.row_lineage import IdentityModel, lineage_of, records_of
 from tests.support.stack import unique_name
 from tests.support.tables import (
     QuickClock,
@@ -60,9 +62,12 @@ UPSERT = {
     "iceberg__tables__upsert_mode_enabled": "true",
     "iceberg__tables__write_mode": "copy-on-write",
 }
+COPIES_NOT_USED = "icefloe.copy-on-write.not-used"
+VECTORS_NOT_USED = "icefloe.deletion-vectors.not-used"
 Row = dict[str, Any]
 SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
 _numbers = itertools.count(1)
+T = TypeVar("T", bound="Upserts")
 
 
 def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> ContentFile:
@@ -84,6 +89,33 @@ def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> Cont
         record_count=len(rows),
         file_size_in_bytes=len(table.io.new_input(path)),
         equality_ids=tuple(f.field_id for f in fields),
+    )
+
+
+def position_deletes(t: Upserts, marked: dict[str, list[int]]) -> ContentFile:
+    """Write a position delete file."""
+    paths = sorted(path for path, rows in marked.items() for _ in rows)
+    rows = [each for path in sorted(marked) for each in sorted(marked[path])]
+    number = {"PARQUET:field_id": "2147483546"}, {"PARQUET:field_id": "2147483545"}
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), nullable=False, metadata=number[0]),
+            pa.field("pos", pa.int64(), nullable=False, metadata=number[1]),
+        ]
+    )
+    path = f"{t.table.location()}/data/{uuid4()}-deletes.parquet"
+    with t.table.io.new_output(path).create() as out:
+        pq.write_table(pa.table([paths, rows], schema=schema), out, store_schema=False)
+    return ContentFile(
+        content=FileContent.POSITION_DELETES,
+        file_path=path,
+        file_format="PARQUET",
+        spec_id=0,
+        partition=(),
+        record_count=len(rows),
+        file_size_in_bytes=len(t.table.io.new_input(path)),
+        lower_bounds={2147483546: paths[0].encode()},
+        upper_bounds={2147483546: paths[-1].encode()},
     )
 
 
@@ -127,11 +159,15 @@ class Upserts:
         return self.catalog.commit(self.table, requirements, updates)
 
     def committer(
-        self, catalog: Any = None, made: type[Committer] = Committer, **settings: str
+        self,
+        catalog: Any = None,
+        made: type[Committer] = Committer,
+        limits: RowLimits = DEFAULT_LIMITS,
+        **settings: str,
     ) -> Committer:
         """A coordinator's committer."""
         config = connector("c", [".".join(self.name)], **{**self.settings, **settings})
-        return made(catalog or self.catalog, config, self.clock)
+        return made(catalog or self.catalog, config, self.clock, row_limits=limits)
 
     def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
         """The key of a row."""
@@ -185,7 +221,8 @@ class Upserts:
         assert counted(found, names) == counted(self.rows, names)
         head = table.current_snapshot()
         manifests = [] if head is None else head.manifests(table.io)
-        assert not [m for m in manifests if m.content == ManifestContent.DELETES]
+        deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
+        assert not [m for m in deletes if m.has_added_files() or m.has_existing_files()]
         if head is not None:
             assert head.summary["total-records"] == str(len(found))
             assert head.summary["total-data-files"] == str(len(live_paths(table)))
@@ -223,12 +260,14 @@ def committed(outcome: object) -> TableCommitted:
     return outcome
 
 
-class VectorUpserts(Upserts):
-    """A table of format version 3 with deletion vectors, the default of its connectors."""
+class LineageUpserts(Upserts):
+    """A table of format version 3 with copy-on-write: rows have identities."""
 
     properties: ClassVar[dict[str, str]] = {"format-version": "3"}
-    defaults: ClassVar[dict[str, str]] = {"iceberg__tables__upsert_mode_enabled": "true"}
-    seen: Mapping[str, tuple[int, int]] = {}
+
+    def __init__(self, *table: Any, **settings: str) -> None:
+        super().__init__(*table, **settings)
+        self.identities = IdentityModel()
 
     def foreign(self, rows: Sequence[Row]) -> None:
         """Another connector appends rows: PyIceberg does not write the format version."""
@@ -236,6 +275,20 @@ class VectorUpserts(Upserts):
         event = announced(reference(self.table), files, offset=next(_numbers))
         config = connector("d", [".".join(self.name)])
         committed(Committer(self.catalog, config, self.clock).commit(table_commit([event])))
+
+    def check(self) -> None:
+        """The table has the rows of the model with their identities, and no delete file."""
+        super().check()
+        table = self.reloaded()
+        if table.current_snapshot() is not None:
+            self.identities.check(table, self.rows)
+
+
+class VectorUpserts(LineageUpserts):
+    """A table of format version 3 with deletion vectors, the default of its connectors."""
+
+    defaults: ClassVar[dict[str, str]] = {"iceberg__tables__upsert_mode_enabled": "true"}
+    seen: Mapping[str, tuple[int, int]] = {}
 
     def check(self) -> None:
         """The table has the rows of the model, and one right vector for each changed file."""
@@ -267,6 +320,58 @@ class VectorUpserts(Upserts):
         self.seen = {**self.seen, **lineage}
         ranges = sorted(lineage.values())
         assert all(a + n <= b for (a, n), (b, _) in pairwise(ranges))
+        self.identities.check(table, self.rows, vectors)
+
+
+class MixedUpserts(VectorUpserts):
+    """A table of format version 3 with copy-on-write, of which every second committer has vectors.
+
+    A copy of a file with a vector has no vector. A copy may get one later.
+    """
+
+    defaults: ClassVar[dict[str, str]] = UPSERT
+    _committers = 0
+
+    def committer(self, *made: Any, **settings: Any) -> Committer:
+        """A committer; every second one can copy nothing."""
+        self._committers += 1
+        if self._committers % 2:
+            settings = {"iceberg__tables__copy_on_write_max_bytes": "1", **settings}
+        return super().committer(*made, **settings)
+
+
+MODES: Mapping[str, type[Upserts]] = {
+    "copies": Upserts,
+    "lineage_copies": LineageUpserts,
+    "vectors": VectorUpserts,
+}
+"""Tables of each way to remove rows."""
+
+
+def head_of(t: Upserts) -> dict[str, str]:
+    """The properties of the newest snapshot."""
+    summary = t.reloaded().current_snapshot().summary
+    return {"operation": summary.operation.value, **summary.additional_properties}
+
+
+@contextlib.contextmanager
+def opened(tables: type[T], properties: dict[str, str]) -> Iterator[T]:
+    """Make a table in a catalog, without partitions."""
+    gateway = open_catalog("iceberg", properties)
+    yield tables(gateway)
+    gateway.close()
+
+
+class SlowClock(QuickClock):
+    """A clock on which everything takes a minute, as long as it is slow."""
+
+    is_slow = True
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds, a minute later each time."""
+        if self.is_slow:
+            self.slept_ms.append(DEFAULT_LIMITS.duration_ms_max)
+        return super().monotonic_ms()
 
 
 def vector_files(table: Table, snapshot: Snapshot | None = None) -> dict[str, dict[str, Any]]:

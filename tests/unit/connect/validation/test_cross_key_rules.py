@@ -252,17 +252,6 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
     ),
     (
         "write_mode",
-        {
-            **AUTO,
-            f"{NEW}format-version": "3",
-            "iceberg.tables.upsert-mode-enabled": "true",
-            f"{ORDERS}write-mode": "copy-on-write",
-        },
-        f"{ORDERS}write-mode",
-        "format version 3",
-    ),
-    (
-        "write_mode",
         {f"{ORDERS}write-mode": "merge"},
         f"{ORDERS}write-mode",
         "Must be merge-on-read or copy-on-write",
@@ -421,6 +410,12 @@ def test_every_rule_is_tested() -> None:
         {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.unmatched": "drop"},
         {"errors.deadletterqueue.table": "shop.dead", "iceberg.table.shop.dead.commit-branch": "b"},
         {f"{ORDERS}partition-by": "day(a),day(b),bucket(a, 2)", **AUTO},
+        {
+            **AUTO,
+            f"{NEW}format-version": "3",
+            "iceberg.tables.upsert-mode-enabled": "true",
+            f"{ORDERS}write-mode": "copy-on-write",
+        },
         {AT: "s3://lake/${table}", f"{ORDERS}sort-by": "day(ts) desc,id nulls last", **AUTO},
         {AT: "${env:LAKE}/${namespace}/${table}", **AUTO},
         {

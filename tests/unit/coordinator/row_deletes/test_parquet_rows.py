@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 
+from connect.model.table_types import VARIANT_STORAGE
 from coordinator.row_deletes import parquet_rows
 from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
 from coordinator.row_deletes.limits import NotResolved
@@ -22,6 +25,8 @@ from coordinator.row_deletes.parquet_rows import (
     has_deleted_rows,
     open_parquet,
 )
+from coordinator.row_deletes.row_state import UNKNOWN, RowLineage, RowState
+from worker.write.variant_footer import VariantFooter
 
 OPTIONS = {"compression": "zstd", "store_schema": False, "version": "2.6"}
 
@@ -74,17 +79,18 @@ def written(table: pa.Table, **options: Any) -> pq.ParquetFile:
     return open_parquet(pa.BufferReader(sink.getvalue()))
 
 
-def copied(file: pq.ParquetFile, rows: RowFilter) -> pq.ParquetFile | None:
+def copied(
+    file: pq.ParquetFile, rows: RowFilter, state: RowState = UNKNOWN
+) -> pq.ParquetFile | None:
     """The copy of a file."""
     copies = Copies()
-    found = copy_rows(file, rows, copies.create, OPTIONS, lambda: None)
+    found = copy_rows(file, rows, copies.create, OPTIONS, lambda: None, state=state)
     if found is None:
         assert copies.content is None
         return None
-    footer, size = found
     assert copies.content is not None
     content = copies.content.getvalue()
-    assert (footer.num_rows, size) == (
+    assert (found.footer.num_rows, found.size_bytes) == (
         pq.ParquetFile(io.BytesIO(content)).metadata.num_rows,
         len(content),
     )
@@ -183,3 +189,130 @@ def test_keys_of_another_type_are_refused() -> None:
     with pytest.raises(NotResolved) as caught:
         has_deleted_rows(source, deleting(1), lambda: None)
     assert caught.value.reason == "key_columns"
+
+
+def field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
+    """A column of an Iceberg table."""
+    return pa.field(name, kind, metadata={"PARQUET:field_id": str(field_id)})
+
+
+PLAIN = pa.schema([field("id", pa.int64(), 1), field("text", pa.string(), 2)])
+WITH_IDS = PLAIN.append(field("_row_id", pa.int64(), 2_147_483_540)).append(
+    field("_last_updated_sequence_number", pa.int64(), 2_147_483_539)
+)
+LINEAGE = RowState(RowLineage(1000, 7))
+
+
+def test_a_copy_has_row_ids_by_the_positions_in_its_source() -> None:
+    """Over several row groups, of which one is not read."""
+    rows = [{"id": n, "text": str(n)} for n in range(40)]
+    source = written(pa.Table.from_pylist(rows, PLAIN), row_group_size=10)
+    copy = copied(source, deleting(0, *range(10, 20), 39), LINEAGE)
+    assert copy is not None
+    expected = [n for n in range(1, 39) if not 10 <= n < 20]
+    assert copy.read().to_pydict() == {
+        "id": expected,
+        "text": [str(n) for n in expected],
+        "_row_id": [1000 + n for n in expected],
+        "_last_updated_sequence_number": [7] * len(expected),
+    }
+    assert [int(f.metadata[b"PARQUET:field_id"]) for f in copy.schema_arrow] == [
+        int(f.metadata[b"PARQUET:field_id"]) for f in WITH_IDS
+    ]
+
+
+def test_a_copy_of_a_copy_keeps_what_is_stored() -> None:
+    """A null inherits: of a row that was new in a file with others."""
+    rows = [
+        {"id": 1, "text": "a", "_row_id": 5, "_last_updated_sequence_number": 2},
+        {"id": 2, "text": "b", "_row_id": 6, "_last_updated_sequence_number": None},
+        {"id": 3, "text": "c", "_row_id": None, "_last_updated_sequence_number": None},
+        {"id": 4, "text": "d", "_row_id": 8, "_last_updated_sequence_number": 3},
+    ]
+    copy = copied(written(pa.Table.from_pylist(rows, WITH_IDS)), deleting(1), LINEAGE)
+    assert copy is not None
+    rest = copy.read(["id", "_row_id", "_last_updated_sequence_number"]).to_pylist()
+    assert [tuple(r.values()) for r in rest] == [(2, 6, 7), (3, 1002, 7), (4, 8, 3)]
+    assert copy.schema_arrow.names == WITH_IDS.names
+
+
+def test_rows_without_row_ids_stay_without() -> None:
+    """Of a file that no commit of version 3 has listed yet."""
+    rows = [{"id": n, "text": "a"} for n in range(3)]
+    source = written(pa.Table.from_pylist(rows, PLAIN))
+    copy = copied(source, deleting(1), RowState(RowLineage(None, 4)))
+    assert copy is not None
+    assert copy.read(["_row_id"])["_row_id"].to_pylist() == [None, None]
+    assert copy.read(["_last_updated_sequence_number"]).to_pydict() == {
+        "_last_updated_sequence_number": [4, 4]
+    }
+
+
+def test_rows_that_were_deleted_before_are_left_out() -> None:
+    """By their positions in the source, over row groups and parts of them."""
+    rows = [{"id": n, "text": "a"} for n in range(40)]
+    source = written(pa.Table.from_pylist(rows, PLAIN), row_group_size=16)
+    state = RowState(RowLineage(0, 1), BitMap64([0, 15, 16, 31, 32, 39, 10**6]))
+    copy = copied(source, deleting(5, 16), state)
+    assert copy is not None
+    expected = [n for n in range(40) if n not in {0, 5, 15, 16, 31, 32, 39}]
+    assert copy.read(["_row_id"])["_row_id"].to_pylist() == expected
+    rest = BitMap64(range(1, 40))
+    assert copied(source, deleting(0), RowState(None, rest)) is None
+
+
+def test_many_deleted_rows_are_marked_in_parts() -> None:
+    """More rows than are in memory as positions at a time."""
+    first, rows = 10**9, 3 * 2**20
+    state = RowState(
+        None, BitMap64([first - 1, first, first + 2**20, first + rows - 1, first + rows])
+    )
+    mask = np.zeros(rows, np.bool_)
+    state.mark(mask, first)
+    assert np.flatnonzero(mask).tolist() == [0, 2**20, rows - 1]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema([pa.field("id", pa.int64())]),
+        pa.schema([field("id", pa.int64(), 1), field("_row_id", pa.int64(), 9)]),
+        pa.schema([field("id", pa.int64(), 1), field("own", pa.int32(), 2_147_483_540)]),
+    ],
+    ids=["no field ids", "same name", "other type"],
+)
+def test_files_that_cannot_have_row_ids_are_not_copied(schema: pa.Schema) -> None:
+    """Readers would not find the columns, or confuse them."""
+    source = written(pa.Table.from_pylist([{"id": 1}, {"id": 2}], schema))
+    with pytest.raises(NotResolved) as caught:
+        copied(source, deleting(1), LINEAGE)
+    assert caught.value.reason == "file_form"
+    assert copied(source, deleting(1)) is not None
+
+
+def test_variants_are_not_copied() -> None:
+    """Arrow reads them as structs, and would write structs."""
+    part = {"metadata": b"\x01\x00\x00", "value": b"\x00"}
+    schema = PLAIN.append(field("v", VARIANT_STORAGE, 3))
+    sink = io.BytesIO()
+    stream = VariantFooter(_Kept(sink), [("v",)])
+    writer = pq.ParquetWriter(pa.PythonFile(stream, mode="w"), schema, store_schema=False)
+    rows = [{"id": n, "text": "a", "v": part} for n in range(2)]
+    writer.write_table(pa.Table.from_pylist(rows, schema))
+    stream.end(writer)
+    source = open_parquet(pa.BufferReader(sink.getvalue()))
+    with pytest.raises(NotResolved) as caught:
+        copied(source, deleting(1), LINEAGE)
+    assert caught.value.reason == "file_form"
+    struct = written(pa.Table.from_pylist(rows, schema))
+    assert copied(struct, deleting(1), LINEAGE) is not None
+
+
+def test_states_are_compared_by_their_rows() -> None:
+    """A copy is used again only for the same state."""
+    lineage = RowLineage(0, 1)
+    marked = RowState(lineage, BitMap64([1, 2]))
+    assert marked == RowState(lineage, BitMap64([2, 1]))
+    others = [RowState(), RowState(lineage), RowState(lineage, BitMap64([1])), UNKNOWN]
+    assert all(other != marked for other in others)
+    assert RowState(RowLineage(None, 1)) != RowState(RowLineage(0, 1))
