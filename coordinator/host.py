@@ -24,6 +24,7 @@ from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
+from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.hosted_units import HostedUnit, HostedUnits
 from connect.protocol.source_end import end_offsets
 from connect.validation.parse import parse
@@ -33,6 +34,7 @@ from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import restore_floors
 from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
@@ -74,13 +76,20 @@ class CoordinatorHost:
         node: the node's configuration.
         providers: resolves placeholders.
         clock: time and identities.
+        process: name of this process.
     """
 
     def __init__(
-        self, child: Child, node: NodeConfig, providers: Providers, clock: WaitingClock
+        self,
+        child: Child,
+        node: NodeConfig,
+        providers: Providers,
+        clock: WaitingClock,
+        process: str = COORDINATOR,
     ) -> None:
         self._child = child
         self._node = node
+        self._process = process
         self._providers = providers
         self._clock = clock
         self._admins = SharedAdmins()
@@ -149,10 +158,22 @@ class CoordinatorHost:
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
             describes_tables=self._node.values["icefloe.lineage.enabled"] and parsed.has_lineage,
+            commit_processes=self._commit_processes(),
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
         return coordinator
+
+    def _commit_processes(self) -> CommitProcessSetup | None:
+        values = self._node.values
+        if not (count := values["icefloe.coordinator.commit.processes"]):
+            return None
+        return CommitProcessSetup(
+            count,
+            self._node.properties,
+            self._process,
+            silence_ms_max=values["icefloe.child.silence.max.ms"],
+        )
 
     def _running(self, name: str) -> ConnectorCoordinator | None:
         unit = self.units.current(name)

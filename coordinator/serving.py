@@ -25,7 +25,9 @@ def serve(channel: Channel | None) -> int:
     serving = begin("coordinator", channel)
     if serving is None:
         return 0
-    host = CoordinatorHost(serving.child, serving.node, serving.providers, SystemClock())
+    host = CoordinatorHost(
+        serving.child, serving.node, serving.providers, SystemClock(), serving.process
+    )
     process_metrics.start_reporting(serving.child.channel)
     serving.child.ready()
     log.info("coordinator process is ready")
