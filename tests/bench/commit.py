@@ -43,7 +43,14 @@ from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.support.stack import RestCatalog, answers
 from tests.support.table_histories import with_history
-from tests.support.tables import announced, connector, made_up_file, reference, table_commit
+from tests.support.tables import (
+    NODE_PROPERTIES,
+    announced,
+    connector,
+    made_up_file,
+    reference,
+    table_commit,
+)
 
 COLUMNS = 10
 ROUNDS = 5
@@ -259,7 +266,7 @@ def _opened(
     committer = CommitProcesses(
         settings,
         None,
-        CommitProcessSetup(count, {}),
+        CommitProcessSetup(count, NODE_PROPERTIES),
         count,
         lambda *_: None,
         unanswered_ms_max=120_000,

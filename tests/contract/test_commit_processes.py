@@ -32,6 +32,7 @@ from tests.support.parquet_folders import ParquetRig, written_files
 from tests.support.pauses import growing_pauses
 from tests.support.table_harness import SCHEMA, paths_of
 from tests.support.tables import (
+    NODE_PROPERTIES,
     announced,
     connector,
     made_up_file,
@@ -96,7 +97,7 @@ def in_processes(
     made = CommitProcesses(
         settings,
         None,
-        CommitProcessSetup(2, {}, **more),
+        CommitProcessSetup(2, NODE_PROPERTIES, **more),
         2,
         lambda kind, where: None if events is None else events.append((kind, where)),
         unanswered_ms_max=120_000,
