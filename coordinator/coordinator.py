@@ -345,7 +345,7 @@ class _CoordinatorRun:
         closing.callback(round_committer.close)
         if processes is not None:
             closing.callback(processes.stop)  # before the commits under way are waited for
-            processes.start()
+            processes.start(round_committer.fail)
         return round_committer
 
 

@@ -15,6 +15,7 @@ import itertools
 import threading
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -22,7 +23,12 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
 from connect.redaction.secret_values import KNOWN
 from coordinator.commit.table_committers import CommitterSettings, OnEvent
-from coordinator.commit_processes.commit_process import LOST, CommitProcess, CommitProcessSetup
+from coordinator.commit_processes.commit_process import (
+    LOST,
+    CommitProcess,
+    CommitProcessSetup,
+    OnLost,
+)
 from coordinator.commit_processes.messages import Opening, encoded
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
@@ -82,9 +88,9 @@ class CommitProcesses:
     ) -> None:
         self._connector = settings.config.name
         self._opening = Opening(settings.with_admin(None), kafka, KNOWN.replacements())
-        self._setup = setup
-        self._count = count
+        self._setup = replace(setup, count=count)
         self._on_event = on_event
+        self._on_lost: OnLost = lambda _: None
         self._unanswered_ms_max = unanswered_ms_max
         self._processes: list[CommitProcess] = []
         self._numbers = itertools.count(1)
@@ -98,14 +104,19 @@ class CommitProcesses:
         """Process ids, in the order of the processes."""
         return [process.pid for process in self._processes]
 
-    def start(self) -> None:
+    def start(self, on_lost: OnLost = lambda _: None) -> None:
         """Start the processes; returns before they can commit.
+
+        Args:
+            on_lost: called once, from any thread, when the session must end, also while no commit
+                is under way.
 
         Raises:
             RetriableError: ``commit_process_lost``: the system starts no process.
         """
+        self._on_lost = on_lost
         opening = encoded(self._opening)
-        for number in range(1, self._count + 1):
+        for number in range(1, self._setup.count + 1):
             process = CommitProcess(number, self._setup, opening, self._on_event, self._give_up)
             self._processes.append(process)
         name = f"commit-processes-{self._connector}"
@@ -156,3 +167,4 @@ class CommitProcesses:
         log.error("commit process lost", connector=self._connector, error=str(error))
         for process in self._processes:
             process.kill(error)
+        self._on_lost(error)

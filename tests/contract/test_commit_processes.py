@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -241,14 +241,18 @@ def test_a_failed_table_fails_alone(sql_catalog_properties: dict[str, str]) -> N
     tables.catalog.close()
 
 
-@pytest.mark.parametrize("point", ["C8", "C10", "C11"])
+@pytest.mark.parametrize(("point", "action"), [("C8", "hang"), ("C9", "crash"), ("C11", "crash")])
 def test_a_killed_process_loses_and_repeats_no_file(
     sql_catalog_properties: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     point: str,
+    action: str,
 ) -> None:
-    """Before, during and after the request: the next session reads what was committed."""
+    """Before and after the request: the next session reads what was committed.
+
+    With ``hang`` any of the processes is killed while a commit hangs.
+    """
     armed = tmp_path / "armed"
     armed.mkdir()
     monkeypatch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
@@ -256,13 +260,16 @@ def test_a_killed_process_loses_and_repeats_no_file(
     first, second = tables.commits(0), tables.commits(1)
     with in_processes(tables.settings()) as committer:
         committed(committer, first)
-        (armed / point).write_text("hang" if point == "C8" else "crash")
-        if point == "C8":
-            killed = _killed_at(armed / point, committer, second)
-        else:
-            with pytest.raises(RetriableError) as killed:
-                committed(committer, second)
+        (armed / point).write_text(action)
+        rounds = RoundCommitter(_Open(committer), None, threads=4, name="c")
+        rounds.start(second)
+        _wait_until(lambda: not (armed / point).exists())
+        if action == "hang":
+            psutil.Process(committer.pids[0]).kill()
+        with pytest.raises(RetriableError) as killed:
+            _wait_until(lambda: list(rounds.outcomes()) is None)
         assert killed.value.code == "commit_process_lost"
+        rounds.close()
         pids = committer.pids
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
     with in_processes(tables.settings()) as committer:
@@ -273,20 +280,10 @@ def test_a_killed_process_loses_and_repeats_no_file(
     tables.catalog.close()
 
 
-def _killed_at(
-    file: Path, committer: CommitProcesses, commits: Sequence[TableCommit]
-) -> pytest.ExceptionInfo[RetriableError]:
-    """Kill a process with SIGKILL while a commit hangs at a failpoint of the other."""
-    rounds = RoundCommitter(_Open(committer), None, threads=4, name="c")
-    rounds.start(commits)
+def _wait_until(poll: Callable[[], bool]) -> None:
     pauses = growing_pauses()
-    while file.exists():
+    while not poll():
         next(pauses)
-    psutil.Process(committer.pids[0]).kill()
-    rounds.close()
-    with pytest.raises(RetriableError) as killed:
-        list(rounds.outcomes())
-    return killed
 
 
 def test_secrets_are_in_no_argument_variable_or_log_line(

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.processes import still_running
 from tests.support.running_stack import ArmedStack, RunningStack, pick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 NAME = "spread"
 TABLES = [f"db.t{n}" for n in range(6)]
 ROWS = 60
+WAIT_S = 30
 
 
 @pytest.fixture
@@ -82,12 +84,14 @@ def test_kills_of_a_commit_process_and_of_its_coordinator_lose_and_repeat_no_row
     assert len(first) == 2
     assert {process.parent() for process in first} == {coordinator}
 
-    (armed_files / "C10").write_text("crash")  # in the request, in one of the two processes
+    (armed_files / "C11").write_text("crash")  # a commit is applied, its answer is not read
     count = produce()
     check(count)
-    assert not any(process.is_running() for process in first)
+    assert not still_running(first, WAIT_S)
     assert of_command(spread, "coordinator") == [coordinator]
-    assert spread.counts(NAME)["coordinator_restarts"] >= 1
+    spread.wait_until(
+        lambda: spread.counts(NAME)["coordinator_restarts"], lambda: "the restart to be counted"
+    )
     assert "commit process lost" in _log(spread)
 
     second = of_command(spread, "coordinator.commit_processes")
@@ -96,8 +100,7 @@ def test_kills_of_a_commit_process_and_of_its_coordinator_lose_and_repeat_no_row
     count = produce()
     spread.wait_until(lambda: not hanging.exists(), lambda: "a commit that hangs")
     coordinator.kill()
-    psutil.wait_procs(second, timeout=30)
-    assert not any(process.is_running() for process in second)
+    assert not still_running(second, WAIT_S)
     check(count)
     (successor,) = of_command(spread, "coordinator")
     assert successor.pid != coordinator.pid

@@ -155,15 +155,23 @@ def test_a_lost_process_ends_the_commits_of_all() -> None:
                 made.commit(commit_of(table_of(index)))
 
 
-def test_a_killed_process_ends_the_commits_of_all() -> None:
-    """Also one that was idle: the next commit fails, in any process."""
+def test_an_idle_process_that_is_killed_ends_the_session() -> None:
+    """It is reported at once; a commit fails, in any process."""
     with processes("answer") as made:
+        rounds = RoundCommitter(made, None, threads=2, name="c")
+        made._on_lost = rounds.fail
+        assert list(rounds.outcomes()) == []
         victim = psutil.Process(made.pids[0])
         victim.kill()
         _wait_until_gone(made.pids[1])
         for index in (0, 1):
             with pytest.raises(RetriableError, match="ended with status -9"):
                 made.commit(commit_of(table_of(index)))
+        with pytest.raises(RetriableError, match="ended with status -9"):
+            for _ in range(WAIT_S * 50):
+                assert list(rounds.outcomes()) == []
+                threading.Event().wait(0.02)
+        rounds.close()
 
 
 @pytest.mark.parametrize(
