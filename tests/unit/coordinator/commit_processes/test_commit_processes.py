@@ -168,9 +168,7 @@ def test_an_idle_process_that_is_killed_ends_the_session() -> None:
             with pytest.raises(RetriableError, match="ended with status -9"):
                 made.commit(commit_of(table_of(index)))
         with pytest.raises(RetriableError, match="ended with status -9"):
-            for _ in range(WAIT_S * 50):
-                assert list(rounds.outcomes()) == []
-                threading.Event().wait(0.02)
+            _wait_for_an_error(rounds)
         rounds.close()
 
 
@@ -341,6 +339,12 @@ def test_the_number_of_processes_is_checked(value: str) -> None:
     properties = {"bootstrap.servers": "127.0.0.1:1", "icefloe.coordinator.commit.processes": value}
     with pytest.raises(ConfigError, match=r"icefloe\.coordinator\.commit\.processes"):
         NodeConfig.from_properties(properties)
+
+
+def _wait_for_an_error(rounds: RoundCommitter) -> None:
+    for _ in range(WAIT_S * 50):
+        assert list(rounds.outcomes()) == []
+        threading.Event().wait(0.02)
 
 
 def _wait_until_gone(pid: int) -> None:
