@@ -24,7 +24,6 @@ from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
 from connect.model.layout import Layout
 from connect.processes.child_main import Child
-from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.hosted_units import HostedUnit, HostedUnits
 from connect.protocol.source_end import end_offsets
 from connect.validation.parse import parse
@@ -76,7 +75,7 @@ class CoordinatorHost:
         node: the node's configuration.
         providers: resolves placeholders.
         clock: time and identities.
-        process: name of this process.
+        commit_processes: how processes that commit tables are started; None starts none.
     """
 
     def __init__(
@@ -85,11 +84,11 @@ class CoordinatorHost:
         node: NodeConfig,
         providers: Providers,
         clock: WaitingClock,
-        process: str = COORDINATOR,
+        commit_processes: CommitProcessSetup | None = None,
     ) -> None:
         self._child = child
         self._node = node
-        self._process = process
+        self._commit_processes = commit_processes
         self._providers = providers
         self._clock = clock
         self._admins = SharedAdmins()
@@ -158,22 +157,11 @@ class CoordinatorHost:
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
             describes_tables=self._node.values["icefloe.lineage.enabled"] and parsed.has_lineage,
-            commit_processes=self._commit_processes(),
+            commit_processes=self._commit_processes,
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
         return coordinator
-
-    def _commit_processes(self) -> CommitProcessSetup | None:
-        values = self._node.values
-        if not (count := values["icefloe.coordinator.commit.processes"]):
-            return None
-        return CommitProcessSetup(
-            count,
-            self._node.properties,
-            self._process,
-            silence_ms_max=values["icefloe.child.silence.max.ms"],
-        )
 
     def _running(self, name: str) -> ConnectorCoordinator | None:
         unit = self.units.current(name)
@@ -190,7 +178,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any]
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 tables = sorted({*config.tables, *command["tables"]})
@@ -209,7 +197,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any] = {"tables": [], "error": None}
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 answer["tables"] = reset_claims(
@@ -231,7 +219,7 @@ class CoordinatorHost:
     def _rewind(self, command: Mapping[str, Any]) -> None:
         name = command["connector"]
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             node = self._providers.resolve_all(self._node.properties)
             kafka = client_properties(node, config.kafka_overrides)
             answer = rewind_answer(config, kafka, self._clock, command)
@@ -239,19 +227,6 @@ class CoordinatorHost:
             answer = {"error": str(e), "code": e.code}
         reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(reported)
-
-    def _of_iceberg(self, config: Mapping[str, str]) -> ConnectorConfig:
-        connector = self._resolved(config)
-        if not connector.is_iceberg:
-            raise ConfigError(
-                "this operation needs Iceberg's snapshots; "
-                f"{FORMAT_NAMES[connector.table_format]} have none",
-                code=UNSUPPORTED[connector.table_format],
-            )
-        return connector
-
-    def _resolved(self, config: Mapping[str, str]) -> ConnectorConfig:
-        return resolve(parse(config), self._providers, node=self._node.properties)
 
     def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
         connector = unit.key[0]
@@ -333,6 +308,19 @@ class CoordinatorHost:
                 "tables": [_displayed(outcome) for outcome in ended.outcomes],
             }
         )
+
+
+def _iceberg_connector(
+    config: Mapping[str, str], providers: Providers, node: NodeConfig
+) -> ConnectorConfig:
+    connector = resolve(parse(config), providers, node=node.properties)
+    if not connector.is_iceberg:
+        raise ConfigError(
+            "this operation needs Iceberg's snapshots; "
+            f"{FORMAT_NAMES[connector.table_format]} have none",
+            code=UNSUPPORTED[connector.table_format],
+        )
+    return connector
 
 
 def _log_round(connector: str, ended: RoundEnded, duration_ms: int) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from connect import logs
+from connect.config.node.node_config import NodeConfig
 from connect.errors import RetriableError
 from connect.metrics.process_metrics import CountsOfHelper
 from connect.processes.child_output import output_of
@@ -31,7 +32,7 @@ from coordinator.commit.table_committers import OnEvent
 from coordinator.commit_processes.messages import encoded, outcome_of
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
-LOST: Final = "commit_process_lost"
+COMMIT_PROCESS_LOST = "commit_process_lost"
 # -P: Python must not run a file of that name in the working folder instead
 COMMAND: Final = (sys.executable, "-P", "-m", "coordinator.commit_processes")
 EXIT_TIMEOUT_S = 5.0
@@ -63,6 +64,20 @@ class CommitProcessSetup:
     finish_ms_max: int = 10_000
     command: Sequence[str] = COMMAND
     poll_ms: int = 1_000
+
+    @classmethod
+    def of(cls, node: NodeConfig, process: str) -> CommitProcessSetup | None:
+        """Return how a node starts them; None if it starts none.
+
+        Args:
+            node: its configuration.
+            process: name of the coordinator process.
+        """
+        values = node.values
+        if not (count := values["icefloe.coordinator.commit.processes"]):
+            return None
+        silence_ms_max = values["icefloe.child.silence.max.ms"]
+        return cls(count, node.properties, process, silence_ms_max=silence_ms_max)
 
 
 @dataclass(slots=True)
@@ -279,5 +294,5 @@ def _lost(name: str, reason: str) -> RetriableError:
     return RetriableError(
         f"{name} {reason}; its commits have an unknown outcome, so the session of the coordinator "
         "starts again and reads the tables",
-        code=LOST,
+        code=COMMIT_PROCESS_LOST,
     )

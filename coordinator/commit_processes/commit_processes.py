@@ -24,7 +24,7 @@ from connect.errors import RetriableError
 from connect.redaction.secret_values import KNOWN
 from coordinator.commit.table_committers import CommitterSettings, OnEvent
 from coordinator.commit_processes.commit_process import (
-    LOST,
+    COMMIT_PROCESS_LOST,
     CommitProcess,
     CommitProcessSetup,
     OnLost,
@@ -157,7 +157,7 @@ class CommitProcesses:
             stopping_ms += setup.poll_ms if self._stopping.is_set() else 0
             if stopping_ms >= setup.stop_ms_max:
                 reason = f"commits did not end within {setup.stop_ms_max} ms after the stop"
-                self._give_up(RetriableError(reason, code=LOST))
+                self._give_up(RetriableError(reason, code=COMMIT_PROCESS_LOST))
 
     def _give_up(self, error: RetriableError) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ import structlog
 
 from connect import logs
 from connect.clock import SystemClock
-from connect.errors import IcefloeError
+from connect.errors import IcefloeError, trace_of
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
 from connect.processes.child_main import Serving, begin
@@ -150,4 +150,4 @@ def _end_after_error(done: Future[None]) -> None:
 
 
 def _log_failure(error: BaseException) -> None:
-    log.error("commit process failed", error=str(error), exc_info=error)
+    log.error("commit process failed", error=trace_of(error))

@@ -226,8 +226,8 @@ def test_an_empty_value_masks_nothing() -> None:
 def test_another_process_masks_the_same_texts() -> None:
     """Values, their other spellings and short ones, with the same replacements."""
     own, other = SecretValues(), SecretValues()
-    own.add("pass word", "${file:a}")
+    own.add("a secret", "${file:a}")
     own.add("x1", with_short=True)
     other.add_all(own.replacements())
-    text = "pass word, pass%20word and x1, not xx1"
+    text = "a secret, a%20secret and x1, not xx1"
     assert other.mask(text) == own.mask(text) == "${file:a}, ${file:a} and ********, not xx1"
