@@ -113,7 +113,8 @@ class Channel:
         try:
             with self._lock:
                 self._socket.sendall(line)
-                self._socket.sendall(payload)
+                if payload:
+                    self._socket.sendall(payload)
         except OSError:
             return False
         return True

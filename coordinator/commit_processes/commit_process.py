@@ -112,7 +112,6 @@ class CommitProcess:
     Args:
         number: of the process, from 1.
         setup: how it is started.
-        opening: payload of the ``open`` message.
         on_event: receives its reports.
         on_lost: called on another thread with the reason for which it cannot be used any more.
 
@@ -124,7 +123,6 @@ class CommitProcess:
         self,
         number: int,
         setup: CommitProcessSetup,
-        opening: bytes,
         on_event: OnEvent,
         on_lost: OnLost,
     ) -> None:
@@ -143,14 +141,22 @@ class CommitProcess:
             self._process = self._spawn(setup.command, theirs)
         self._thread = threading.Thread(target=self._receive, name=self._name, daemon=True)
         self._thread.start()
-        configure = {"op": "configure", "version": VERSION, "properties": dict(setup.properties)}
-        self._channel.send({**configure, "process": setup.process})
-        self._channel.send({"op": "open"}, opening)
 
     @property
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    def open(self, setup: CommitProcessSetup, opening: bytes) -> None:
+        """Send it what it needs; before the first commit.
+
+        Args:
+            setup: how it was started.
+            opening: payload of the ``open`` message.
+        """
+        configure = {"op": "configure", "version": VERSION, "properties": dict(setup.properties)}
+        self._channel.send({**configure, "process": setup.process})
+        self._channel.send({"op": "open"}, opening)
 
     def commit(self, number: int, commit: TableCommit) -> CommitOutcome:
         """Have the process commit a table; wait for the outcome.

@@ -112,15 +112,17 @@ class CommitProcesses:
                 is under way.
 
         Raises:
-            RetriableError: ``commit_process_lost``: the system starts no process.
+            RetriableError: ``commit_process_lost``: the system starts no process, or one is lost.
         """
         self._on_lost = on_lost
         opening = encoded(self._opening)
-        for number in range(1, self._setup.count + 1):
-            process = CommitProcess(number, self._setup, opening, self._on_event, self._give_up)
-            self._processes.append(process)
         name = f"commit-processes-{self._connector}"
         threading.Thread(target=self._watch, name=name, daemon=True).start()
+        for number in range(1, self._setup.count + 1):
+            process = CommitProcess(number, self._setup, self._on_event, self._give_up)
+            self._processes.append(process)  # it is watched while it is sent what it needs
+            process.open(self._setup, opening)
+            self._check()
         log.info("commit processes started", connector=self._connector, pids=self.pids)
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
@@ -130,10 +132,8 @@ class CommitProcesses:
             RetriableError: ``commit_process_lost``: a process of the session was lost. The outcome
                 is unknown, and the session must end.
         """
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            number = next(self._numbers)
+        self._check()
+        number = next(self._numbers)
         process = self._processes[process_of(commit.table.identifier, len(self._processes))]
         return process.commit(number, commit)
 
@@ -150,21 +150,27 @@ class CommitProcesses:
         self._closed.set()
 
     def _watch(self) -> None:
-        setup, stopping_ms = self._setup, 0
-        while not self._closed.wait(setup.poll_ms / 1000):
-            for process in self._processes:
+        stopping_ms = 0
+        while not self._closed.wait(self._setup.poll_ms / 1000):
+            setup = self._setup
+            for process in list(self._processes):
                 process.check(setup.poll_ms, setup.silence_ms_max, self._unanswered_ms_max)
             stopping_ms += setup.poll_ms if self._stopping.is_set() else 0
             if stopping_ms >= setup.stop_ms_max:
                 reason = f"commits did not end within {setup.stop_ms_max} ms after the stop"
                 self._give_up(RetriableError(reason, code=COMMIT_PROCESS_LOST))
 
+    def _check(self) -> None:
+        if (error := self._error) is not None:
+            raise error
+
     def _give_up(self, error: RetriableError) -> None:
         with self._lock:
-            if self._error is not None:
-                return
-            self._error = error
-        log.error("commit process lost", connector=self._connector, error=str(error))
-        for process in self._processes:
-            process.kill(error)
-        self._on_lost(error)
+            is_first = self._error is None
+            self._error = self._error or error
+        if is_first:
+            log.error("commit process lost", connector=self._connector, error=str(error))
+        for process in list(self._processes):  # also one that was being started the first time
+            process.kill(self._error)
+        if is_first:
+            self._on_lost(error)

@@ -52,6 +52,9 @@ def misbehave(number: int) -> None:
         os._exit(3)
 
 
+if mode == "does not read":
+    threading.Event().wait()
+
 for message in channel.receive():
     match message["op"]:
         case "open":

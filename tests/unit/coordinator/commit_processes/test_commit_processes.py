@@ -231,13 +231,28 @@ def test_an_idle_process_has_no_deadline() -> None:
 
 def test_a_frozen_process_is_lost() -> None:
     """It sends nothing. A commit whose bytes it does not take any more ends, too."""
-    with processes("answer", silence_ms_max=500) as made:
+    with processes("answer") as made:
         assert committed(made.commit(commit_of("t"))).files == 1
+        made._setup = replace(made._setup, silence_ms_max=500)
         for pid in made.pids:
             psutil.Process(pid).suspend()
         large = replace(commit_of("t"), task_id="x" * 10_000_000)
         with pytest.raises(RetriableError, match=r"has sent nothing for \d+ ms"):
             made.commit(large)
+
+
+def test_a_process_that_does_not_begin_is_lost() -> None:
+    """The start returns, although the process does not take the bytes that it is sent."""
+    config = connector("c", ["db.a", "db.b"])
+    setup = CommitProcessSetup(2, {}, command=(sys.executable, str(STUB), "does not read"))
+    setup = replace(setup, poll_ms=20, silence_ms_max=500)
+    settings = CommitterSettings(config, ControlLogCheck(None, config.control_topic))
+    made = CommitProcesses(settings, None, setup, 2, lambda *_: None, unanswered_ms_max=60_000)
+    made._opening = replace(made._opening, secrets={"x" * 5_000_000: "y"})
+    with pytest.raises(RetriableError, match="has sent nothing for"):
+        made.start()
+    made.close()
+    assert not [pid for pid in made.pids if psutil.pid_exists(pid)]
 
 
 def test_the_end_of_a_session_limits_the_time_of_its_commits() -> None:
