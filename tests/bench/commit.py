@@ -228,12 +228,15 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     server.stop(timeout_ms=5_000)
 
 
-def several_processes(gateway: CatalogGateway, tables: int, files: int, counts: list[int]) -> None:
+def several_processes(
+    properties: dict[str, str], tables: int, files: int, counts: list[int]
+) -> None:
     """Measure rounds of one connector that are committed by this process or by several others."""
+    gateway = open_catalog("iceberg", properties)
     names = [f"bench.spread_{n}" for n in range(tables)]
     made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
     config = connector("c", names)
-    config = replace(config, catalog_properties=gateway.config.properties)
+    config = replace(config, catalog_properties=properties)
     settings = CommitterSettings(config, ControlLogCheck(None, config.control_topic))
     offsets = itertools.count()
     for count in counts:
@@ -256,6 +259,7 @@ def several_processes(gateway: CatalogGateway, tables: int, files: int, counts: 
                 f"processes {others_ms / wall_s / 1000:.2f}"
             )
             rounds.close()
+    gateway.close()
 
 
 def _opened(
@@ -321,7 +325,7 @@ def main() -> None:
         for snapshots in given.histories:
             long_history(plain, snapshots, given.files)
         if given.processes:
-            several_processes(plain, given.tables, given.files, given.processes)
+            several_processes(properties, given.tables, given.files, given.processes)
         if given.histories or given.processes:
             plain.close()
             if server:
