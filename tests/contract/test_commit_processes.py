@@ -189,7 +189,7 @@ def test_a_round_of_two_processes_is_that_of_one(sql_catalog_properties: dict[st
                 ]
                 for offset in range(3)
             ]
-        with opened(tables.settings()) as committer:  # the next session has read the tables
+        with in_this_process(tables.settings()) as committer:  # the next session reads the tables
             again = committed(committer, tables.commits(1))
         assert {getattr(outcome, "snapshot_id", 0) for outcome in again} == {None}
         results.append([described(table) for table in tables.reloaded()])
@@ -272,7 +272,7 @@ def test_a_killed_process_loses_and_repeats_no_file(
         rounds.close()
         pids = committer.pids
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-    with in_processes(tables.settings()) as committer:
+    with in_this_process(tables.settings()) as committer:
         committed(committer, second)
     for table in tables.reloaded():
         paths = paths_of(table)
@@ -331,7 +331,7 @@ def test_delta_tables_are_committed_by_processes(tmp_path: Path) -> None:
     with in_processes(settings) as committer:
         outcomes = [committed(committer, each) for each in rounds]
     assert [[getattr(o, "records", o) for o in each] for each in outcomes] == [[1, 1], [1, 1]]
-    with in_processes(settings) as committer:
+    with in_this_process(settings) as committer:
         again = committed(committer, rounds[1])
     assert [getattr(o, "snapshot_id", o) for o in again] == [None, None]
     assert rig.now().version() == 2
@@ -352,7 +352,7 @@ def test_parquet_folders_are_committed_by_processes(tmp_path: Path) -> None:
     with in_processes(settings) as committer:
         outcomes = [committed(committer, each) for each in rounds]
     assert [[getattr(o, "records", o) for o in each] for each in outcomes] == [[1, 1], [1, 1]]
-    with in_processes(settings) as committer:
+    with in_this_process(settings) as committer:
         again = committed(committer, rounds[1])
     assert [getattr(o, "snapshot_id", o) for o in again] == [None, None]
 
