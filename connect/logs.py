@@ -37,6 +37,7 @@ PRIVATE = 0o600
 TEXT_CHARACTERS_MAX = 16_384
 OUTPUT_COMPONENT: Final = "output"
 """Component of lines that a child process wrote and that are no log events, e.g. of its JVM."""
+ROOT: Final = "root"
 
 Form: TypeAlias = Literal["json", "text"]
 
@@ -79,6 +80,22 @@ def configure(
     root.setLevel(level)
     for chatty in ("py4j", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def set_level(name: str, level: int) -> None:
+    """Set the level of a logger at run time.
+
+    Args:
+        name: of the logger, ``root`` for the one of all loggers without a level of their own.
+        level: a number of the standard library's levels.
+    """
+    logging.getLogger(None if name == ROOT else name).setLevel(level)
+    _set_levels[name] = level
+
+
+def set_levels() -> dict[str, int]:
+    """Return the levels that were set at run time, by logger, for processes that are started."""
+    return dict(_set_levels)
 
 
 def forward(process: str, line: bytes) -> None:
@@ -216,6 +233,7 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
 
 _NOW: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
 _lines = _Lines(sys.stderr, "json")
+_set_levels: dict[str, int] = {}
 
 
 class _Bridge(logging.Handler):

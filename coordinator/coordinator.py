@@ -21,23 +21,18 @@ import structlog
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.errors import DataLost, IcefloeError, RetriableError
-from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
-from connect.metrics import process_metrics
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
-from coordinator.commit.commit_rules import TableCommitter
-from coordinator.commit.committer import Committer
-from coordinator.commit.log_formats import log_committer
-from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
-from coordinator.commit.no_tables import NoTables
-from coordinator.commit.table_descriptions import TableDescriptions
+from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.table_committers import CommitterSettings, open_committer
+from coordinator.commit_processes.commit_processes import CommitProcesses, process_count
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_reader import ControlReader
 from coordinator.control_topic_watch import ControlTopicWatch
@@ -66,7 +61,6 @@ from coordinator.kernel.effects import (
     Tick,
 )
 from coordinator.kernel.kernel import Kernel, Phase, quiet_ms
-from coordinator.maintenance.due_work import DueWork
 from coordinator.outbox import Outbox
 from coordinator.round_trace import RoundTrace
 from coordinator.uncommitted_report import answer_to, failed_tables
@@ -323,44 +317,35 @@ class _CoordinatorRun:
     def _round_committer(
         self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
     ) -> RoundCommitter:
-        config, observe = self._config, process_metrics.catalog_requests("coordinator")
-        committer: TableCommitter
-        joint = None
-        descriptions = None
-        if self._wiring.describes_tables and config.has_tables:
-            descriptions = TableDescriptions.reporting(config, self._wiring.on_event)
-        if not config.has_tables:
-            committer = NoTables()
-        elif not config.is_iceberg:
-            committer = log_committer(
-                config,
-                self._wiring.clock,
-                observe,
-                control_topic_id=topic_id,
-                control=control,
-                descriptions=descriptions,
-            )
-        else:
-            catalog = open_catalog(
-                config.catalog_name, config.catalog_properties, config.locations, observe
-            )
-            self._closing.callback(catalog.close)
-            committer = Committer(
-                catalog,
-                config,
-                self._wiring.clock,
-                control_topic_id=topic_id,
-                control=control,
-                has_history=has_history,
-                due=DueWork.reporting(config, self._wiring.on_event),
-                descriptions=descriptions,
-            )
-            if config.multi_table_commit:
-                joint = JointCommitter(committer, catalog)
-        round_committer = RoundCommitter(
-            committer, joint, threads=max(1, config.commit_threads), name=config.name
+        config, wiring, closing = self._config, self._wiring, self._closing
+        settings = CommitterSettings(
+            config,
+            control,
+            topic_id,
+            has_history=has_history,
+            describes_tables=wiring.describes_tables,
         )
-        self._closing.callback(round_committer.close)
+        processes = None
+        with contextlib.ExitStack() as opened:
+            committer, joint = open_committer(settings, wiring.clock, wiring.on_event, opened)
+            setup = wiring.commit_processes
+            if setup is not None and (count := process_count(config, setup)):
+                opened.close()  # it only showed that the catalog can be opened
+                committer = processes = CommitProcesses(
+                    settings,
+                    wiring.kafka,
+                    setup,
+                    count,
+                    wiring.on_event,
+                    unanswered_ms_max=self._owner.idle_ms_max,
+                )
+            closing.push(opened.pop_all())
+        threads = max(1, config.commit_threads)
+        round_committer = RoundCommitter(committer, joint, threads=threads, name=config.name)
+        closing.callback(round_committer.close)
+        if processes is not None:
+            closing.callback(processes.stop)  # before the commits under way are waited for
+            processes.start(round_committer.fail)
         return round_committer
 
 

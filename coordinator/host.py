@@ -33,6 +33,7 @@ from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import restore_floors
 from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
@@ -74,13 +75,20 @@ class CoordinatorHost:
         node: the node's configuration.
         providers: resolves placeholders.
         clock: time and identities.
+        commit_processes: how processes that commit tables are started; None starts none.
     """
 
     def __init__(
-        self, child: Child, node: NodeConfig, providers: Providers, clock: WaitingClock
+        self,
+        child: Child,
+        node: NodeConfig,
+        providers: Providers,
+        clock: WaitingClock,
+        commit_processes: CommitProcessSetup | None = None,
     ) -> None:
         self._child = child
         self._node = node
+        self._commit_processes = commit_processes
         self._providers = providers
         self._clock = clock
         self._admins = SharedAdmins()
@@ -149,6 +157,7 @@ class CoordinatorHost:
             on_spans=self._child.spans if self._node.values["icefloe.otel.enabled"] else None,
             ends=end_offsets(command["ends"]) if "ends" in command else None,
             describes_tables=self._node.values["icefloe.lineage.enabled"] and parsed.has_lineage,
+            commit_processes=self._commit_processes,
         )
         layout = Layout.from_json(command["layout"])
         unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
@@ -169,7 +178,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any]
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 tables = sorted({*config.tables, *command["tables"]})
@@ -188,7 +197,7 @@ class CoordinatorHost:
         name = command["connector"]
         answer: dict[str, Any] = {"tables": [], "error": None}
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 answer["tables"] = reset_claims(
@@ -210,7 +219,7 @@ class CoordinatorHost:
     def _rewind(self, command: Mapping[str, Any]) -> None:
         name = command["connector"]
         try:
-            config = self._of_iceberg(command["config"])
+            config = _iceberg_connector(command["config"], self._providers, self._node)
             node = self._providers.resolve_all(self._node.properties)
             kafka = client_properties(node, config.kafka_overrides)
             answer = rewind_answer(config, kafka, self._clock, command)
@@ -218,19 +227,6 @@ class CoordinatorHost:
             answer = {"error": str(e), "code": e.code}
         reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(reported)
-
-    def _of_iceberg(self, config: Mapping[str, str]) -> ConnectorConfig:
-        connector = self._resolved(config)
-        if not connector.is_iceberg:
-            raise ConfigError(
-                "this operation needs Iceberg's snapshots; "
-                f"{FORMAT_NAMES[connector.table_format]} have none",
-                code=UNSUPPORTED[connector.table_format],
-            )
-        return connector
-
-    def _resolved(self, config: Mapping[str, str]) -> ConnectorConfig:
-        return resolve(parse(config), self._providers, node=self._node.properties)
 
     def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
         connector = unit.key[0]
@@ -312,6 +308,19 @@ class CoordinatorHost:
                 "tables": [_displayed(outcome) for outcome in ended.outcomes],
             }
         )
+
+
+def _iceberg_connector(
+    config: Mapping[str, str], providers: Providers, node: NodeConfig
+) -> ConnectorConfig:
+    connector = resolve(parse(config), providers, node=node.properties)
+    if not connector.is_iceberg:
+        raise ConfigError(
+            "this operation needs Iceberg's snapshots; "
+            f"{FORMAT_NAMES[connector.table_format]} have none",
+            code=UNSUPPORTED[connector.table_format],
+        )
+    return connector
 
 
 def _log_round(connector: str, ended: RoundEnded, duration_ms: int) -> None:

@@ -130,6 +130,13 @@ class Registry:
                 series.add(key[1])
         return key
 
+    def own_key(self, key: Key) -> Key:
+        """Return the key under which this registry counts a sample of another process."""
+        name, values = key
+        metric = _BY_NAME[name]
+        own = dict(zip(metric.labels, values, strict=False))  # a bucket's bound comes after them
+        return name, (*self._key(metric.kind, name, own)[1], *values[len(metric.labels) :])
+
     def add(self, key: Key, amount: float) -> None:
         """Add to a value."""
         self.add_all({key: amount})
@@ -237,6 +244,41 @@ def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading
     thread = threading.Thread(target=run, name="metrics", daemon=True)
     thread.start()
     return thread
+
+
+class CountsOfHelper:
+    """Adds the counters and histograms of a process that this one has started to its own.
+
+    The other process sends absolute values, from zero. Its gauges are left out: they would replace
+    those of this process.
+
+    Args:
+        registry: of this process.
+    """
+
+    def __init__(self, registry: Registry = PROCESS) -> None:
+        self._registry = registry
+        self._received: dict[Key, float] = {}
+
+    def received(self, samples: Iterable[Any]) -> None:
+        """Take the values that the process sent; undeclared metrics are left out.
+
+        Raises:
+            TypeError, ValueError: they have not the form of samples.
+        """
+        added: dict[Key, float] = {}
+        for name, labels, number in samples:
+            metric = _BY_NAME.get(name)
+            if metric is None or metric.kind == "gauge" or set(labels) != set(metric.sample_labels):
+                continue
+            key = (metric.name, tuple(str(labels[label]) for label in metric.sample_labels))
+            increase = float(number) - self._received.get(key, 0.0)
+            if increase > 0:
+                self._received[key] = float(number)
+                own = self._registry.own_key(key)  # several may be counted under ``other``
+                added[own] = added.get(own, 0.0) + increase
+        if added:
+            self._registry.add_all(added)
 
 
 class Exposition(Collector):

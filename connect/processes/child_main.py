@@ -7,7 +7,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -107,8 +106,7 @@ class Child:
             if message.get("op") == "shutdown":
                 break
             if message.get("op") == "log-level":
-                name = message["logger"]
-                logging.getLogger(None if name == "root" else name).setLevel(message["level"])
+                logs.set_level(message["logger"], message["level"])
                 continue
             yield message
         stopping.set()
@@ -124,6 +122,7 @@ class Serving:
         providers: resolves placeholders, in this process.
         commands: commands of the node, until its end, ``shutdown``, or SIGTERM.
         stopping: set at the end of the commands.
+        process: name of this process, one of several of its kind.
     """
 
     child: Child
@@ -131,6 +130,7 @@ class Serving:
     providers: Providers
     commands: Iterator[Mapping[str, Any]]
     stopping: threading.Event
+    process: str
 
 
 def begin(process: str, channel: Channel | None) -> Serving | None:
@@ -172,4 +172,4 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
     install(Reach.of(node.properties))
     providers = Providers(node.properties, dict(os.environ))
     forget_credentials(os.environ)
-    return Serving(child, node, providers, commands, stopping)
+    return Serving(child, node, providers, commands, stopping, name)

@@ -29,11 +29,21 @@ TAIL_BYTES = 4_000
 _PORTS = range(20_000, 32_000)
 _port_turns = itertools.count(127 * os.getpid())  # each process starts at another port
 # PR_SET_PDEATHSIG is 1. The parent may have died before the call: then the child must not start.
+# Systems without it end the child by the end of its pipe, if it reads one.
 _TIE = (
     "import ctypes, os, sys\n"
-    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "getattr(ctypes.CDLL(None), 'prctl', lambda *_: 0)(1, 9)\n"
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
 )
+
+
+def tied_to_this_thread(command: Sequence[str | Path]) -> list[str]:
+    """Return a command whose process is killed when the thread that starts it ends.
+
+    Args:
+        command: program and arguments.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *map(str, command)]
 
 
 class ChildProcess:
@@ -60,10 +70,9 @@ class ChildProcess:
         self.log_file = log_file
         self._clock = clock or SystemClock()
         self._log_start_bytes = log_file.stat().st_size if log_file.exists() else 0
-        tied = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *map(str, command)]
         with open_private(log_file) as log:
             self._process = subprocess.Popen(
-                tied,
+                tied_to_this_thread(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

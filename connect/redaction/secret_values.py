@@ -56,6 +56,16 @@ class SecretValues:
                     self._displayed[form] = instead, _alone(form)
                     self._ordered = None
 
+    def replacements(self) -> dict[str, str]:
+        """Return every masked text and its replacement, for another process of this node."""
+        with self._lock:
+            return {text: instead for text, (instead, _) in self._displayed.items()}
+
+    def add_all(self, replacements: Mapping[str, str]) -> None:
+        """Mask the texts that another process masks."""
+        for text, instead in replacements.items():
+            self.add(text, instead, with_short=True)
+
     def mask(self, text: str) -> str:
         """Return the text with the values replaced."""
         for value, instead, alone in self._by_length():

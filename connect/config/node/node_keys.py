@@ -451,9 +451,20 @@ NODE_KEYS: tuple[Key, ...] = (
         check=between(1, 64),
     ),
     Key(
+        "icefloe.coordinator.commit.processes",
+        "INT",
+        "Processes for each connector with several tables that commit these tables for its "
+        "coordinator. 0 commits in the coordinator process. With "
+        "iceberg.catalog.multi-table-commit the coordinator process commits.",
+        "0",
+        "LOW",
+        _OWN,
+        check=between(0, 64),
+    ),
+    Key(
         "icefloe.child.silence.max.ms",
         "LONG",
-        "Time without heartbeats after which a worker or coordinator process is killed and "
+        "Time without heartbeats after which a worker, coordinator or commit process is killed and "
         "restarted. The heartbeat interval is 5 s.",
         "120000",
         "LOW",

@@ -1,0 +1,1 @@
+"""Processes that commit the tables of one connector for its coordinator."""
