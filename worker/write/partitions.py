@@ -45,6 +45,7 @@ from control_schemas.events import PartitionField
 
 Transform = Callable[[pa.Array], pa.Array]
 _KEYS_KEPT_MAX: Final = 100_000
+_SMALL_CODES_MAX: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,13 @@ class PartitionKey:
 
 
 def take_rows(table: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
-    """Return rows by position, as one chunk per column."""
-    return table.take(pa.array(order))
+    """Return rows by position, as one chunk per column.
+
+    Args:
+        table: the rows.
+        order: positions in the table; they are not checked.
+    """
+    return pc.take(table, pa.array(order), boundscheck=False)
 
 
 def split_by_codes(
@@ -80,7 +86,9 @@ def split_by_codes(
     bounds = np.concatenate(([0], np.cumsum(sizes)))
     if np.count_nonzero(sizes) <= 1:
         return None, bounds
-    return np.argsort(codes, kind="stable"), bounds
+    # numpy sorts 16 bits by their digits, in a sixth of the time
+    digits = codes.astype(np.uint16) if count <= _SMALL_CODES_MAX else codes
+    return np.argsort(digits, kind="stable"), bounds
 
 
 class Partitioner:

@@ -2,9 +2,7 @@
 
 Rules of this file:
 - A few large system calls receive it. ``http.client`` makes two for each chunk of a body, and
-  servers send chunks of 8 kB.
-- A server that sends slower than this process reads would wake it for each chunk. So it waits
-  before it receives again, a twentieth of the time that the answer has taken, at most 20 ms.
+  servers send chunks of 8 kB. ``long_reads`` decides when.
 - An answer that ends early is an error, and so is a chunk whose size is no number.
 - A connection with bytes after the end of the answer is not used again.
 
@@ -18,15 +16,9 @@ import re
 from http.client import HTTPResponse, IncompleteRead
 from typing import Any, Protocol, cast
 
-from connect.clock import SystemClock
-
 _BUFFER_BYTES = 1024 * 1024
-_MUCH_BYTES = 256 * 1024
-_WAIT_PART = 0.05
-_WAIT_S_MAX = 0.02
 _HEXADECIMAL = re.compile(rb"[0-9A-Fa-f]{1,15}")
-_CLOCK = SystemClock()
-_LINE_BYTES_MAX = 65_536  # of http.client
+LINE_BYTES_MAX = 65_536  # of http.client
 
 
 class _Body(Protocol):
@@ -44,12 +36,9 @@ class _Body(Protocol):
 class _Received:
     """Receives into one buffer; what a line needs stays in it."""
 
-    def __init__(self, stream: Any, clock: SystemClock) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._clock = clock
         self._raw: Any = None
-        self._started_ms = clock.monotonic_ms()
-        self._received_bytes = _MUCH_BYTES
         self.buffer = bytearray(_BUFFER_BYTES)
         self.end = 0
 
@@ -63,32 +52,27 @@ class _Received:
             view[: len(first)] = first
             size, self._raw = len(first), self._stream.raw
         else:
-            if self._received_bytes < _MUCH_BYTES:
-                taken_s = (self._clock.monotonic_ms() - self._started_ms) / 1000
-                self._clock.sleep_ms(round(1000 * min(taken_s * _WAIT_PART, _WAIT_S_MAX)))
             size = self._raw.readinto(view)
         if not size:
             raise IncompleteRead(b"")
-        self._received_bytes = size
         self.end = kept + size
 
     def line_end(self, start: int) -> tuple[int, int]:
         """Return where the line at this position starts and ends now, behind its line feed."""
         while (line_feed := self.buffer.find(b"\n", start, self.end)) < 0:
             kept = self.end - start
-            if kept > _LINE_BYTES_MAX:
+            if kept > LINE_BYTES_MAX:
                 raise IncompleteRead(b"")
             self.more(kept)
             start = 0
         return start, line_feed + 1
 
 
-def receive_rest(response: HTTPResponse, clock: SystemClock = _CLOCK) -> bool:
+def receive_rest(response: HTTPResponse) -> bool:
     """Receive the rest of an answer; return whether its connection can be used again.
 
     Args:
         response: with a body that was read in part, or not at all.
-        clock: for the waits.
 
     Raises:
         http.client.IncompleteRead: the answer ends early.
@@ -97,7 +81,7 @@ def receive_rest(response: HTTPResponse, clock: SystemClock = _CLOCK) -> bool:
     body = cast(_Body, response)
     if body.isclosed():
         return True
-    received = _Received(body.fp, clock)
+    received = _Received(body.fp)
     if body.chunked:
         end = _behind_chunks(received, body.chunk_left)
     elif body.length is not None:
@@ -130,13 +114,14 @@ def _behind_chunks(received: _Received, chunk_left: int | None) -> int:
     while True:
         at, behind_line = received.line_end(at)
         line = bytes(received.buffer[at:behind_line])
-        size = _size(line)
+        size = chunk_size(line)
         if not size:
             break
         step = len(line) + size + 2
         at += step
         # chunks of a server mostly have one size, so the next line is mostly the same
-        while at + len(line) <= received.end and received.buffer.startswith(line, at):
+        last, is_same = received.end - len(line), received.buffer.startswith
+        while at <= last and is_same(line, at):
             at += step
         at = _behind(received, 0, at)
     at = behind_line
@@ -147,7 +132,12 @@ def _behind_chunks(received: _Received, chunk_left: int | None) -> int:
         at = behind_line
 
 
-def _size(line: bytes) -> int:
+def chunk_size(line: bytes) -> int:
+    """Return the size in the first line of a chunk; 0 is that of the last one.
+
+    Raises:
+        http.client.IncompleteRead: it has no size.
+    """
     digits = line.partition(b";")[0].strip()
     if not _HEXADECIMAL.fullmatch(digits):
         raise IncompleteRead(b"")

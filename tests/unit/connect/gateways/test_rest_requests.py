@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import socket
+import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +19,14 @@ from requests import ConnectionError as RequestsConnectionError
 from requests import PreparedRequest, Session
 
 from connect.clock import SystemClock
-from connect.gateways.catalog import unread_body
+from connect.gateways.catalog.long_reads import Arrival, LongReads
 from connect.gateways.catalog.rest_requests import (
     _PIECE_BYTES,
     PreparedRequests,
     body_of,
     names,
 )
+from tests.support.certificates import certificate
 from tests.support.counted_calls import counted_calls
 
 BODY = b'{"current-snapshot-id":123456789,' + b'"x":"' + b"y" * 3_000_000 + b'","uuid":"abc-def"}'
@@ -36,6 +40,8 @@ class Server:
         connections: that were opened.
         before: sent before the body.
         sizes: of chunks, one after the other.
+        first_pause_s: before an answer.
+        pause_s: after each chunk.
         extension: behind the size of each chunk.
         last_chunk: with its trailer.
     """
@@ -45,6 +51,7 @@ class Server:
         self.connections = 0
         self.before = b""
         self.sizes = [30_000]
+        self.first_pause_s = self.pause_s = 0.0
         self.extension = b""
         self.last_chunk = b"0\r\n\r\n"
         server = self
@@ -60,6 +67,7 @@ class Server:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 sent = {k.lower(): v for k, v in self.headers.items()}
                 server.requests.append((self.command, self.path, sent, body))
+                time.sleep(server.first_pause_s)
                 self.send_response(200)
                 self.send_header("Set-Cookie", "node=7")
                 server.write(self, self.path.partition("?")[0])
@@ -86,6 +94,8 @@ class Server:
             handler.end_headers()
             for piece in self.pieces(body):
                 handler.wfile.write(b"%x%s\r\n%s\r\n" % (len(piece), self.extension, piece))
+                if self.pause_s:
+                    time.sleep(self.pause_s)
             if "cut" not in form:
                 handler.wfile.write(self.last_chunk)
         else:
@@ -259,59 +269,149 @@ def test_a_long_answer_costs_no_call_for_each_chunk(server: Server, form: str) -
     assert calls[1] <= calls[100] <= 30  # of the 64 kB that are read; there are 1,000 chunks
 
 
-class Slept(SystemClock):
-    """A clock that passes with each piece, and notes the waits."""
+@pytest.mark.parametrize("read", [body_of, lambda answer: names(answer, [b"123456789"])])
+def test_a_slow_answer_is_received_in_few_pieces(server: Server, read: Any) -> None:
+    """It takes 0.4 s to the first byte, and sends 1,500 chunks within 0.3 s or more."""
+    server.sizes, server.first_pause_s, server.pause_s = [2_000], 0.4, 0.0002
+    with session() as opened, counted_calls() as calls:
+        assert read(PreparedRequests(opened).send("GET", f"{server.url}/chunked"))
+    assert calls["SocketIO.readinto"] <= 150
+
+
+def test_a_short_answer_is_not_delayed(server: Server) -> None:
+    """Its bytes are received as they come, however late they are."""
+    server.write, server.first_pause_s = _short_body(server), 0.4  # type: ignore[method-assign]
+    server.sizes = [500]
+    with session() as opened, counted_calls() as calls:
+        assert body_of(PreparedRequests(opened).send("GET", f"{server.url}/chunked"))
+    assert calls["LongReads.readinto"] > 0
+    assert calls["LongReads._wait_for_much"] == 0
+
+
+class Passing(SystemClock):
+    """A clock that passes with each piece."""
 
     now = 0
-
-    def __init__(self) -> None:
-        self.waits: list[int] = []
 
     def monotonic_ms(self) -> int:
         """The instant."""
         return self.now
 
-    def sleep_ms(self, duration_ms: int) -> None:
-        """Only note it."""
-        self.waits.append(duration_ms)
-
 
 class Pieces:
-    """A body of a known length that arrives in pieces, 100 ms after each other."""
+    """A stream and its socket; pieces arrive 100 ms after each other."""
 
-    chunked, chunk_left = False, None
-
-    def __init__(self, clock: Slept, sizes: list[int]) -> None:
-        self.clock, self.sizes, self.length = clock, sizes, sum(sizes)
-        self.fp = self.raw = self
+    def __init__(self, clock: Passing, sizes: list[int]) -> None:
+        self.clock, self.sizes, self.raw = clock, sizes, self
+        self.waits: list[int] = []
         self.is_closed = False
 
-    def isclosed(self) -> bool:
-        """Whether it was read to its end."""
-        return self.is_closed
-
-    def close(self) -> None:
-        """It was read to its end."""
-        self.is_closed = True
-
-    def read1(self, _size: int) -> bytes:
+    def read1(self, size: int) -> bytes:
         """What was received before."""
-        return b"x" * self.sizes.pop(0)
+        return b"x" * min(size, self.sizes.pop(0))
 
     def readinto(self, _buffer: memoryview) -> int:
         """The next piece."""
         self.clock.now += 100
         return self.sizes.pop(0) if self.sizes else 0
 
+    def wait(self, milliseconds: int) -> None:
+        """Only note it."""
+        self.waits.append(milliseconds)
 
-def test_a_slow_answer_is_awaited_in_larger_pieces() -> None:
-    """For a twentieth of the time so far and 20 ms at most; not after a large piece."""
-    clock: Any = Slept()
-    body: Any = Pieces(clock, [1, 10, 10, 300_000, 10, 10, 10, 10])
-    assert unread_body.receive_rest(body, clock)
-    assert clock.waits == [0, 5, 10, 20, 20, 20]
-    assert body.is_closed
-    cut: Any = Pieces(clock, [1, 10])
-    cut.length += 1
-    with pytest.raises(IncompleteRead):
-        unread_body.receive_rest(cut, clock)
+    def records(self, _buffer: memoryview) -> int:
+        """There is no TLS."""
+        return 0
+
+    def close(self) -> None:
+        """No more is read."""
+        self.is_closed = True
+
+
+def test_waits_follow_the_time_of_the_answer() -> None:
+    """A twentieth of it and 20 ms at most; not at its start, and not after a full buffer."""
+    clock, sizes = Passing(), list[int]()
+    arriving = [1_000, 10_000, 30_000, 10, 400_000, 10, 10]
+    stream: Any = Pieces(clock, arriving.copy())
+    reads = LongReads(stream, stream, clock, elapsed_ms=60)
+    buffer = bytearray(400_000)
+    while size := reads.readinto(buffer):
+        sizes.append(size)
+    assert sizes == arriving
+    assert stream.waits == [13, 18, 20, 20]
+    reads.close()
+    assert stream.is_closed
+
+
+@contextmanager
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ours = socket.create_connection(listening.getsockname())
+        theirs, _ = listening.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_waiting_does_not_stop_the_server() -> None:
+    """The system's buffer takes a piece, or ends the wait when it is full."""
+
+    def send() -> None:
+        theirs.sendall(bytes(size))
+        theirs.shutdown(socket.SHUT_WR)
+
+    size, received, pieces = 16 * 2**20, 0, 0
+    with connected() as (ours, theirs):
+        theirs.settimeout(10)
+        thread = threading.Thread(target=send)
+        thread.start()
+        while received < size:
+            Arrival(ours).wait(60_000)
+            received += len(ours.recv(2**20))
+            pieces += 1
+        thread.join()
+    assert pieces <= 128
+
+
+def test_a_wait_ends_with_its_time() -> None:
+    """Though less than a piece has arrived; then each byte is received as it comes."""
+    with connected() as (ours, theirs):
+        ours.settimeout(10)
+        theirs.sendall(b"abc")
+        Arrival(ours).wait(1)
+        assert ours.recv(10) == b"abc"
+        theirs.sendall(b"d")
+        assert ours.recv(10) == b"d"
+        theirs.close()
+        Arrival(ours).wait(60_000)
+        assert ours.recv(10) == b""
+
+
+def test_records_of_tls_are_received_together(tmp_path: Path) -> None:
+    """A receipt is one record of 16 kB: a wait after each of them would take 4 s."""
+    size, received, buffer = 4 * 2**20, 0, bytearray(2**20)
+    certificate(tmp_path, "server")
+    server_side, client_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    server_side.load_cert_chain(tmp_path / "server.pem")
+    client_side.load_verify_locations(tmp_path / "server.pem")
+    with connected() as (ours, theirs):
+
+        def send() -> None:
+            with server_side.wrap_socket(theirs, server_side=True) as sender:
+                sender.sendall(b"first" + bytes(size))
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        with client_side.wrap_socket(ours, server_hostname="localhost") as receiver:
+            receiver.settimeout(10)
+            stream = receiver.makefile("rb")
+            assert stream.read(5) == b"first"
+            reads = LongReads(stream, Arrival(receiver), SystemClock(), elapsed_ms=400)
+            with counted_calls() as calls:
+                while received < size:
+                    received += reads.readinto(buffer)
+            assert receiver.gettimeout() == 10
+            reads.close()
+        thread.join()
+    assert received == size
+    assert calls["Arrival.wait"] <= 100  # of 256 records

@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.clock import SystemClock
 from tests.differential.support import config, plan, run_batches, source
+from tests.support.counted_calls import counted_calls
 from worker.batch.blocks import blocks
 from worker.batch.descriptors import collect, to_batch
 from worker.batch.pipeline_spec import ChangePlan
@@ -83,6 +84,29 @@ def test_only_tables_with_rows_get_a_writer(tmp_path: Path, upsert: str) -> None
     result = collect(pa.Table.from_batches([to_batch(list(task.finish()))]))
     assert set(result.files) == {"db.t_100", "db.t_101", "db.t_102"}
     assert task._tables.made_count == 3 + 1
+
+
+def test_rows_are_gathered_once_for_all_tables(tmp_path: Path) -> None:
+    """Of each block, for any number of tables: what follows them is a slice, and a file each."""
+    gathered, written = {}, {}
+    for tables in (5, 50):
+        names = [f"db.t_{i}" for i in range(tables)]
+        plans = tuple(plan(tmp_path / str(tables), SCHEMA, name=name) for name in names)
+        spec = PipelineSpec(config(**BY_KIND), plans, limits=LIMITS)
+        task = PipelineTask(spec, SystemClock())
+        records = [json.dumps({"id": i, "kind": str(i % tables)}).encode() for i in range(12_000)]
+        batch = source(records).select(list(spec.columns()))
+        with counted_calls() as calls:
+            for block in blocks(iter([batch]), task.limits):
+                task.take(block)
+            rows = list(task.finish())
+        assert sum(map(len, collect(pa.Table.from_batches([to_batch(rows)])).files.values())) == (
+            tables
+        )
+        gathered[tables] = [calls[name] for name in ("take_rows", "split_by_codes", "sizes_of")]
+        written[tables] = [calls[name] for name in ("TableWriter.append", "TableWriter.finish")]
+    assert gathered[5] == gathered[50] == [3, 3, 3]
+    assert written == {5: [5, 5], 50: [50, 50]}
 
 
 def test_descriptors_of_many_files_are_small(tmp_path: Path) -> None:

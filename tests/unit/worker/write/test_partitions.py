@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ from pyiceberg.types import (
 
 from connect.errors import ConfigError
 from tests.support.transform_values import TRANSFORMS, VALUES, column, transformed
-from worker.write.partitions import Partitioner, arrow_transform
+from worker.write.partitions import Partitioner, arrow_transform, split_by_codes, take_rows
 
 PAIRS = [
     pytest.param(kind, values, transform, id=f"{transform}-{kind}")
@@ -137,3 +138,34 @@ def test_without_partition_fields_there_is_one_partition() -> None:
         rows
     )
     assert (key.values, key.path, part) == ((), "", rows)
+
+
+@pytest.mark.parametrize("count", [2, 50, 1 << 16, (1 << 16) + 1])
+def test_rows_are_ordered_by_code_and_keep_their_order(count: int) -> None:
+    """Up to the last code, for any number of codes; the rows of a code are consecutive."""
+    codes = np.random.default_rng(count).integers(0, count, 3_000)
+    codes[:2] = count - 1, 0
+    order, bounds = split_by_codes(codes, count)
+    assert order is not None
+    assert order.tolist() == sorted(range(3_000), key=lambda row: codes[row])
+    rows = take_rows(pa.table({"code": codes, "row": range(3_000)}), order)
+    for code in (0, count - 1):
+        part = rows.slice(int(bounds[code]), int(bounds[code + 1] - bounds[code]))
+        assert part["row"].to_pylist() == np.flatnonzero(codes == code).tolist()
+
+
+class Noting(np.ndarray[Any, Any]):
+    """Codes that note how many bits are sorted."""
+
+    sorted_bits: ClassVar[list[int]] = []
+
+    def argsort(self, *args: Any, **options: Any) -> Any:
+        """Note it, and sort."""
+        self.sorted_bits.append(self.dtype.itemsize * 8)
+        return np.asarray(self).argsort(*args, **options)
+
+
+def test_codes_are_sorted_by_their_digits() -> None:
+    """Numpy does so for 16 bits; for the 64 bits of a code it compares."""
+    split_by_codes(np.array([1, 0, 2]).view(Noting), 3)
+    assert Noting.sorted_bits == [16]
