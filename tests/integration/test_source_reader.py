@@ -22,7 +22,15 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.processes import arguments
-from tests.support.source_reads import COLUMNS, BatchCollector, never, produce, read_by, whole_topic
+from tests.support.source_reads import (
+    COLUMNS,
+    BatchCollector,
+    never,
+    produce,
+    read_by,
+    whole_topic,
+    with_source,
+)
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
@@ -30,7 +38,9 @@ from worker.spark.batch_sizing import ReadSizes, ReadSpeed
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader, as_arrow
+from worker.task.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120
@@ -66,7 +76,7 @@ def test_a_timestamp_that_spark_cannot_read_is_named(
     reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """A broker before Kafka 4 takes any; the records around it are read by setting offsets."""
-    as_rows = replace(reader, as_blocks=False)
+    as_rows = with_source(reader, SourceRows)
     topic = topics.create("times", message_timestamp_after_max_ms=str(2**63 - 1))
     producer = Producer({**kafka_properties, "log_level": 0})
     for timestamp in (0, 2**63 - 1, 0):  # 0 is the present time
@@ -93,7 +103,7 @@ def test_the_work_of_a_small_read_is_bounded(
 ) -> None:
     """Few calls into the JVM; Spark's rows of records are made without Java objects of rows."""
     if not as_blocks:
-        reader = replace(reader, as_blocks=False)
+        reader = with_source(reader, SourceRows)
     topic = topics.create("calls")
     produce(kafka_properties, topic, 20)
     partition = TopicPartition(topic, 0)
@@ -200,7 +210,7 @@ def test_a_backlog_is_read_in_bounded_batches(
     topic = topics.create("backlog", partitions=2)
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
-    bounded = replace(reader, sizes=ReadSizes(500, batch_records=2_000))
+    bounded = with_source(reader, sizes=ReadSizes(500, batch_records=2_000))
     part, seen = whole_topic(admin, topic, 2), BatchCollector()
     bounded.run_query(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
@@ -236,19 +246,15 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
         produce(kafka_properties, topic, records, partition=partition)
     own = reader.session
     session = TwoCores(own.spark, own.of_rows, own.of_blocks, own.folder, own.folders)
-    for how, as_blocks, is_ordered in itertools.product(
-        ("batch", "backlog"), (False, True), (False, True)
+    for how, kind, is_ordered in itertools.product(
+        ("batch", "backlog"), (SourceRows, SourceBlocks), (False, True)
     ):
-        two_cores = replace(
-            reader,
-            session=session,
-            sizes=ReadSizes(100),
-            as_blocks=as_blocks,
-            is_ordered=is_ordered,
+        two_cores = with_source(
+            reader, kind, session=session, sizes=ReadSizes(100), is_ordered=is_ordered
         )
         seen = BatchCollector()
         read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
-        may_cut = as_blocks and not is_ordered
+        may_cut = kind is SourceBlocks and not is_ordered
         assert seen.tasks == [2 if last_records == 500 or may_cut else 4]
         assert len(seen.rows) == 1_500 + last_records
 
@@ -260,7 +266,7 @@ def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
     topic = topics.create("growing")
     produce(kafka_properties, topic, 12_000)
     sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
-    growing = replace(reader, sizes=sizes)
+    growing = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
     def measure(rows: Any, part: OffsetRanges) -> None:
@@ -281,7 +287,7 @@ def test_a_backlog_that_is_read_slower_has_smaller_batches(
     topic = topics.create("slower")
     produce(kafka_properties, topic, 16_000)
     sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
-    slower = replace(reader, sizes=sizes)
+    slower = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
     def measure(rows: Any, part: OffsetRanges) -> None:
@@ -305,7 +311,7 @@ def test_a_stop_ends_the_read_after_the_current_batch(
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
     seen = BatchCollector(stopping.set)
-    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
+    bounded = with_source(reader, sizes=ReadSizes(batch_records=500))
     bounded.run_query(whole_topic(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
@@ -322,7 +328,7 @@ def test_an_error_in_a_batch_is_raised_unchanged(
         calls.append(part)
         raise RetriableError("the store is away", code="store_unavailable")
 
-    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
+    bounded = with_source(reader, sizes=ReadSizes(batch_records=500))
     with pytest.raises(RetriableError, match="the store is away"):
         bounded.run_query(whole_topic(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
@@ -400,7 +406,7 @@ def test_two_tasks_read_at_the_same_time(
 
     def one(topic: str) -> None:
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
-        reader = SourceReader(spark_session, options, COLUMNS, pool=topic, as_blocks=True)
+        reader = SourceReader(SourceBlocks(spark_session, options, COLUMNS), pool=topic)
         seen = results[topic] = BatchCollector(lambda: (meeting.wait(), None)[1])
         reader.run_query(whole_topic(admin, topic).starts, seen, is_stopping=never)
 
