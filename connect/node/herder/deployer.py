@@ -247,10 +247,12 @@ class Deployer:
         config: ConnectorConfig | None,
         *,
         tasks: int,
+        has_operator: bool = True,
     ) -> None:
         group_id = self._configs.group_id
         ids = [task_transactional_id(group_id, state.name, task) for task in range(tasks)]
-        ids.append(operator_transactional_id(group_id, state.name))
+        if has_operator:
+            ids.append(operator_transactional_id(group_id, state.name))
         topic = None if config is None else config.control_topic
         take_over(self._configs.producer_properties(config), ids, topic=topic)
 
