@@ -25,7 +25,6 @@ _SPACE: Final = ord(" ")
 _DASH: Final = ord("-")
 _PLUS: Final = ord("+")
 _REFUSED_SHARE: Final = 8
-_DIGITS: Final = 6  # of a fraction, at most
 
 _NIBBLES: Final = np.full(256, 255, np.uint8)
 _NIBBLES[[*b"0123456789"]] = np.arange(10, dtype=np.uint8)
@@ -76,7 +75,7 @@ class StringColumn:
 
 
 def parse_timestamps(
-    column: pa.Array, kind: pa.DataType, *, zoned: bool
+    column: pa.Array, kind: pa.DataType, *, zoned: bool, digits: int = 6
 ) -> tuple[pa.Array, Doubt | None]:
     """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without.
 
@@ -84,24 +83,25 @@ def parse_timestamps(
         column: the texts.
         kind: of the timestamps.
         zoned: whether they are instants.
+        digits: of a fraction, at most.
     """
     texts = StringColumn(column)
     shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
     if not zoned:
-        shape &= (texts.lengths >= 19) & (texts.lengths <= 20 + _DIGITS) & (texts.last() != _ZED)
+        shape &= (texts.lengths >= 19) & (texts.lengths <= 20 + digits) & (texts.last() != _ZED)
         return _cast(column, shape, kind)
-    utc = (texts.lengths >= 20) & (texts.lengths <= 21 + _DIGITS) & (texts.last() == _ZED)
-    shape &= utc if utc.all() else utc | _has_offset(texts)
+    utc = (texts.lengths >= 20) & (texts.lengths <= 21 + digits) & (texts.last() == _ZED)
+    shape &= utc if utc.all() else utc | _has_offset(texts, digits)
     return _cast(column, shape, kind)
 
 
-def _has_offset(texts: StringColumn) -> Doubt:
+def _has_offset(texts: StringColumn, digits: int) -> Doubt:
     """Return texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
     colon = (texts.at_end(3) == _COLON).astype(np.int64)
     sign = texts.at_end(5 + colon)
     tens, ones = texts.at_end(4 + colon), texts.at_end(3 + colon)
-    shape: Doubt = (texts.lengths >= 24) & (texts.lengths <= 25 + _DIGITS + colon)
+    shape: Doubt = (texts.lengths >= 24) & (texts.lengths <= 25 + digits + colon)
     shape &= (sign == _PLUS) | (sign == _DASH)
     shape &= (tens == ord("0")) | ((tens == ord("1")) & (ones <= ord("7")))
     return shape
