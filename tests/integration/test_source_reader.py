@@ -47,6 +47,8 @@ WAIT_S = 120
 JVM_CALL = "send_command"  # of the Java gateway, and of its connection
 CALLS_OF_READ = {False: 80, True: 10}  # 276 if each read of rows made its columns again
 
+CALLS_OF_STREAM = 30  # 86 if each query set the options of its task again
+
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
     """Wait for the marker of a transaction that has ended; it may come a little later."""
@@ -120,6 +122,19 @@ def test_the_work_of_a_small_read_is_bounded(
         calls.append(calls_of(profile, JVM_CALL))
     assert 0 < max(calls[1:]) <= CALLS_OF_READ[as_blocks], calls
     assert as_blocks or all("BatchScan" in plan for plan in plans), plans
+
+
+def test_the_stream_of_blocks_has_no_columns(reader: SourceReader, topics: Topics) -> None:
+    """Spark plans a stream for each batch, also columns that nothing reads; few calls make it."""
+    partition = TopicPartition(topics.create("stream"), 0)
+    calls = []
+    for start in range(4):
+        with cProfile.Profile() as profile:
+            stream = reader.source.stream({partition: start}, 1_000, is_small=True)
+        assert stream.rows.isStreaming
+        assert stream.rows.columns == []
+        calls.append(calls_of(profile, JVM_CALL))
+    assert 0 < max(calls[1:]) <= CALLS_OF_STREAM, calls
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])

@@ -138,25 +138,19 @@ def source_options(
 
 
 def range_options(
-    options: Mapping[str, str],
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[str, str]:
-    """Return the options of a batch read between two sets of offsets, of the same partitions."""
+    """Return the options that a batch read adds: two sets of offsets of the same partitions."""
     return {
-        **options,
         "assign": assignment(starts),
         "startingOffsets": offsets_text(starts),
         "endingOffsets": offsets_text(ends),
     }
 
 
-def stream_options(
-    options: Mapping[str, str], starts: Mapping[TopicPartition, int], records_max: int
-) -> dict[str, str]:
-    """Return the options of a stream from these offsets, in micro-batches of so many records."""
+def stream_options(starts: Mapping[TopicPartition, int], records_max: int) -> dict[str, str]:
+    """Return the options that a stream adds: its first offsets, and the size of micro-batches."""
     return {
-        **options,
         "assign": assignment(starts),
         "startingOffsets": offsets_text(starts),
         "maxOffsetsPerTrigger": str(records_max),

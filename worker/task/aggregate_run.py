@@ -380,7 +380,7 @@ class BatchComputing:
         try:
             records = (
                 spark.readStream.format("kafka")
-                .options(**stream_options(options, self._positions, self._setup.bound.records))
+                .options(**options, **stream_options(self._positions, self._setup.bound.records))
                 .load()
                 .select(*(source_column(name, is_small=False) for name in columns))
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamReader
 
 from worker.spark.record_blocks import OpenBlocks, RecordBlocks
 from worker.spark.source_options import HEADERS_OPTION, stream_options
@@ -28,6 +29,8 @@ class SourceBlocks(TaskSource):
 
     _blocks: RecordBlocks = field(init=False, repr=False)
     _planned: OpenBlocks | None = field(default=None, init=False, repr=False)
+    # each option is a call into the JVM, so those of the task are set once
+    _streams: DataStreamReader | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Nothing is compiled or opened before the first read."""
@@ -60,6 +63,8 @@ class SourceBlocks(TaskSource):
         is_small: bool,  # noqa: ARG002 - of the base; nothing reads the stream
     ) -> SourceStream:
         """Return a stream whose micro-batches are read as blocks."""
-        options = stream_options(self.options, starts, records_max) | {HEADERS_OPTION: "false"}
-        rows = self.session.spark.readStream.format("kafka").options(**options).load()
-        return SourceStream(rows.select(), lambda _, ranges: self.batch(ranges))
+        if self._streams is None:
+            options = {**self.options, HEADERS_OPTION: "false"}
+            self._streams = self.session.spark.readStream.format("kafka").options(**options)
+        rows = self._streams.options(**stream_options(starts, records_max)).load().select()
+        return SourceStream(rows, lambda _, ranges: self.batch(ranges))

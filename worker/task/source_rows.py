@@ -46,7 +46,7 @@ class SourceRows(TaskSource):
         reader = (
             self._spark(are_small=are_small)
             .read.format("kafka")
-            .options(**range_options(options, moved.starts, moved.ends))
+            .options(**options, **range_options(moved.starts, moved.ends))
         )
         return self._chosen(reader.load(), ranges, are_small=are_small)
 
@@ -57,7 +57,7 @@ class SourceRows(TaskSource):
         reader = (
             self._spark(are_small=are_small)
             .readStream.format("kafka")
-            .options(**stream_options(options, starts, records_max))
+            .options(**options, **stream_options(starts, records_max))
         )
         return SourceStream(
             reader.load(), lambda rows, ranges: self._chosen(rows, ranges, are_small=are_small)
