@@ -47,7 +47,7 @@ WAIT_S = 120
 JVM_CALL = "send_command"  # of the Java gateway, and of its connection
 CALLS_OF_READ = {False: 80, True: 10}  # 276 if each read of rows made its columns again
 
-CALLS_OF_STREAM = 30  # 86 if each query set the options of its task again
+CALLS_OF_STREAM = 18  # 34 if each query set the options of its task again
 
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
