@@ -275,7 +275,6 @@ def run_up(
     *,
     broker_port: int = 9092,
     rest_port: int = 8083,
-    node_properties: Mapping[str, str] | None = None,
     console: Console | None = None,
     on_ready: Callable[[Stack], None] = lambda _: None,
 ) -> int:
@@ -285,7 +284,6 @@ def run_up(
         state_dir: folder of all durable data; another run with it continues.
         broker_port: of the Kafka listener; 0 selects a free port.
         rest_port: of the REST API; 0 selects a free port.
-        node_properties: override the stack's properties of the node, e.g. ``spark.master``.
         console: for messages to the user.
         on_ready: called once when the node is healthy.
     """
@@ -295,7 +293,6 @@ def run_up(
             state_dir,
             broker_port=broker_port,
             rest_port=rest_port,
-            node_properties=node_properties,
             stopping=stopping,
         )
         try:

@@ -49,6 +49,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
 from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.http_status import is_temporary
 from connect.gateways.kafka.kafka_clients import librdkafka_config
 from connect.gateways.kafka.kafka_errors import mapped
 from connect.model.lineage_event import LineageEvent, OutputTable, TableTotals, table_dataset
@@ -58,7 +59,6 @@ from connect.redaction.secret_values import KNOWN
 PRODUCER: Final = f"urn:icefloe:{version('icefloe')}"
 COMMIT_FACET: Final = "icefloe_commit"
 COMMIT_SCHEMA: Final = "urn:icefloe:lineage:1-0-0#/$defs/IcefloeCommitOutputDatasetFacet"
-_REPEATED: Final = frozenset({408, 425, 429})
 
 set_producer(PRODUCER)  # of the events and their facets
 
@@ -151,7 +151,7 @@ class HttpSender:
         except requests.HTTPError as error:
             status = 0 if error.response is None else error.response.status_code
             text = f"the receiver of lineage events answered with HTTP {status}"
-            if status in _REPEATED or status >= 500:
+            if is_temporary(status):
                 raise RetriableError(text, code="lineage_unavailable") from None
             raise ConfigError(text, code="lineage_refused") from None
         except requests.TooManyRedirects:

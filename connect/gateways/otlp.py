@@ -141,9 +141,9 @@ class MetricExport:
         def start_ns(name: str, labels: Labels, total: float) -> int:
             """Return since when a sum counts: a lower value than before is a new start."""
             since_ns, last = before.get((name, labels), (self._started_ns, 0.0))
-            found_ns = since_ns if total >= last else now_ns
-            self._sums[name, labels] = (found_ns, total)
-            return found_ns
+            counts_from_ns = since_ns if total >= last else now_ns
+            self._sums[name, labels] = (counts_from_ns, total)
+            return counts_from_ns
 
         if family.type == "histogram":
             points = [
@@ -174,7 +174,7 @@ class SpanExport:
 
     def __init__(self, source: Resource) -> None:
         self._lock = threading.Lock()
-        self._ids = _GivenIds()
+        self._ids = _SpanIds()
         provider = TracerProvider(resource=source, id_generator=self._ids, shutdown_on_exit=False)
         provider.sampler = _EvenSampler(provider.sampler)
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -208,7 +208,7 @@ class SpanExport:
         self._provider.shutdown()
 
 
-class _GivenIds(IdGenerator):
+class _SpanIds(IdGenerator):
     """Gives the ids that the span has already, as processes without the SDK made them."""
 
     def __init__(self) -> None:

@@ -1,81 +1,254 @@
-"""An HTTP endpoint of an operator that takes JSON messages.
+"""An HTTP endpoint that takes JSON: the operator's for notifications, or one for rows of an output.
 
 Rules of this file:
-- The address is the operator's own, so the limits on what connectors may reach do not apply.
-- A redirect is not followed: the address and its token are for one server.
-- Errors contain neither the address nor the authorization.
+- A tenant may choose the address of an output. It is checked like those of catalogs: the host
+  before each request, and the peer of each connection before the first byte is sent. It contains no
+  login, and proxies of the node's environment are not used. The operator's own address has none of
+  these limits.
+- Redirects are not followed: the address and its authorization are for one server.
+- A request ends in time, also if the server answers byte by byte. Only a small part of an answer is
+  read.
+- Errors contain neither the address nor the authorization. In logs they are masked in the spelling
+  of the configuration and in that of the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+import base64
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from connect.errors import ConfigError, RetriableError
+from connect.backoff import Backoff, BackoffPolicy
+from connect.clock import Clock
+from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.guarded_http import guarded_transport
+from connect.gateways.http_status import is_temporary
+from connect.gateways.reach import reach
 from connect.redaction.secret_values import KNOWN
 
 WEBHOOK_TIMEOUT_S: Final = 10.0
-_REPEATED: Final = frozenset({408, 425, 429})
+_ANSWER_BYTES_MAX: Final = 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookAddress:
+    """Where messages are sent.
+
+    Attributes:
+        url: ``http`` or ``https``; a secret, because many services put a token into it.
+        authorization: value of the header ``Authorization``; None sends none.
+        key: of the address in the configuration, for errors.
+        is_of_operator: whether only the operator can choose the address.
+    """
+
+    url: str
+    authorization: str | None
+    key: str
+    is_of_operator: bool
 
 
 class Webhook:
     """Sends messages to one address.
 
     Args:
-        url: ``http`` or ``https``; a secret, because many services put a token into it.
-        authorization: value of the header ``Authorization``; None sends none.
+        address: where they are sent.
+        clock: monotonic time.
+        retries: pauses after failed attempts.
+        timeout_s: of a request.
+
+    Attributes:
+        retry_at_ms: when the next attempt is due after the last one failed; monotonic clock.
 
     Raises:
         ConfigError: ``webhook``, the address is no HTTP address.
     """
 
-    def __init__(self, url: str, authorization: str | None = None) -> None:
-        KNOWN.add(url)
-        if authorization:
-            KNOWN.add(authorization)
-        try:
-            parts = urlsplit(url)
-            is_valid = parts.scheme in {"http", "https"} and bool(parts.hostname)
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+    def __init__(
+        self,
+        address: WebhookAddress,
+        clock: Clock,
+        retries: BackoffPolicy,
+        *,
+        timeout_s: float = WEBHOOK_TIMEOUT_S,
+    ) -> None:
+        for secret in _secrets_of(address):
+            KNOWN.add(secret)
+        host = webhook_host(address.url, may_have_login=address.is_of_operator)
+        if host is None:
+            login = "" if address.is_of_operator else ", without a login"
             raise ConfigError(
-                "icefloe.notifications.webhook.url must be http(s)://host[:port]/path",
-                code="webhook",
+                f"{address.key} must be http(s)://host[:port]/path{login}", code="webhook"
             )
-        self._url = url
-        headers = {"authorization": authorization} if authorization else {}
-        self._client = httpx.Client(
-            headers=headers, timeout=WEBHOOK_TIMEOUT_S, follow_redirects=False
-        )
+        self._address, self._host = address, host
+        self._clock = clock
+        self._backoff = Backoff(retries)
+        self._timeout_s = timeout_s
+        self._headers = {"content-type": "application/json"}
+        if address.authorization:
+            self._headers["authorization"] = address.authorization
+        self._client: httpx.Client | None = None
+        self.retry_at_ms = 0
 
-    def post(self, message: Mapping[str, Any]) -> None:
-        """Send one message.
+    def post(self, body: bytes, idempotency_key: str | None = None) -> None:
+        """Send a message once.
+
+        Args:
+            body: JSON.
+            idempotency_key: equal for equal messages, so that the server can ignore a repetition.
 
         Raises:
-            RetriableError: ``webhook_unavailable``, no answer, or the server is overloaded.
-            ConfigError: ``webhook_refused``, the server does not accept the message.
+            RetriableError: ``webhook_unavailable``, no answer in time, or the server is
+                overloaded. The next attempt is due at ``retry_at_ms``.
+            ConfigError: ``webhook_refused``, the server does not accept the message;
+                ``host_refused``.
         """
         try:
-            status = self._client.post(self._url, json=message).status_code
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise RetriableError(
-                f"the webhook does not answer: {type(error).__name__}", code="webhook_unavailable"
-            ) from None  # the text of the exception may contain the address
-        if status in _REPEATED or status >= 500:
-            raise RetriableError(
-                f"the webhook answered with HTTP {status}", code="webhook_unavailable"
-            )
-        if status >= 300:
-            raise ConfigError(
-                f"the webhook answered with HTTP {status}; check "
-                "icefloe.notifications.webhook.url and icefloe.notifications.webhook.authorization",
-                code="webhook_refused",
-            )
+            self._check(self._status(body, idempotency_key))
+        except RetriableError:
+            now_ms = self._clock.monotonic_ms()
+            self.retry_at_ms = now_ms + (self._backoff.failed(now_ms) or 0)
+            raise
+        self._backoff.reset()
+
+    def post_within(
+        self,
+        duration_ms: int,
+        body: bytes,
+        idempotency_key: str,
+        wait: Callable[[int], bool],
+    ) -> None:
+        """Send a message, again and again until it is accepted or refused, or the time is over.
+
+        Args:
+            duration_ms: no attempt begins later than this.
+            body: as in ``post``.
+            idempotency_key: as in ``post``.
+            wait: waits for so many milliseconds; returns whether another attempt may follow.
+
+        Raises:
+            RetriableError, ConfigError: as ``post``, of the last attempt.
+        """
+        self._backoff.reset()
+        until_ms = self._clock.monotonic_ms() + duration_ms
+        while True:
+            try:
+                self.post(body, idempotency_key)
+            except RetriableError:
+                pause_ms = self.retry_at_ms - self._clock.monotonic_ms()
+                if self.retry_at_ms >= until_ms or not wait(max(0, pause_ms)):
+                    raise
+            else:
+                return
 
     def close(self) -> None:
         """Close connections."""
-        self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _check(self, status: int) -> None:
+        key = self._address.key
+        if is_temporary(status):
+            raise RetriableError(
+                f"the webhook of {key} answered with HTTP {status}", code="webhook_unavailable"
+            )
+        if status >= 300:
+            raise ConfigError(
+                f"the webhook of {key} answered with HTTP {status}; check the address, the "
+                "authorization, and what the server accepts",
+                code="webhook_refused",
+            )
+
+    def _status(self, body: bytes, idempotency_key: str | None) -> int:
+        """Return the status of an answer, or raise within the time.
+
+        A request that hangs is left to its thread. Its connections are closed, so it ends soon.
+        """
+        if not self._address.is_of_operator:
+            reach().check_host(self._host)
+        client = self._client = self._client or self._new_client()
+        outcome: list[int | Exception] = []
+
+        def call() -> None:
+            try:
+                outcome.append(self._request(client, body, idempotency_key))
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError, IcefloeError) as e:
+                outcome.append(e)
+
+        thread = threading.Thread(target=call, name="webhook", daemon=True)
+        thread.start()
+        thread.join(self._timeout_s)
+        reached = outcome[0] if outcome else TimeoutError()
+        if isinstance(reached, int):
+            return reached
+        self.close()
+        if isinstance(reached, IcefloeError):
+            raise reached
+        raise RetriableError(
+            f"the webhook of {self._address.key} does not answer: {type(reached).__name__}",
+            code="webhook_unavailable",
+        )  # the text of the exception may contain the address
+
+    def _request(self, client: httpx.Client, body: bytes, idempotency_key: str | None) -> int:
+        headers = dict(self._headers)
+        if idempotency_key is not None:
+            headers["idempotency-key"] = idempotency_key
+        with client.stream("POST", self._address.url, content=body, headers=headers) as answer:
+            size = 0
+            for piece in answer.iter_raw():
+                size += len(piece)
+                if size > _ANSWER_BYTES_MAX:
+                    break
+            return answer.status_code
+
+    def _new_client(self) -> httpx.Client:
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+        is_of_operator = self._address.is_of_operator
+        return httpx.Client(
+            transport=None
+            if is_of_operator
+            else guarded_transport(verify=True, proxy=None, limits=limits),
+            limits=limits,
+            timeout=self._timeout_s,
+            follow_redirects=False,
+            trust_env=is_of_operator,
+        )
+
+
+def webhook_host(url: str, *, may_have_login: bool = False) -> str | None:
+    """Return the host of an address; None if it is no HTTP address."""
+    try:
+        parts = urlsplit(url)
+        is_plain = not any(c <= " " or c in '\\"<>' for c in url)
+        has_login = "@" in parts.netloc
+        is_valid = parts.scheme in {"http", "https"} and is_plain and parts.port != 0
+    except ValueError:
+        return None
+    is_allowed = is_valid and (may_have_login or not has_login)
+    return parts.hostname if is_allowed and parts.hostname else None
+
+
+def _secrets_of(address: WebhookAddress) -> Iterator[str]:
+    """Yield every spelling of the address and of its credentials that a log line may have.
+
+    A server may name its own host in another way, so path and query are secrets of their own.
+    """
+    yield address.url
+    if address.authorization:
+        yield address.authorization
+    try:
+        parts = urlsplit(address.url)
+        sent = httpx.URL(address.url)
+    except (ValueError, httpx.InvalidURL):
+        return
+    yield from (str(sent), sent.raw_path.decode("ascii", "replace"))
+    yield f"{parts.path}?{parts.query}" if parts.query else parts.path
+    if parts.password:
+        password = unquote(parts.password)
+        login = f"{unquote(parts.username or '')}:{password}"
+        yield from (parts.password, password, base64.b64encode(login.encode()).decode())

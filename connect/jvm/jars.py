@@ -204,23 +204,23 @@ def class_path(name: str, *, cache: Path | None = None) -> str:
     return os.pathsep.join(str(jar) for jar in resolve(name, cache=cache))
 
 
-def read_lock(path: Path = LOCK_FILE) -> dict[str, dict[str, str]]:
+def read_lock() -> dict[str, dict[str, str]]:
     """Return the lock file: group name -> jar name -> SHA-256 in hexadecimal."""
-    if not path.exists():
+    if not LOCK_FILE.exists():
         return {}
-    content: dict[str, dict[str, str]] = json.loads(path.read_text("utf-8"))
+    content: dict[str, dict[str, str]] = json.loads(LOCK_FILE.read_text("utf-8"))
     return content
 
 
-def write_lock(names: Sequence[str], *, cache: Path | None = None, path: Path = LOCK_FILE) -> None:
+def write_lock(names: Sequence[str]) -> None:
     """Resolve groups and update their entries in the lock file; other groups are kept."""
-    cache = cache or cache_dir()
-    locks = {name: jars for name, jars in read_lock(path).items() if name in GROUPS}
+    cache = cache_dir()
+    locks = {name: jars for name, jars in read_lock().items() if name in GROUPS}
     for name in names:
         with _exclusive(cache), tempfile.TemporaryDirectory(prefix="icefloe-jars-") as scratch:
             retrieved = _retrieve(GROUPS[name], Path(scratch), cache)
             locks[name] = {jar.name: _sha256(jar) for jar in retrieved}
-    path.write_text(json.dumps(locks, indent=1, sort_keys=True) + "\n", "utf-8")
+    LOCK_FILE.write_text(json.dumps(locks, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def _is_complete(paths: Sequence[Path]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from prometheus_client import ProcessCollector
 
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError
@@ -42,7 +43,6 @@ from connect.node.node_start import NodeStart, child_spec
 from connect.node.notifications.notifier import NodeView, Notifier
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.operations.connector_clients import opened
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import OnEvent, SupervisedChild
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_state import NodeStatus

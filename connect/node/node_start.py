@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from connect import logs
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock, SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, ExitStatus
@@ -31,7 +32,6 @@ from connect.gateways.ambient_variables import forget_credentials
 from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
 from connect.node.standalone_connectors import StandaloneConnector, are_completed
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.coordinator_names import COORDINATOR, coordinator_names
 from connect.processes.open_files import raise_open_files_limit

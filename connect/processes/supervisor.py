@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import Clock
 from connect.logs import logger
-from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.processes.child_output import ChildOutput, output_of, trim
 from connect.processes.ipc import VERSION, Channel, version_refusal
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from connect.config.start_position import parse_duration, parse_timestamp
 from connect.errors import ConfigError
@@ -19,7 +19,6 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 
 TargetKind: TypeAlias = Literal["timestamp", "duration", "offset", "shift", "earliest", "latest"]
-TARGET_KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 _LONG_MAX = 2**63 - 1
 
 

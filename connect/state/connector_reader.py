@@ -14,7 +14,6 @@ from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, client_properties
-from connect.model.layout import Layout
 from connect.state.compacted_topic import read_all
 from connect.state.connector_state import ConfigState, StoredConnector
 from connect.state.file_log import CONFIG_FILE, read_state
@@ -36,29 +35,17 @@ def connector_reader(node: NodeConfig) -> ReadConnector:
     return lambda name, properties: read_connector(client_properties(properties), topic, name)
 
 
-def read_layouts(
-    properties: Mapping[str, str], topic: str, connector: str
-) -> tuple[Layout | None, int | None]:
-    """Read the config topic to its end, for the check that a task makes at its start.
+def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> StoredConnector:
+    """Read the config topic to its end; return the whole state of one connector.
 
     Args:
         properties: Java-named client properties.
         topic: ``config.storage.topic``.
         connector: connector name.
 
-    Returns:
-        The connector's latest layout (None when it has none or is deleted), and the number of
-        the newest layout that is ready.
-
     Raises:
         RetriableError: the broker cannot be reached.
     """
-    connector_state = read_connector(properties, topic, connector)
-    return connector_state.layout, connector_state.ready
-
-
-def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> StoredConnector:
-    """Read the config topic to its end; return the whole state of one connector."""
     state = ConfigState()
     admin = KafkaAdmin(properties)
     reader = LogReader({**properties, "fetch.max.wait.ms": "10"})

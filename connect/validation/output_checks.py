@@ -11,7 +11,7 @@ from connect.config.keys.output_keys import OUTPUT_KEYS, OUTPUT_NAME, output_key
 from connect.config.output_config import OUTPUT_PREFIX, OUTPUTS, OutputConfig, WebhookConfig
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
-from connect.gateways.output_webhook import webhook_host
+from connect.gateways.webhook import webhook_host
 from connect.records.transforms.jmespath_transform import compiled
 
 OUTPUTS_MAX: Final = 20

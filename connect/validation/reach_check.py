@@ -18,8 +18,8 @@ from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
-from connect.gateways.output_webhook import webhook_host
 from connect.gateways.reach import Reach
+from connect.gateways.webhook import webhook_host
 from connect.records.converters.registered_schemas import SCHEMA_FILE
 from connect.validation.catalog_view import catalog_properties
 from connect.validation.key_checks import creation_setting

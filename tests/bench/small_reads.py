@@ -29,6 +29,7 @@ from worker.spark.session import Session, open_session
 from worker.spark.source_options import source_options
 from worker.task.batch_runner import PipelineRunner, make_runner
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader
 from worker.task.task_context import TaskAssignment
 
@@ -66,14 +67,8 @@ class SmallReads:
         assignment = TaskAssignment(0, 1, PARTITIONS)
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task="small", has_headers=False)
-        self.reader = SourceReader(
-            session,
-            options,
-            self.runner.columns,
-            "small",
-            commit_interval_ms=1_000,
-            as_blocks=True,
-        )
+        source = SourceBlocks(session, options, self.runner.columns)
+        self.reader = SourceReader(source, "small", commit_interval_ms=1_000)
         self._next = 0
 
     def plan(self) -> float:

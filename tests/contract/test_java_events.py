@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from connect.cli.control_command import event_from_json, event_to_json
+from connect.cli.event_json import event_to_json
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from control_schemas.codec import decode, encode
 from control_schemas.events import ContentFile, DataWritten, Event, FileContent
 from tests.golden import control_events_suite as suite
+from tests.support.event_from_json import event_from_json
 from tests.support.event_strategies import as_read, events
 
 pytestmark = pytest.mark.java

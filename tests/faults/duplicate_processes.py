@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.model.layout import Layout
 from connect.node.node_start import COMMANDS
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, SupervisedChild
 from tests.faults.payments_stack import NAME, PaymentsStack
 

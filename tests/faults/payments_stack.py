@@ -20,12 +20,12 @@ from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
-from connect.state.connector_reader import read_layouts
 from tests.faults import checkers
 from tests.faults.checkers import Log
 from tests.faults.payments_producer import DEAD_LETTER, DROPPED, PaymentsProducer
 from tests.faults.readback import join_logs, read_dead_letters, read_log, read_ranges, read_tables
 from tests.support.processes import arguments, still_running
+from tests.support.stored_layouts import read_layouts
 
 NAME = "payments"
 TOPIC = "payments"

@@ -17,10 +17,12 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.faults.checkers import check_no_growth
 from tests.support.processes import arguments
+from tests.support.source_reads import as_records
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS, pytest.mark.faults]
@@ -46,19 +48,18 @@ def test_reads_leak_no_threads_handles_or_memory(
         psutil.Process(),
         next(p for p in psutil.Process().children() if "java" in p.name() and is_spark(p)),
     )
-    reader = SourceReader(
-        spark_session,
-        source_options(kafka_properties, {}, task="leaks", has_headers=False),
-        ("partition", "offset", "value"),
-        pool="leaks",
-    )
+    options = source_options(kafka_properties, {}, task="leaks", has_headers=False)
+    source = SourceBlocks(spark_session, options, ("partition", "offset", "value"))
+    reader = SourceReader(source, pool="leaks")
     produce(kafka_properties, topic)
     start = {TopicPartition(topic, 0): 0}
     counted: list[int] = []
     series: dict[str, list[float]] = {name: [] for name in SLACK}
     for number in range(1, READS + 1):
         reader.run_query(
-            start, lambda rows, _: counted.append(rows.count()), is_stopping=lambda: False
+            start,
+            lambda rows, _: counted.append(as_records(rows, offset="bigint").num_rows),
+            is_stopping=lambda: False,
         )
         if number % (READS // SAMPLES) == 0:
             gc.collect()

@@ -123,12 +123,13 @@ def test_a_bounded_read_ends_at_its_exact_offset(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """In bounded batches, although the log continues."""
+    from tests.support.source_reads import with_source
+
     topic = topics.create("inside", retention_ms="-1")
     produce(kafka_properties, topic, *range(900))
     tp, seen = TopicPartition(topic, 0), list[OffsetRanges]()
-    bounded = dataclasses.replace(
-        reader, sizes=ReadSizes(100, batch_records=300), is_bounded=True, commit_interval_ms=60_000
-    )
+    sized = with_source(reader, sizes=ReadSizes(100, batch_records=300))
+    bounded = dataclasses.replace(sized, is_bounded=True, commit_interval_ms=60_000)
     counts = list[int]()
 
     def take(rows: DataFrame, ranges: OffsetRanges) -> None:

@@ -10,11 +10,11 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition, spread
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
-from connect.state.connector_reader import read_layouts
 from connect.state.connector_state import Leader
 from connect.state.status_state import NodeStatus, Running, Status
 from connect.state.status_store import StatusStore
 from connect.state.topic_records import STATE_FORMAT
+from tests.support.stored_layouts import read_layouts
 
 pytestmark = pytest.mark.kafka
 CONFIG = {"name": "c", "topics": "t", "secret": "${file:s:k}"}

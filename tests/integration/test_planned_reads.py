@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.validation.parse import parse
-from tests.support.source_reads import produce, whole_topic
+from tests.support.source_reads import produce, whole_topic, with_source
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
@@ -22,7 +22,9 @@ from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.batch_runner import PipelineRunner, make_runner
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader
+from worker.task.source_rows import SourceRows
 from worker.task.task_context import TaskAssignment
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
@@ -63,14 +65,8 @@ class SmallReads:
         assignment = TaskAssignment(0, 1, self.partitions)
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task=topic, has_headers=False)
-        self.reader = SourceReader(
-            session,
-            options,
-            self.runner.columns,
-            topic,
-            commit_interval_ms=1_000,
-            as_blocks=True,
-        )
+        source = SourceBlocks(session, options, self.runner.columns)
+        self.reader = SourceReader(source, topic, commit_interval_ms=1_000)
         self.valid_through_ms: int | None = None
         self._starts = dict.fromkeys(self.partitions, 0)
         self._rows: list[DataFrame] = []
@@ -187,4 +183,4 @@ def test_ranges_of_a_planned_read_are_exact(small: SmallReads, admin: KafkaAdmin
 def test_other_reads_are_not_planned(small: SmallReads) -> None:
     """Neither queries of a longer commit interval, nor reads of rows for a ``Sql`` query."""
     assert replace(small.reader, commit_interval_ms=5_000).plan() is None
-    assert replace(small.reader, as_blocks=False).plan() is None
+    assert with_source(small.reader, SourceRows).plan() is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -23,13 +22,17 @@ from tests.support.source_reads import (
     never,
     produce,
     whole_topic,
+    with_source,
 )
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.record_blocks import BLOCK_BYTES, BLOCK_ROWS
+from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader, as_arrow
+from worker.task.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -71,12 +74,6 @@ class Records:
         return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-def with_all_columns(reader: SourceReader, *, as_blocks: bool) -> SourceReader:
-    """Return the reader with every column."""
-    options = {**reader.options, "includeHeaders": "true"}
-    return replace(reader, options=options, columns=ALL, as_blocks=as_blocks)
-
-
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
 def test_records_equal_those_of_sparks_source(
     compression: str,
@@ -99,13 +96,13 @@ def test_records_equal_those_of_sparks_source(
         {place: start for each in ranges for place, start in each.starts.items()},
         {place: end for each in ranges for place, end in each.ends.items()},
     )
-    read: dict[bool, Records] = {}
-    for as_blocks in (False, True):
-        read[as_blocks] = Records()
-        with_all_columns(reader, as_blocks=as_blocks).read_batch(both, read[as_blocks])
-    expected = read[False].sorted()
+    read: dict[type, Records] = {SourceRows: Records(), SourceBlocks: Records()}
+    for kind, seen in read.items():
+        all_columns = with_source(reader, kind, options={HEADERS_OPTION: "true"}, columns=ALL)
+        all_columns.read_batch(both, seen)
+    expected = read[SourceRows].sorted()
     assert len(expected) == 2 * 3 * len(ODD_RECORDS)
-    assert read[True].sorted() == expected
+    assert read[SourceBlocks].sorted() == expected
 
 
 def test_blocks_are_bounded_in_rows_and_bytes(
@@ -129,7 +126,7 @@ def test_blocks_are_bounded_in_rows_and_bytes(
         blocks.extend((row["count"], row["size"]) for row in table.to_pylist())
 
     part = whole_topic(admin, topic)
-    bounded = replace(reader, sizes=ReadSizes(small_records=200_000, small_bytes=2**30))
+    bounded = with_source(reader, sizes=ReadSizes(small_records=200_000, small_bytes=2**30))
     bounded.read_batch(part, weigh)
     assert blocks == [
         (BLOCK_ROWS, 2 * BLOCK_ROWS),
@@ -188,7 +185,7 @@ def test_cut_partitions_lose_and_double_nothing(
     produce(kafka_properties, topic, 500, transaction="abort")
     produce(kafka_properties, topic, 1_001, transaction="commit")
     seen = BatchCollector()
-    cut = replace(reader, sizes=ReadSizes(small_records=10), is_ordered=is_ordered)
+    cut = with_source(reader, sizes=ReadSizes(small_records=10), is_ordered=is_ordered)
     part = whole_topic(admin, topic)
     cut.read_batch(part, seen)
     assert seen.tasks == [1 if is_ordered else reader.session.cores]
@@ -203,11 +200,9 @@ def test_a_log_that_ends_before_the_range_is_a_loss(
     topic = topics.create("short")
     produce(kafka_properties, topic, 5)
     tp = TopicPartition(topic, 0)
-    options = {**reader.options, "kafka.request.timeout.ms": "1500"}
+    impatient = with_source(reader, options={"kafka.request.timeout.ms": "1500"})
     with pytest.raises(DataLost) as lost:
-        replace(reader, options=options).read_batch(
-            OffsetRanges({tp: 0}, {tp: 7}), BatchCollector()
-        )
+        impatient.read_batch(OffsetRanges({tp: 0}, {tp: 7}), BatchCollector())
     assert lost.value.code == "source_data_lost"
     assert whole_topic(admin, topic).ends == {tp: 5}
 

@@ -28,6 +28,7 @@ from worker.spark.source_options import source_options
 from worker.task.batch_runner import PipelineRunner
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.row_distribution import RowDistribution
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader
 from worker.task.task_tables import TaskTables
 
@@ -71,16 +72,10 @@ class Distributing:
         runner = PipelineRunner(connector, tables, None, 0, None, distribution)
         options = source_options(self.kafka, {}, task="distributing", has_headers=False)
         sizes = ReadSizes(small_records=SMALL)
-        reader = SourceReader(
-            self.session,
-            options,
-            runner.columns,
-            "distributing",
-            sizes,
-            is_ordered=connector.is_row_level,
-            commit_interval_ms=60_000,
-            as_blocks=True,
+        source = SourceBlocks(
+            self.session, options, runner.columns, sizes, is_ordered=connector.is_row_level
         )
+        reader = SourceReader(source, "distributing", commit_interval_ms=60_000)
         parts = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
         ranges = OffsetRanges(dict.fromkeys(parts, 0), dict.fromkeys(parts, EACH))
         written: list[WrittenBatch] = []

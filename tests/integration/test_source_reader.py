@@ -22,7 +22,15 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.processes import arguments
-from tests.support.source_reads import COLUMNS, BatchCollector, never, produce, read_by, whole_topic
+from tests.support.source_reads import (
+    COLUMNS,
+    BatchCollector,
+    never,
+    produce,
+    read_by,
+    whole_topic,
+    with_source,
+)
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
@@ -30,12 +38,16 @@ from worker.spark.batch_sizing import ReadSizes, ReadSpeed
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader, as_arrow
+from worker.task.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120
 JVM_CALL = "send_command"  # of the Java gateway, and of its connection
 CALLS_OF_READ = {False: 80, True: 10}  # 276 if each read of rows made its columns again
+
+CALLS_OF_STREAM = 18  # 34 if each query set the options of its task again
 
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
@@ -66,7 +78,7 @@ def test_a_timestamp_that_spark_cannot_read_is_named(
     reader: SourceReader, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """A broker before Kafka 4 takes any; the records around it are read by setting offsets."""
-    as_rows = replace(reader, as_blocks=False)
+    as_rows = with_source(reader, SourceRows)
     topic = topics.create("times", message_timestamp_after_max_ms=str(2**63 - 1))
     producer = Producer({**kafka_properties, "log_level": 0})
     for timestamp in (0, 2**63 - 1, 0):  # 0 is the present time
@@ -93,7 +105,7 @@ def test_the_work_of_a_small_read_is_bounded(
 ) -> None:
     """Few calls into the JVM; Spark's rows of records are made without Java objects of rows."""
     if not as_blocks:
-        reader = replace(reader, as_blocks=False)
+        reader = with_source(reader, SourceRows)
     topic = topics.create("calls")
     produce(kafka_properties, topic, 20)
     partition = TopicPartition(topic, 0)
@@ -110,6 +122,19 @@ def test_the_work_of_a_small_read_is_bounded(
         calls.append(calls_of(profile, JVM_CALL))
     assert 0 < max(calls[1:]) <= CALLS_OF_READ[as_blocks], calls
     assert as_blocks or all("BatchScan" in plan for plan in plans), plans
+
+
+def test_the_stream_of_blocks_has_no_columns(reader: SourceReader, topics: Topics) -> None:
+    """Spark plans a stream for each batch, also columns that nothing reads; few calls make it."""
+    partition = TopicPartition(topics.create("stream"), 0)
+    calls = []
+    for start in range(4):
+        with cProfile.Profile() as profile:
+            stream = reader.source.stream({partition: start}, 1_000, is_small=True)
+        assert stream.rows.isStreaming
+        assert stream.rows.columns == []
+        calls.append(calls_of(profile, JVM_CALL))
+    assert 0 < max(calls[1:]) <= CALLS_OF_STREAM, calls
 
 
 @pytest.mark.parametrize("how", ["batch", "backlog"])
@@ -200,7 +225,7 @@ def test_a_backlog_is_read_in_bounded_batches(
     topic = topics.create("backlog", partitions=2)
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
-    bounded = replace(reader, sizes=ReadSizes(500, batch_records=2_000))
+    bounded = with_source(reader, sizes=ReadSizes(500, batch_records=2_000))
     part, seen = whole_topic(admin, topic, 2), BatchCollector()
     bounded.run_query(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
@@ -222,20 +247,20 @@ class TwoCores(Session):
         return 2
 
 
-# how, as blocks, in order: each pair of values, and both ways to read a partition that is cut
+# how, source, in order: each pair of values, and both ways to read a partition that is cut
 WAYS_TO_READ = {
     500: [
-        ("batch", False, False),
-        ("batch", True, True),
-        ("backlog", False, True),
-        ("backlog", True, False),
+        ("batch", SourceRows, False),
+        ("batch", SourceBlocks, True),
+        ("backlog", SourceRows, True),
+        ("backlog", SourceBlocks, False),
     ],
     5_000: [
-        ("batch", False, True),
-        ("batch", True, False),
-        ("backlog", False, False),
-        ("backlog", True, False),
-        ("backlog", True, True),
+        ("batch", SourceRows, True),
+        ("batch", SourceBlocks, False),
+        ("backlog", SourceRows, False),
+        ("backlog", SourceBlocks, False),
+        ("backlog", SourceBlocks, True),
     ],
 }
 
@@ -254,17 +279,13 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
         produce(kafka_properties, topic, records, partition=partition)
     own = reader.session
     session = TwoCores(own.spark, own.of_rows, own.of_blocks, own.folder, own.folders)
-    for how, as_blocks, is_ordered in WAYS_TO_READ[last_records]:
-        two_cores = replace(
-            reader,
-            session=session,
-            sizes=ReadSizes(100),
-            as_blocks=as_blocks,
-            is_ordered=is_ordered,
+    for how, kind, is_ordered in WAYS_TO_READ[last_records]:
+        two_cores = with_source(
+            reader, kind, session=session, sizes=ReadSizes(100), is_ordered=is_ordered
         )
         seen = BatchCollector()
         read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
-        may_cut = as_blocks and not is_ordered
+        may_cut = kind is SourceBlocks and not is_ordered
         assert seen.tasks == [2 if last_records == 500 or may_cut else 4]
         assert len(seen.rows) == 1_500 + last_records
 
@@ -276,7 +297,7 @@ def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
     topic = topics.create("growing")
     produce(kafka_properties, topic, 12_000)
     sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
-    growing = replace(reader, sizes=sizes)
+    growing = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
     def measure(rows: Any, part: OffsetRanges) -> None:
@@ -297,7 +318,7 @@ def test_a_backlog_that_is_read_slower_has_smaller_batches(
     topic = topics.create("slower")
     produce(kafka_properties, topic, 16_000)
     sizes = ReadSizes(100, batch_records=1_000, speed=ReadSpeed(5_000))
-    slower = replace(reader, sizes=sizes)
+    slower = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
     def measure(rows: Any, part: OffsetRanges) -> None:
@@ -321,7 +342,7 @@ def test_a_stop_ends_the_read_after_the_current_batch(
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
     seen = BatchCollector(stopping.set)
-    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
+    bounded = with_source(reader, sizes=ReadSizes(batch_records=500))
     bounded.run_query(whole_topic(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
@@ -338,7 +359,7 @@ def test_an_error_in_a_batch_is_raised_unchanged(
         calls.append(part)
         raise RetriableError("the store is away", code="store_unavailable")
 
-    bounded = replace(reader, sizes=ReadSizes(batch_records=500))
+    bounded = with_source(reader, sizes=ReadSizes(batch_records=500))
     with pytest.raises(RetriableError, match="the store is away"):
         bounded.run_query(whole_topic(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
@@ -416,7 +437,7 @@ def test_two_tasks_read_at_the_same_time(
 
     def one(topic: str) -> None:
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
-        reader = SourceReader(spark_session, options, COLUMNS, pool=topic, as_blocks=True)
+        reader = SourceReader(SourceBlocks(spark_session, options, COLUMNS), pool=topic)
         seen = results[topic] = BatchCollector(lambda: (meeting.wait(), None)[1])
         reader.run_query(whole_topic(admin, topic).starts, seen, is_stopping=never)
 

@@ -12,16 +12,26 @@ from confluent_kafka import Producer
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.source_reads import BatchCollector, never, produce, read_by, whole_topic
+from tests.support.source_reads import (
+    BatchCollector,
+    never,
+    produce,
+    read_by,
+    whole_topic,
+    with_source,
+)
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import ReadSizes
+from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_reader import OnBatch, SourceReader, as_arrow
+from worker.task.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
+WITH_HEADERS = {HEADERS_OPTION: "true"}
 
 
 def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -44,13 +54,11 @@ def weighing(weights: list[dict[str, int]]) -> OnBatch:
 def test_large_records_reach_python_in_small_batches(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
-    """Arrow batches are limited in bytes; missing headers are an empty list: see ``_column``."""
+    """Arrow batches are limited in bytes; missing headers are an empty list."""
     topic = topics.create("large")
     produce(kafka_properties, topic, 30, value=b"x" * 900_000)
     columns = ("value", "headers")
-    large = SourceReader(
-        reader.session, reader.options | {"includeHeaders": "true"}, columns, "test"
-    )
+    large = with_source(reader, SourceRows, options=WITH_HEADERS, columns=columns)
     weights: list[dict[str, int]] = []
     weigh = weighing(weights)
     large.read_batch(whole_topic(admin, topic), weigh)
@@ -79,17 +87,16 @@ def test_small_records_reach_python_in_batches_of_rows(
     """If records are known to be small, the reader does not limit a batch in bytes."""
     topic = topics.create("small")
     produce(kafka_properties, topic, 900, value=b"x" * 30_000)
-    options = reader.options | {"includeHeaders": "true"}
     weights: list[dict[str, int]] = []
     weigh = weighing(weights)
     columns = ("key", "value", "headers")
+    as_rows = with_source(
+        reader, SourceRows, options=WITH_HEADERS, columns=columns, sizes=small(), is_ordered=True
+    )
     if how == "batch":
-        SourceReader(reader.session, options, columns, "test", small()).read_batch(
-            whole_topic(admin, topic), weigh
-        )
+        as_rows.read_batch(whole_topic(admin, topic), weigh)
     else:
-        ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
-        ordered.run_query(whole_topic(admin, topic).starts, weigh, is_stopping=never)
+        as_rows.run_query(whole_topic(admin, topic).starts, weigh, is_stopping=never)
     assert [each["rows"] for each in weights] == [900]
     assert weights[0]["size"] > 16 * 2**20
 
@@ -114,9 +121,8 @@ def test_an_unexpected_large_record_is_reported_and_can_be_read(
     for number in range(100):
         producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
     assert producer.flush(120) == 0
-    options = reader.options | {"includeHeaders": "true"}
     columns = ("partition", "offset", "value", "key", "headers")
-    reads = SourceReader(reader.session, options, columns, "test", small())
+    reads = with_source(reader, SourceRows, options=WITH_HEADERS, columns=columns, sizes=small())
     for how in ("batch", "backlog"):
         with pytest.raises(RetriableError) as e:
             read_by(how, reads, whole_topic(admin, topic), BatchCollector())

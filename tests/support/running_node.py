@@ -14,12 +14,12 @@ from connect.clock import SystemClock
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.state.compacted_topic import read_all
-from connect.state.connector_reader import read_layouts
 from connect.state.status_state import StatusState
 from connect.state.topic_records import decode
 from tests.support.command_line import icefloe
 from tests.support.node_starter import STARTER, NodeProcess
 from tests.support.pauses import growing_pauses
+from tests.support.stored_layouts import read_layouts
 
 TIMEOUT_S = 150
 FOLDER = Path(__file__).parents[1]

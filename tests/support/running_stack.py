@@ -23,12 +23,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.embedded.stack import Stack
-from connect.state.connector_reader import read_layouts
 from tests.support.command_line import icefloe
 from tests.support.otlp_collector import OtlpCollector
 from tests.support.patient_client import patient_client
 from tests.support.processes import arguments
 from tests.support.stack import unique_name
+from tests.support.stored_layouts import read_layouts
 
 TIMEOUT_S = 400  # the default commit interval, and more, on a machine with other work
 POLL_S = 0.2

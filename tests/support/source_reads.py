@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,9 @@ from worker.batch.record_blocks import records
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import SourceReader, as_arrow
+from worker.task.source_rows import SourceRows
 
 COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()
@@ -42,7 +45,23 @@ def _chosen(names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def source_reader(session: Session, kafka: Mapping[str, str]) -> SourceReader:
     """Return a reader of blocks with a task name of its own."""
     options = source_options(kafka, {}, task=f"test-{next(_ids)}", has_headers=False)
-    return SourceReader(session, options, COLUMNS, pool="test", as_blocks=True)
+    return SourceReader(SourceBlocks(session, options, COLUMNS), pool="test")
+
+
+def with_source(
+    reader: SourceReader, kind: type[SourceBlocks | SourceRows] | None = None, **changes: Any
+) -> SourceReader:
+    """Return the reader with another source.
+
+    Args:
+        reader: has a source already, whose other parts stay.
+        kind: of the source; None for the same kind.
+        changes: its parts; ``options`` are added to those of the source.
+    """
+    source: Any = reader.source
+    kept = {each.name: getattr(source, each.name) for each in fields(source) if each.init}
+    options = {**kept["options"], **changes.pop("options", {})}
+    return replace(reader, source=(kind or type(source))(**{**kept, **changes, "options": options}))
 
 
 class BatchCollector:

@@ -20,18 +20,7 @@ import pyarrow as pa
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
     NestedField,
-    StringType,
-    TimestampType,
 )
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
@@ -52,23 +41,12 @@ from worker.batch.descriptors import (
 )
 from worker.batch.error_rows import error_row, is_reported
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
+from worker.batch.spark_types import spark_arrow
 from worker.pipeline.pipeline import PipelineTask
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Marks
 
 EVENTS: Final = "events"
-_STAMP: Final = pa.timestamp("us", "UTC")
-_ARROW: Final[dict[type[IcebergType], pa.DataType]] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    DateType: pa.date32(),
-    TimestampType: pa.timestamp("us"),
-}
 
 Report = tuple[int, tuple[pa.RecordBatch, ...]]
 """Number of a part of the batch, and its descriptors."""
@@ -153,13 +131,6 @@ def result_of(reports: list[Report]) -> BatchResult:
     parts = dict(reversed(reports))  # the first report of each part
     descriptors = [batch for _, batches in sorted(parts.items()) for batch in batches]
     return collect(pa.Table.from_batches([*descriptors, to_batch([])]))
-
-
-def spark_arrow(kind: IcebergType) -> pa.DataType:
-    """Return the Arrow type of a simple column in Spark."""
-    if isinstance(kind, DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    return _ARROW.get(type(kind), _STAMP)
 
 
 class TakenRows:

@@ -35,6 +35,7 @@ FETCH = {
     "default.api.timeout.ms": "60000",
 }
 POLL_OPTION = "kafka.max.poll.records"
+HEADERS_OPTION = "includeHeaders"
 _SET_BY_SPARK = frozenset(
     {
         "auto.offset.reset",
@@ -132,7 +133,27 @@ def source_options(
         **kafka,
         "kafka.group.id": f"icefloe-source-{task}-{digest}",
         "failOnDataLoss": "true",
-        "includeHeaders": str(has_headers).lower(),
+        HEADERS_OPTION: str(has_headers).lower(),
+    }
+
+
+def range_options(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[str, str]:
+    """Return the options that a batch read adds: two sets of offsets of the same partitions."""
+    return {
+        "assign": assignment(starts),
+        "startingOffsets": offsets_text(starts),
+        "endingOffsets": offsets_text(ends),
+    }
+
+
+def stream_options(starts: Mapping[TopicPartition, int], records_max: int) -> dict[str, str]:
+    """Return the options that a stream adds: its first offsets, and the size of micro-batches."""
+    return {
+        "assign": assignment(starts),
+        "startingOffsets": offsets_text(starts),
+        "maxOffsetsPerTrigger": str(records_max),
     }
 
 

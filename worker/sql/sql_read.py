@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -22,22 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
 
 from connect.errors import ConfigError, RecordError, RetriableError
 from connect.records.record_path import ReferencePath
@@ -47,6 +31,7 @@ from control_schemas.events import TableReference
 from worker.batch.blocks import Block, blocks, one_chunk
 from worker.batch.error_rows import error_row, is_converter_outage
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
+from worker.batch.spark_types import spark_arrow
 from worker.pipeline.record_fallback import to_arrow
 from worker.pipeline.table_group import Part
 from worker.pipeline.topic_forms import column_form
@@ -74,17 +59,6 @@ _KAFKA: Final = pa.struct(
     ]
 )
 _KAFKA_DDL: Final = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
-_PRIMITIVES: Final[Mapping[Any, pa.DataType]] = {
-    BooleanType: pa.bool_(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    FloatType: pa.float32(),
-    DoubleType: pa.float64(),
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    DateType: pa.date32(),
-    TimestampType: pa.timestamp("us"),
-}
 _RECORDS_AT_ONCE: Final = 10_000
 Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
@@ -126,19 +100,6 @@ def view_ddl(plan: SqlPlan, seen: Iterable[str] | None = None) -> str:
     kinds = view_columns(plan)
     columns = [f"`{name}` {kinds[name][0]}" for name in (kinds if seen is None else seen)]
     return ", ".join([f"{PLACE} INT", f"{CARRIED} BINARY", *columns])
-
-
-def spark_arrow(kind: IcebergType) -> pa.DataType:
-    """Return the Arrow type of a column in Spark."""
-    if isinstance(kind, DecimalType):
-        return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, ListType):
-        return pa.list_(spark_arrow(kind.element_type))
-    if isinstance(kind, MapType):
-        return pa.map_(spark_arrow(kind.key_type), spark_arrow(kind.value_type))
-    if isinstance(kind, StructType):
-        return pa.struct([(f.name, spark_arrow(f.field_type)) for f in kind.fields])
-    return _PRIMITIVES.get(type(kind), STAMP)
 
 
 def _view(plan: SqlPlan) -> TablePlan:

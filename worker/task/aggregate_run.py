@@ -53,11 +53,10 @@ from worker.batch.descriptors import BatchResult, DeadLetter
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
 from worker.spark.source_options import (
-    assignment,
     map_spark_error,
-    offsets_text,
     parse_offsets,
     source_options,
+    stream_options,
 )
 from worker.task.announcer import hit_stage
 from worker.task.batch_processor import RecordErrors
@@ -381,10 +380,7 @@ class BatchComputing:
         try:
             records = (
                 spark.readStream.format("kafka")
-                .options(**options)
-                .option("assign", assignment(self._positions))
-                .option("startingOffsets", offsets_text(self._positions))
-                .option("maxOffsetsPerTrigger", str(self._setup.bound.records))
+                .options(**options, **stream_options(self._positions, self._setup.bound.records))
                 .load()
                 .select(*(source_column(name, is_small=False) for name in columns))
             )

@@ -82,7 +82,7 @@ class _PlannedBatch:
     work: DataFrame
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PipelineRunner:
     """The batch runner of one task; see ``worker.task.task_context.BatchRunner``.
 
@@ -101,7 +101,7 @@ class PipelineRunner:
     task: int = 0
     query: SparkQuery | None = None
     distribution: RowDistribution | None = None
-    _planned: list[_PlannedBatch] = field(default_factory=list, init=False, repr=False)
+    _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class PipelineRunner:
         Raises:
             CommitRefused, ConfigError, RetriableError: as ``refresh``.
         """
-        self._planned.clear()
+        self._planned = None
         if self.query is not None:
             return
         self.refresh()
@@ -182,7 +182,7 @@ class PipelineRunner:
             work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
         except (PySparkException, Py4JError) as error:
             raise map_spark_error(error) from error
-        self._planned.append(_PlannedBatch(rows, spec, valid_through_ms, work))
+        self._planned = _PlannedBatch(rows, spec, valid_through_ms, work)
 
     def dead_letter(self, dead_letter: DeadLetter) -> ProducerMessage | None:
         """Return the message for the dead letter topic; None when there is no topic."""
@@ -224,9 +224,9 @@ class PipelineRunner:
 
     def _taken_plan(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame | None:
         """Return the planned work of a batch, if the plan is of its rows and tables."""
-        if not self._planned:
+        planned, self._planned = self._planned, None
+        if planned is None:
             return None
-        planned = self._planned.pop()
         is_same = planned.rows is rows and planned.spec is self.tables.spec()
         return planned.work if is_same and planned.valid_through_ms == valid_through_ms else None
 

@@ -7,6 +7,7 @@ Rules of this file:
   read between two sets of offsets, else one streaming query with the ``availableNow`` trigger and
   ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
 - The blocks of a small batch read may be made before its offsets are known (``plan``).
+- A ``TaskSource`` makes the DataFrames. This file decides which offsets they have, and when.
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
 - A query reads to the end of the log. A bounded run ends before it, so it uses batch reads only.
@@ -26,8 +27,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,15 +40,13 @@ from pyspark.sql.streaming import StreamingQuery
 from connect import failpoints
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import ReadSizes
-from worker.spark.record_blocks import OpenBlocks, RecordBlocks
 from worker.spark.session import Session
 from worker.spark.source_options import (
     map_spark_error,
     parse_offsets,
 )
-from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets
-from worker.task.source_rows import SourceRows
+from worker.task.task_source import TaskSource
 
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
@@ -61,34 +60,31 @@ QUERY_INTERVAL_MS = 5_000
 WAIT_S = 0.1  # between two calls of ``on_wait``
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SourceReader:
     """Reads for one task.
 
     Args:
-        session: the worker's session.
-        options: options of the Kafka source, see ``source_options``.
-        columns: columns of the source that the pipeline needs.
+        source: makes the DataFrames.
         pool: FAIR scheduler pool, one per connector.
-        sizes: how much is read at once.
-        is_ordered: whether one Spark task must process each source partition, in its order.
         commit_interval_ms: the connector's commit interval, which selects how small reads run.
         is_bounded: whether the ranges may end before the end of the log.
-        as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
     """
 
-    session: Session
-    options: Mapping[str, str]
-    columns: tuple[str, ...]
+    source: TaskSource
     pool: str
-    sizes: ReadSizes = field(default_factory=ReadSizes)
-    is_ordered: bool = False
     commit_interval_ms: int = 0
     is_bounded: bool = False
-    as_blocks: bool = False
-    _rows: list[SourceRows] = field(default_factory=list, init=False, repr=False)
-    _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
-    _planned: list[OpenBlocks] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def session(self) -> Session:
+        """The worker's session."""
+        return self.source.session
+
+    @property
+    def sizes(self) -> ReadSizes:
+        """How much is read at once."""
+        return self.source.sizes
 
     def read(
         self,
@@ -151,17 +147,10 @@ class SourceReader:
             DataLost: records of the ranges are gone.
             RetriableError: Spark or the broker failed; no result of the batch may be used.
         """
-        moved = ranges.not_empty()
-        if not moved.ends:
+        if not ranges.record_count_max:
             return
         try:
-            if self.as_blocks:
-                self._hand_over(None, ranges, on_batch, are_small=False)
-            else:
-                are_small = self.sizes.are_small
-                is_small = self.sizes.is_small(ranges.record_count_max)
-                rows = self._source().between(moved, is_small=is_small)
-                self._hand_over(rows, ranges, on_batch, are_small=are_small)
+            self._hand_over(self.source.batch(ranges), ranges, on_batch)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
@@ -175,15 +164,12 @@ class SourceReader:
         Raises:
             RetriableError: Spark failed.
         """
-        self._planned.clear()
-        if not self.as_blocks or self.commit_interval_ms >= QUERY_INTERVAL_MS:
+        if self.commit_interval_ms >= QUERY_INTERVAL_MS:
             return None
         try:
-            planned = self._record_blocks().open(poll_records=self.sizes.poll_records(1))
+            return self.source.plan()
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
-        self._planned.append(planned)
-        return planned.rows
 
     def run_query(
         self,
@@ -212,22 +198,21 @@ class SourceReader:
             DataLost, RetriableError: as ``read_batch``.
         """
         checkpoint = Path(tempfile.mkdtemp(prefix="query-", dir=self.session.folder))
-        are_small = self.sizes.are_small  # the plan of the query holds for all of its batches
-
-        def hand_over(rows: DataFrame, ranges: OffsetRanges) -> None:
-            self._hand_over(rows, ranges, on_batch, are_small=are_small)
-
         records_max = self.sizes.records_max
-        callback = _BatchCallback(
-            starts,
-            checkpoint,
-            hand_over,
-            lambda: is_stopping() or self.sizes.has_outgrown(records_max),
-        )
-        stream = self._source().from_offsets(starts, records_max, is_small=is_small)
         try:
+            stream = self.source.stream(starts, records_max, is_small=is_small)
+
+            def hand_over(rows: DataFrame, ranges: OffsetRanges) -> None:
+                self._hand_over(stream.batch(rows, ranges), ranges, on_batch)
+
+            callback = _BatchCallback(
+                starts,
+                checkpoint,
+                hand_over,
+                lambda: is_stopping() or self.sizes.has_outgrown(records_max),
+            )
             query = (
-                stream.writeStream.foreachBatch(callback)
+                stream.rows.writeStream.foreachBatch(callback)
                 .option("checkpointLocation", checkpoint.as_uri())
                 .trigger(availableNow=True)
                 .start()
@@ -270,45 +255,12 @@ class SourceReader:
         is_long = ranges.record_count_max > 2 * self.sizes.records_max
         return is_long and self.sizes.must_measure_speed
 
-    def _hand_over(
-        self, rows: DataFrame | None, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
-    ) -> None:
-        """Choose the pool and the number of Spark tasks, then call back."""
+    def _hand_over(self, rows: DataFrame, ranges: OffsetRanges, on_batch: OnBatch) -> None:
+        """Call back, with jobs in the pool of the connector."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
-        if self.as_blocks:
-            chosen = self._block_rows(ranges)
-        else:
-            assert rows is not None
-            chosen = self._source().chosen(rows, ranges, are_small=are_small)
         failpoints.hit("W1")
-        on_batch(chosen, ranges)
+        on_batch(rows, ranges)
         failpoints.hit("W12")
-
-    def _source(self) -> SourceRows:
-        if not self._rows:
-            self._rows.append(
-                SourceRows(
-                    self.session, self.options, self.columns, self.sizes, is_ordered=self.is_ordered
-                )
-            )
-        return self._rows[0]
-
-    def _record_blocks(self) -> RecordBlocks:
-        if not self._blocks:
-            self._blocks.append(RecordBlocks(self.session, self.options, self.columns))
-        return self._blocks[0]
-
-    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
-        is_small = self.sizes.is_small(ranges.record_count_max)
-        cores = 1 if is_small else self.session.cores
-        tasks = spread(ranges, cores, is_ordered=self.is_ordered)
-        poll_records = self.sizes.poll_records(len(tasks))
-        if is_small and len(tasks) == 1 and self._planned:
-            planned = self._planned.pop()
-            if planned.poll_records == poll_records:
-                planned.set(tasks[0])
-                return planned.rows
-        return self._record_blocks().rows(tasks, poll_records=poll_records)
 
 
 class _BatchCallback:

@@ -11,65 +11,59 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
-from worker.spark.batch_sizing import ReadSizes, task_count
-from worker.spark.session import Session, held_small
-from worker.spark.source_options import POLL_OPTION, assignment, offsets_text
+from worker.spark.batch_sizing import task_count
+from worker.spark.session import held_small
+from worker.spark.source_options import POLL_OPTION, range_options, stream_options
 from worker.task.read_ledger import OffsetRanges, Offsets
+from worker.task.task_source import SourceStream, TaskSource
 
 _HEADERS = "array<struct<key: string, value: binary>>"
 _HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
 _OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRows:
-    """The rows of one task.
+@dataclass(slots=True)
+class SourceRows(TaskSource):
+    """The rows of one task."""
 
-    Args:
-        session: the worker's session.
-        options: options of the Kafka source, see ``source_options``.
-        columns: columns of the source that the pipeline needs.
-        sizes: how much is read at once.
-        is_ordered: whether one Spark task must process each source partition, in its order.
-    """
-
-    session: Session
-    options: Mapping[str, str]
-    columns: tuple[str, ...]
-    sizes: ReadSizes
-    is_ordered: bool = False
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
 
-    def between(self, moved: OffsetRanges, *, is_small: bool) -> DataFrame:
-        """Return the rows of ranges that are not empty; ``is_small`` if one Spark task reads."""
+    def plan(self) -> None:
+        """Return None: a query makes its plan from the rows of each batch."""
+
+    def batch(self, ranges: OffsetRanges) -> DataFrame:
+        """Return the rows of ranges."""
+        moved = ranges.not_empty()
+        is_small = self.sizes.is_small(ranges.record_count_max)
+        are_small = self.sizes.are_small
+        options = self._options(moved.ends, is_small=is_small)
         reader = (
-            self._spark(are_small=self.sizes.are_small)
+            self._spark(are_small=are_small)
             .read.format("kafka")
-            .options(**self._options(moved.ends, is_small=is_small))
-            .option("startingOffsets", offsets_text(moved.starts))
-            .option("endingOffsets", offsets_text(moved.ends))
+            .options(**options, **range_options(moved.starts, moved.ends))
         )
-        return reader.load()
+        return self._chosen(reader.load(), ranges, are_small=are_small)
 
-    def from_offsets(self, starts: Offsets, records_max: int, *, is_small: bool) -> DataFrame:
-        """Return a stream from these offsets, in micro-batches of at most so many records."""
-        stream = (
-            self._spark(are_small=self.sizes.are_small)
+    def stream(self, starts: Offsets, records_max: int, *, is_small: bool) -> SourceStream:
+        """Return a stream; its plan holds for all of its batches."""
+        are_small = self.sizes.are_small
+        options = self._options(starts, is_small=is_small)
+        reader = (
+            self._spark(are_small=are_small)
             .readStream.format("kafka")
-            .options(**self._options(starts, is_small=is_small))
-            .option("startingOffsets", offsets_text(starts))
-            .option("maxOffsetsPerTrigger", str(records_max))
+            .options(**options, **stream_options(starts, records_max))
         )
-        return stream.load()
+        return SourceStream(
+            reader.load(), lambda rows, ranges: self._chosen(rows, ranges, are_small=are_small)
+        )
 
-    def chosen(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
+    def _chosen(self, rows: DataFrame, ranges: OffsetRanges, *, are_small: bool) -> DataFrame:
         """Return the needed columns, over the right number of Spark tasks.
 
         Args:
@@ -88,7 +82,7 @@ class SourceRows:
         return chosen.coalesce(count) if count else chosen
 
     def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
-        options = {**self.options, "assign": assignment(partitions)}
+        options = dict(self.options)
         polled = self.sizes.poll_records(len(partitions))
         if polled < int(options[POLL_OPTION]):
             options[POLL_OPTION] = str(polled)

@@ -33,8 +33,10 @@ from worker.task.control_listener import ControlListener
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import Offsets, ReadLedger
 from worker.task.round_answers import RoundAnswers
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_log import POSITIONS_LOGGED_MAX, SourceLog
 from worker.task.source_reader import SourceReader
+from worker.task.source_rows import SourceRows
 from worker.task.task_context import BatchRunner, TaskSetup
 from worker.task.task_rounds import TaskRounds
 from worker.task.task_run import TaskRun
@@ -207,7 +209,8 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     longest_ms = BATCH_READ_MS_MAX if is_bounded else BATCH_MS_MAX
     # rows for topics wait in memory: their batches are bounded in bytes, however fast they are
     speed = ReadSpeed(min(config.commit_interval_ms, longest_ms) if config.has_tables else 0)
-    return SourceReader(
+    kind: type[SourceBlocks | SourceRows] = SourceBlocks if runner.takes_blocks else SourceRows
+    source = kind(
         setup.session(),
         source_options(
             context.node,
@@ -215,17 +218,15 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
             task=setup.transactional_id,
             has_headers="headers" in runner.columns,
         ),
-        columns=runner.columns,
-        pool=config.name,
-        sizes=ReadSizes(
-            context.small_records,
-            context.batch_records,
-            speed=speed,
-        ),
+        runner.columns,
+        ReadSizes(context.small_records, context.batch_records, speed=speed),
         is_ordered=config.is_row_level,
+    )
+    return SourceReader(
+        source,
+        pool=config.name,
         commit_interval_ms=config.commit_interval_ms,
         is_bounded=is_bounded,
-        as_blocks=runner.takes_blocks,
     )
 
 

@@ -13,35 +13,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
 
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.output_config import OUTPUT_PREFIX, OutputConfig
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage
-from connect.gateways.output_webhook import OutputWebhook
+from connect.gateways.webhook import Webhook, WebhookAddress
 from worker.batch.messages import OutputRow
 from worker.task.read_ledger import TaskAnnouncement
 from worker.task.task_context import StopSignal
 
 BATCH_BYTES: Final = 512 * 2**10
-PAUSE_MS: Final = 200
-PAUSE_MS_MAX: Final = 5_000
+RETRY_POLICY: Final = BackoffPolicy(first_ms=200, longest_ms=5_000)
 HEADER: Final = "__icefloe.output."
 
 log = structlog.get_logger("worker.task")
 
 
 class RowsServer(Protocol):
-    """Takes rows; see ``OutputWebhook``."""
+    """Takes rows; see ``Webhook``."""
 
-    def post(self, body: bytes, idempotency_key: str) -> None:
-        """Send rows."""
+    def post_within(
+        self, duration_ms: int, body: bytes, idempotency_key: str, wait: Callable[[int], bool]
+    ) -> None:
+        """Send rows, for a limited time."""
         ...
 
     def close(self) -> None:
@@ -71,13 +73,11 @@ class WebhookPosts:
     Args:
         config: the connector, placeholders resolved.
         servers: by the number of their output.
-        clock: monotonic time.
         stop: ends the wait before a repetition.
     """
 
     config: ConnectorConfig
     servers: Mapping[int, RowsServer]
-    clock: Clock
     stop: StopSignal
 
     @classmethod
@@ -88,15 +88,20 @@ class WebhookPosts:
             ConfigError: ``webhook``: an address is no HTTP address.
         """
         servers = {
-            number: OutputWebhook(
-                output.webhook.url,
-                output.webhook.authorization,
-                key=f"{OUTPUT_PREFIX}{output.name}.webhook.url",
+            number: Webhook(
+                WebhookAddress(
+                    output.webhook.url,
+                    output.webhook.authorization,
+                    key=f"{OUTPUT_PREFIX}{output.name}.webhook.url",
+                    is_of_operator=False,
+                ),
+                clock,
+                RETRY_POLICY,
             )
             for number, output in enumerate(config.outputs)
             if output.webhook is not None
         }
-        return cls(config, servers, clock, stop)
+        return cls(config, servers, stop)
 
     def post(self, answer: TaskAnnouncement) -> PostedRows:
         """Post the rows of an answer.
@@ -144,24 +149,23 @@ class WebhookPosts:
         ids = "\n".join(row.id for row in batch)
         key = batch[0].id if len(batch) == 1 else hashlib.sha256(ids.encode()).hexdigest()
         assert output.webhook is not None
-        until_ms = self.clock.monotonic_ms() + output.webhook.retry_ms
-        pause_ms = PAUSE_MS
-        while True:
-            try:
-                server.post(body, key)
-            except (RetriableError, ConfigError) as error:
-                if isinstance(error, ConfigError) and error.code != "webhook_refused":
-                    raise
-                is_final = isinstance(error, ConfigError)
-                is_over = self.clock.monotonic_ms() + pause_ms >= until_ms
-                if is_final or is_over:
-                    return self._tolerated(output, error)
-                if self.stop.is_stopping:  # the rows are posted again after the next start
-                    raise
-                self.stop.pause(pause_ms)
-                pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
-            else:
-                return None
+        try:
+            server.post_within(output.webhook.retry_ms, body, key, self.may_repeat_after)
+        except RetriableError as error:
+            if self.stop.is_stopping:  # the rows are posted again after the next start
+                raise
+            return self._tolerated(output, error)
+        except ConfigError as error:
+            if error.code != "webhook_refused":
+                raise
+            return self._tolerated(output, error)
+        return None
+
+    def may_repeat_after(self, duration_ms: int) -> bool:
+        """Wait before a repetition; return whether the task continues."""
+        if not self.stop.is_stopping:
+            self.stop.pause(duration_ms)
+        return not self.stop.is_stopping
 
     def _tolerated(
         self, output: OutputConfig, error: RetriableError | ConfigError

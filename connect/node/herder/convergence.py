@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.errors import Fenced, IcefloeError, RetriableError, trace_of
 from connect.logs import logger
@@ -23,7 +24,6 @@ from connect.node.herder.local_units import LocalUnits
 from connect.node.herder.status_publisher import StatusPublisher
 from connect.node.herder.target_units import signature
 from connect.node.herder.units import ConnectorRun
-from connect.processes.backoff import BackoffPolicy
 from connect.state.config_store import ConfigStore
 from connect.state.status_store import StatusStore
 

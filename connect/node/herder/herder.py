@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.errors import Fenced
 from connect.node.herder.child_assignments import ChildAssignments
@@ -42,7 +43,6 @@ from connect.node.herder.remote_units import RemoteUnits
 from connect.node.herder.status_publisher import StatusPublisher
 from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import ChildLogs, SupervisedChild
 from connect.state.config_store import ConfigStore

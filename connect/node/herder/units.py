@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from connect.backoff import Backoff, BackoffPolicy
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.coordinator_reports import CoordinatorReports
 from connect.node.herder.maintenance_plan import MaintenancePlan
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder_api import State
-from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.processes.coordinator_names import COORDINATOR
 from connect.state.status_state import Running
 

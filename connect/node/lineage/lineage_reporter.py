@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import Clock
 from connect.config.node.lineage_keys import LINEAGE_KAFKA_PREFIX
 from connect.config.node.node_config import NodeConfig
@@ -28,7 +29,6 @@ from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.lineage_event import LineageEvent
 from connect.node.lineage.lineage_runs import ConnectorFacts, LineageRuns
-from connect.processes.backoff import Backoff, BackoffPolicy
 
 EVENTS_MAX: Final = 1_000
 TICK_S: Final = 0.5

@@ -9,16 +9,18 @@ Rules of this file:
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, RetriableError
-from connect.gateways.webhook import Webhook
+from connect.gateways.webhook import Webhook, WebhookAddress
 from connect.logs import logger
 from connect.metrics.process_metrics import Sample, counter
 from connect.node.herder_api import ReportedStatus
@@ -29,10 +31,10 @@ from connect.node.notifications.incidents import (
     Notification,
     find_incidents,
 )
-from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.redaction.secret_values import KNOWN
 
 INTERVAL_S: Final = 5.0
+WEBHOOK_URL: Final = "icefloe.notifications.webhook.url"
 RETRY_POLICY: Final = BackoffPolicy(first_ms=5_000, longest_ms=300_000)
 
 _log = logger("notifications")
@@ -82,8 +84,6 @@ class Notifier:
         self._interval_s = interval_s
         self._incidents = IncidentLog(limits.delay_ms)
         self._rates = DeadLetterRates()
-        self._backoff = Backoff(RETRY_POLICY)
-        self._send_at_ms = 0
         self._stopping = threading.Event()
 
     @classmethod
@@ -101,7 +101,7 @@ class Notifier:
         Raises:
             ConfigError: ``webhook``, the address is no HTTP address.
         """
-        url = resolved.get("icefloe.notifications.webhook.url")
+        url = resolved.get(WEBHOOK_URL)
         if not url:
             return None
         values = config.values
@@ -111,8 +111,13 @@ class Notifier:
             retention_left_s=values["icefloe.notifications.retention.left.ms"] / 1000,
             delay_ms=values["icefloe.notifications.delay.ms"],
         )
-        authorization = resolved.get("icefloe.notifications.webhook.authorization")
-        return cls(view, Webhook(url, authorization), limits, clock)
+        address = WebhookAddress(
+            url,
+            resolved.get("icefloe.notifications.webhook.authorization"),
+            key=WEBHOOK_URL,
+            is_of_operator=True,
+        )
+        return cls(view, Webhook(address, clock, RETRY_POLICY), limits, clock)
 
     def start(self) -> None:
         """Notify on a separate thread until ``stop``."""
@@ -139,7 +144,7 @@ class Notifier:
             limits=self._limits,
         )
         self._incidents.update(incidents, now_ms)
-        if self._clock.monotonic_ms() >= self._send_at_ms:
+        if self._clock.monotonic_ms() >= self._webhook.retry_at_ms:
             self._send(now_ms)
 
     def _send(self, now_ms: int) -> None:
@@ -147,11 +152,10 @@ class Notifier:
             if self._stopping.is_set():
                 return
             try:
-                self._webhook.post(self._message(notification))
+                self._webhook.post(json.dumps(self._message(notification)).encode())
             except RetriableError as e:
                 counter("notifications", outcome="failed").inc()
-                delay_ms = self._backoff.failed(self._clock.monotonic_ms()) or 0
-                self._send_at_ms = self._clock.monotonic_ms() + delay_ms
+                delay_ms = self._webhook.retry_at_ms - self._clock.monotonic_ms()
                 _log.warning(
                     "notification not sent, repeated later", error=str(e), delay_ms=delay_ms
                 )
@@ -161,7 +165,6 @@ class Notifier:
                 _log.error("notification refused", error=str(e))
             else:
                 counter("notifications", outcome="sent").inc()
-                self._backoff.reset()
             self._incidents.delivered(notification)
 
     def _message(self, notification: Notification) -> dict[str, Any]:

@@ -45,17 +45,17 @@ def read_plugin_keys(
     version: Annotated[str | None, Query(description="the required version")] = None,
 ) -> m.KeyDefinitions:
     """List the configuration keys of a plugin."""
-    plugin_found = services.plugins.find(plugin)
-    if plugin_found is None:
+    installed = services.plugins.find(plugin)
+    if installed is None:
         raise ApiError(404, f"Unknown plugin {plugin}.")
-    if version is not None and plugin_found.version is not None:
+    if version is not None and installed.version is not None:
         try:
-            why = version_range.mismatch(plugin_found.class_name, version, plugin_found.version)
+            why = version_range.mismatch(installed.class_name, version, installed.version)
         except ConfigError:
             raise ApiError(400, f"Invalid version specification: {version}") from None
         if why is not None:
             raise ApiError(400, why)
-    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(plugin_found)])
+    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(installed)])
 
 
 @router.put("/{plugin}/config/validate", dependencies=[rule("admin", "any", turns=ASKING_OTHERS)])

@@ -82,9 +82,6 @@ class SchemaChanges:
         )
 
 
-NO_CHANGES = SchemaChanges({}, {})
-
-
 def _type_json(kind: IcebergType) -> Any:
     field = NestedField(field_id=PLACEHOLDER_ID, name="c", field_type=kind, required=False)
     return json.loads(field.model_dump_json())["type"]

@@ -12,17 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from connect.cli.control_command import (
-    control_app,
-    decode_file,
-    event_from_json,
-    event_to_json,
-    value_from_json,
-    value_to_json,
-)
+from connect.cli.control_command import control_app, decode_file
+from connect.cli.event_json import event_to_json, value_to_json
 from connect.java_compat import iso_time
 from control_schemas.codec import MalformedEvent
 from control_schemas.events import Event
+from tests.support.event_from_json import event_from_json, value_from_json
 from tests.support.event_strategies import events
 
 RECORDINGS = Path(__file__).parents[3] / "golden" / "control_events"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from connect.cli import rest_client
 from connect.config.node.lineage_keys import LINEAGE_KEYS
-from connect.gateways import output_webhook, webhook
+from connect.gateways import webhook
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import group_membership, kafka_clients, kafka_errors
@@ -39,8 +39,7 @@ OPENERS = {
     "connect/gateways/catalog/postgres_wait.py": "PostgreSQL",
     "connect/gateways/schema_registry/registry_client.py": "schema registries",
     "connect/gateways/storage/object_store.py": "object stores",
-    "connect/gateways/webhook.py": "the operator's webhook",
-    "connect/gateways/output_webhook.py": "webhooks of outputs",
+    "connect/gateways/webhook.py": "webhooks of outputs and of the operator",
     "connect/gateways/openlineage.py": "the receiver of lineage events",
     "connect/node/rest/peers.py": "other nodes",
     "connect/cli/rest_client.py": "the command line",
@@ -90,7 +89,6 @@ def _in_use() -> dict[str, str]:
         "http.connect.timeout.ms": number(r'"http.connect.timeout.ms", (\d+)', registry),
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
-        "POST_TIMEOUT_S": f"{output_webhook.POST_TIMEOUT_S:.0f}",
         "WEBHOOK_TIMEOUT_S": f"{webhook.WEBHOOK_TIMEOUT_S:.0f}",
         LINEAGE_TIMEOUT: next(
             key.default or "" for key in LINEAGE_KEYS if key.name == LINEAGE_TIMEOUT

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.child_assignments import ChildAssignments
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun, Unit
-from connect.processes.backoff import BackoffPolicy
 
 GRACE_MS = 600_000  # a test that waits for it fails by its own limit
 LAYOUT = spread("c", 1, [TopicPartition("t", 0)], tasks=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition, spread
@@ -17,7 +18,6 @@ from connect.node.herder.deployer import StopUnits
 from connect.node.herder.herder import Herder
 from connect.node.herder.leader import ClusterLeader
 from connect.node.herder.maintenance_runs import MaintenanceSettings
-from connect.processes.backoff import BackoffPolicy
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.connector_state import StoredConnector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.model.layout import TopicPartition, spread
@@ -12,7 +13,6 @@ from connect.node.herder.coordinator_processes import CoordinatorProcesses
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun
 from connect.node.node_start import COMMANDS, _each_process
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.coordinator_names import coordinator_names, is_coordinator
 
 POLICY = BackoffPolicy(first_ms=1, longest_ms=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, RetriableError
@@ -27,7 +28,6 @@ from connect.node.lineage.lineage_runs import (
     ConnectorFacts,
     LineageRuns,
 )
-from connect.processes.backoff import BackoffPolicy
 from connect.redaction.secret_values import KNOWN, MASK
 from connect.state.connector_state import StoredConnector
 from tests.support.lineage_samples import (

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.config.connector import MaintenanceConfig
 from connect.metrics.process_metrics import Exposition
@@ -20,7 +21,6 @@ from connect.node.herder.herder_thread import HerderThread
 from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
 from connect.node.herder.target_units import TargetUnits
 from connect.node.herder.units import ConnectorRun
-from connect.processes.backoff import BackoffPolicy
 from connect.processes.supervisor import ChildSpec, OnEvent, SupervisedChild
 from connect.state.status_state import Running
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.metrics.process_metrics import Exposition
 from connect.node.herder.child_assignments import ChildAssignments
 from connect.node.herder.reconciliation import UNWANTED_LOG_MS, Reconciliation
 from connect.node.herder.units import ConnectorRun
-from connect.processes.backoff import BackoffPolicy
 
 INVENTORY_MS = 2_000
 

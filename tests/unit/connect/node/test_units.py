@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from connect.backoff import BackoffPolicy
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.connector_status import LocalNode, StoredStatuses, connector_status
 from connect.node.herder.target_units import TargetUnits, signature
 from connect.node.herder.units import ConnectorRun, Phase
-from connect.processes.backoff import BackoffPolicy
 from connect.protocol.source_end import SourceEnd, selection_of
 from connect.state.connector_state import Restart, StoredConnector
 from connect.state.placement import Places

@@ -17,8 +17,8 @@ import pytest
 import structlog
 
 from connect import logs
+from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import SystemClock
-from connect.processes.backoff import Backoff, BackoffPolicy
 from connect.processes.supervisor import ChildSpec, SupervisedChild
 
 SCRIPT = textwrap.dedent(

@@ -32,7 +32,6 @@ from connect.model.records import ConnectSchema, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.row_converter import ConversionOptions, RowConverter
 from connect.records.tables.schema_changes import (
-    NO_CHANGES,
     SchemaChanges,
     apply_changes,
     common_type,
@@ -315,5 +314,5 @@ def test_nothing_is_ever_narrowed(
 
 def test_no_changes_is_false() -> None:
     """No changes are false, so that callers can test them."""
-    assert not NO_CHANGES
+    assert not SchemaChanges({}, {})
     assert not changes(BASE, record({"id": 1}), CONFIG)

@@ -15,10 +15,10 @@ from worker.aggregate.event_rows import (
     event_schema,
     event_spec,
     result_of,
-    spark_arrow,
 )
 from worker.batch.descriptors import rows_row, to_batch
 from worker.batch.error_rows import error_row
+from worker.batch.spark_types import spark_arrow
 from worker.write.table_writers import TableWriters
 
 CONFIG = parse(aggregate_config())

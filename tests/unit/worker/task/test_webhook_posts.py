@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +38,15 @@ class Server:
     errors: list[Exception] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    durations_ms: list[int] = field(default_factory=list)
     is_closed: bool = False
 
-    def post(self, body: bytes, idempotency_key: str) -> None:
-        """Keep a request."""
+    def post_within(
+        self, duration_ms: int, body: bytes, idempotency_key: str, _: Callable[[int], bool]
+    ) -> None:
+        """Keep a request, without a repetition."""
         self.keys.append(idempotency_key)
+        self.durations_ms.append(duration_ms)
         if self.errors:
             raise self.errors.pop(0)
         self.bodies.append(json.loads(body))
@@ -49,31 +54,6 @@ class Server:
     def close(self) -> None:
         """Note it."""
         self.is_closed = True
-
-
-class SteppingClock(SystemClock):
-    """A monotonic clock that only waits move."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def monotonic_ms(self) -> int:
-        """The time of the waits."""
-        return self.ms
-
-
-class Waits(StopSignal):
-    """A stop signal whose waits end at once."""
-
-    def __init__(self, clock: SteppingClock) -> None:
-        super().__init__()
-        self._clock = clock
-        self.durations: list[int] = []
-
-    def pause(self, duration_ms: int) -> None:
-        """Move the clock."""
-        self.durations.append(duration_ms)
-        self._clock.ms += duration_ms
 
 
 def answer(*offsets: int, value: bytes = b'{"id":1}') -> TaskAnnouncement:
@@ -89,12 +69,10 @@ def answer(*offsets: int, value: bytes = b'{"id":1}') -> TaskAnnouncement:
     return TaskAnnouncement((batch,), (), (), {})
 
 
-def posts(server: Server, **more: str) -> tuple[WebhookPosts, Waits]:
+def posts(server: Server, **more: str) -> tuple[WebhookPosts, StopSignal]:
     """The webhook of a connector."""
-    clock = SteppingClock()
-    stop = Waits(clock)
-    connector = config(**OUTPUTS, **more)
-    return WebhookPosts(connector, {1: server}, clock, stop), stop
+    stop = StopSignal()
+    return WebhookPosts(config(**OUTPUTS, **more), {1: server}, stop), stop
 
 
 UNAVAILABLE = RetriableError("down", code="webhook_unavailable")
@@ -133,27 +111,23 @@ def test_a_request_is_bounded_in_bytes() -> None:
     assert [len(body["rows"]) for body in server.bodies] == [1, 1]
 
 
-def test_a_request_is_repeated_for_a_limited_time() -> None:
-    """With longer and longer waits; then the task restarts and no offset is stored."""
-    server = Server([UNAVAILABLE] * 3)
-    made, stop = posts(server)
-    assert made.post(answer(1)).posted == 1
-    assert stop.durations == [200, 400, 800]
-    assert len(set(server.keys)) == 1
-    down = Server([UNAVAILABLE] * 1_000)
-    made, stop = posts(down, **{f"{HOOK}webhook.retry.ms": "20000"})
+def test_rows_are_repeated_for_the_configured_time() -> None:
+    """Then the task restarts and no offset is stored."""
+    down = Server([UNAVAILABLE])
+    made, _ = posts(down, **{f"{HOOK}webhook.retry.ms": "20000"})
     with pytest.raises(RetriableError) as e:
         made.post(answer(1))
     assert e.value is UNAVAILABLE
-    assert 15_000 < sum(stop.durations) < 20_000
-    assert max(stop.durations) == 5_000
+    assert down.durations_ms == [20_000]
 
 
 def test_a_stop_ends_the_repetition() -> None:
     """The rows are posted again after the next start."""
     server = Server([UNAVAILABLE] * 9)
     made, stop = posts(server, **LETTERS)
+    assert made.may_repeat_after(0)
     stop.request()
+    assert not made.may_repeat_after(60_000)
     with pytest.raises(RetriableError):
         made.post(answer(1))
     assert len(server.keys) == 1
@@ -181,12 +155,10 @@ def test_rows_that_are_not_accepted_become_dead_letters(error: Exception) -> Non
 
 
 def test_a_refusal_is_final() -> None:
-    """It is not repeated; without tolerance the task fails."""
-    server = Server([REFUSED])
-    made, stop = posts(server)
+    """Without tolerance the task fails."""
+    made, _ = posts(Server([REFUSED]))
     with pytest.raises(ConfigError):
         made.post(answer(1))
-    assert not stop.durations
 
 
 def test_a_forbidden_address_is_never_tolerated() -> None:

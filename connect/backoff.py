@@ -1,4 +1,4 @@
-"""Pauses between restarts. Pure: time is passed in."""
+"""Pauses between attempts, such as restarts and requests. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BackoffPolicy:
     """Doubling pauses.
 
     Attributes:
-        first_ms: pause before the first restart.
+        first_ms: pause after the first failure.
         longest_ms: the cap.
         stable_ms: a failure after running so long starts again with the first pause.
         restarts_max: restarts in a row before giving up; None never gives up.
@@ -23,7 +23,7 @@ class BackoffPolicy:
 
 
 class Backoff:
-    """Counts the restarts of one process or unit."""
+    """Counts the failures in a row of one process, unit or server."""
 
     def __init__(self, policy: BackoffPolicy) -> None:
         self._policy = policy
@@ -47,5 +47,5 @@ class Backoff:
         return min(pause_ms, policy.longest_ms)
 
     def reset(self) -> None:
-        """Reset the count after an operator's restart: the next failure is the first."""
+        """Reset the count after a success, or a restart by an operator."""
         self.restarts = 0
