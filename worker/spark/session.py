@@ -146,6 +146,10 @@ class Session:
         status = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - no public way
         return int(status.size()) - 1  # the driver is listed as well
 
+    def choose_pool(self, pool: str) -> None:
+        """Run the next jobs of this thread in a FAIR scheduler pool."""
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+
     def release_callbacks(self) -> None:
         """Close the connections that ended streaming queries leave open.
 

@@ -38,18 +38,18 @@ from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
+from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import ReadSizes
-from worker.spark.record_blocks import OpenBlocks, RecordBlocks
 from worker.spark.session import Session
 from worker.spark.source_options import (
     map_spark_error,
     parse_offsets,
 )
-from worker.task.range_spread import spread
+from worker.task.block_reads import BlockReads
 from worker.task.read_ledger import OffsetRanges, Offsets
 from worker.task.source_rows import SourceRows
 
-OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
+OnBatch: TypeAlias = Callable[[BatchRows, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
 OnWait: TypeAlias = Callable[[], bool]
@@ -75,6 +75,7 @@ class SourceReader:
         commit_interval_ms: the connector's commit interval, which selects how small reads run.
         is_bounded: whether the ranges may end before the end of the log.
         as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
+        in_driver: whether few of them may be processed in the driver, without a Spark job.
     """
 
     session: Session
@@ -86,9 +87,9 @@ class SourceReader:
     commit_interval_ms: int = 0
     is_bounded: bool = False
     as_blocks: bool = False
+    in_driver: bool = False
     _rows: list[SourceRows] = field(default_factory=list, init=False, repr=False)
-    _blocks: list[RecordBlocks] = field(default_factory=list, init=False, repr=False)
-    _planned: list[OpenBlocks] = field(default_factory=list, init=False, repr=False)
+    _blocks: list[BlockReads] = field(default_factory=list, init=False, repr=False)
 
     def read(
         self,
@@ -165,25 +166,27 @@ class SourceReader:
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
-    def plan(self) -> DataFrame | None:
+    def plan(self, record_count: int) -> DataFrame | None:
         """Make the rows of the next small batch read, whose offsets are not known yet.
+
+        Args:
+            record_count: how many records it probably reads.
 
         Returns:
             The rows that ``read_batch`` passes to its callback, if it reads little and the size of
-            polls stays the same. None if such reads are queries, or read no blocks.
+            polls stays the same. None if such a read is a query, reads no blocks, or needs no Spark
+            job.
 
         Raises:
             RetriableError: Spark failed.
         """
-        self._planned.clear()
-        if not self.as_blocks or self.commit_interval_ms >= QUERY_INTERVAL_MS:
+        is_query = self.commit_interval_ms >= QUERY_INTERVAL_MS
+        if not self.as_blocks or is_query or self._block_reads().are_few(record_count):
             return None
         try:
-            planned = self._record_blocks().open(poll_records=self.sizes.poll_records(1))
+            return self._block_reads().plan()
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
-        self._planned.append(planned)
-        return planned.rows
 
     def run_query(
         self,
@@ -274,14 +277,13 @@ class SourceReader:
         self, rows: DataFrame | None, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
     ) -> None:
         """Choose the pool and the number of Spark tasks, then call back."""
-        self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        failpoints.hit("W1")
         if self.as_blocks:
-            chosen = self._block_rows(ranges)
+            on_batch(self._block_reads().read(ranges), ranges)
         else:
             assert rows is not None
-            chosen = self._source().chosen(rows, ranges, are_small=are_small)
-        failpoints.hit("W1")
-        on_batch(chosen, ranges)
+            self.session.choose_pool(self.pool)
+            on_batch(self._source().chosen(rows, ranges, are_small=are_small), ranges)
         failpoints.hit("W12")
 
     def _source(self) -> SourceRows:
@@ -293,22 +295,20 @@ class SourceReader:
             )
         return self._rows[0]
 
-    def _record_blocks(self) -> RecordBlocks:
+    def _block_reads(self) -> BlockReads:
         if not self._blocks:
-            self._blocks.append(RecordBlocks(self.session, self.options, self.columns))
+            self._blocks.append(
+                BlockReads(
+                    self.session,
+                    self.options,
+                    self.columns,
+                    self.pool,
+                    self.sizes,
+                    is_ordered=self.is_ordered,
+                    in_driver=self.in_driver,
+                )
+            )
         return self._blocks[0]
-
-    def _block_rows(self, ranges: OffsetRanges) -> DataFrame:
-        is_small = self.sizes.is_small(ranges.record_count_max)
-        cores = 1 if is_small else self.session.cores
-        tasks = spread(ranges, cores, is_ordered=self.is_ordered)
-        poll_records = self.sizes.poll_records(len(tasks))
-        if is_small and len(tasks) == 1 and self._planned:
-            planned = self._planned.pop()
-            if planned.poll_records == poll_records:
-                planned.set(tasks[0])
-                return planned.rows
-        return self._record_blocks().rows(tasks, poll_records=poll_records)
 
 
 class _BatchCallback:

@@ -226,6 +226,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         commit_interval_ms=config.commit_interval_ms,
         is_bounded=is_bounded,
         as_blocks=runner.takes_blocks,
+        in_driver=runner.takes_few_records,
     )
 
 
