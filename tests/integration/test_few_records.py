@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,16 @@ def sorted_records(few: BatchRows) -> list[dict[str, Any]]:
     stamps = table["timestamp"].cast(pa.timestamp("us", "UTC"))
     rows: list[dict[str, Any]] = table.set_column(place, "timestamp", stamps).to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def test_few_records_do_not_wait_for_spark_sql(
+    reads: BlockReads, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A worker that has just started reads them while Spark SQL still starts."""
+    topic = topics.create("early")
+    produce(kafka_properties, topic, 3)
+    starting = replace(reads.session, sql=Future(), driver_classes={})
+    assert offsets(replace(reads, session=starting).read(whole_topic(admin, topic))) == [0, 1, 2]
 
 
 def test_ranges_end_at_positions(

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from connect.model.layout import TopicPartition
-from worker.spark.compiled_java import load_class, new_instance
+from worker.spark.compiled_java import load_class, load_driver_class, new_instance
 from worker.spark.session import Session
 
 BLOCK_ROWS: Final = 65_536
@@ -34,6 +34,7 @@ FEW_BYTES: Final = 2 * 2**20
 
 FEW_TIMEOUT_MS: Final = 1_000
 """After this time a Spark task reads them: it can be cancelled."""
+_JAVA: Final = ("worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks")
 _PREFIX: Final = "kafka."
 _OWN: Final = {
     "auto.offset.reset": "none",
@@ -99,7 +100,7 @@ class RecordBlocks:
         name = {"client.id": kafka.pop(_GROUP)} if _GROUP in kafka else {}
         self._properties = name | kafka
         self._columns = frozenset(columns)
-        self._readers: dict[tuple[int, int], Any] = {}
+        self._readers: dict[tuple[int, bool], Any] = {}
 
     def rows(self, tasks: Sequence[Sequence[RangeOfPartition]], *, poll_records: int) -> DataFrame:
         """Return the blocks of some ranges; ``worker.batch.record_blocks`` makes records of them.
@@ -125,7 +126,7 @@ class RecordBlocks:
         Raises:
             Py4JError: Kafka's consumer failed.
         """
-        reader = self._reader_of(poll_records, FEW_RECORDS)
+        reader = self._reader_of(poll_records, is_few=True)
         text = reader.readNow(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS)
         return None if text is None else base64.b64decode(text)
 
@@ -140,26 +141,29 @@ class RecordBlocks:
         rows = DataFrame(reader.rowsOf(ranges), self._session.of_blocks)
         return OpenBlocks(rows, poll_records, reader, ranges)
 
-    def _reader_of(self, poll_records: int, block_rows: int = BLOCK_ROWS) -> Any:
-        name = poll_records, block_rows
+    def _reader_of(self, poll_records: int, *, is_few: bool = False) -> Any:
+        name = poll_records, is_few
         if name not in self._readers:
-            self._readers[name] = self._reader(*name)
+            self._readers[name] = self._reader(poll_records, is_few=is_few)
         return self._readers[name]
 
-    def _reader(self, poll_records: int, block_rows: int) -> Any:
-        spark = self._session.of_blocks
-        loaded = load_class(
-            spark, "worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks"
-        )
+    def _reader(self, poll_records: int, *, is_few: bool) -> Any:
+        session = self._session
+        if is_few:  # Spark SQL may still be starting
+            loaded = load_driver_class(session, *_JAVA)
+            spark = None
+        else:
+            loaded = load_class(session.of_blocks, *_JAVA)
+            spark = session.of_blocks._jsparkSession  # noqa: SLF001 - no public way to the JVM
         most = min(poll_records, int(self._properties["max.poll.records"]))
         properties = {**self._properties, **_OWN, "max.poll.records": str(most)}
-        jvm: Any = spark._jvm  # noqa: SLF001 - no public way to the JVM
+        jvm: Any = session.context._jvm  # noqa: SLF001 - the same
         return new_instance(
-            spark,
+            session.context,
             loaded,
-            spark._jsparkSession,  # noqa: SLF001 - the same
+            spark,
             jvm.java.util.HashMap(properties),
-            block_rows,
+            FEW_RECORDS if is_few else BLOCK_ROWS,
             BLOCK_BYTES,
             "key" in self._columns,
             "headers" in self._columns,
