@@ -24,7 +24,7 @@ from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.spark.record_blocks import FEW_BYTES, FEW_RECORDS, FEW_TIMEOUT_MS
-from worker.spark.session import Session
+from worker.spark.session import Session, SqlSessions
 from worker.task.block_reads import BlockReads
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 
@@ -118,7 +118,9 @@ def test_few_records_do_not_wait_for_spark_sql(
     """A worker that has just started reads them while Spark SQL still starts."""
     topic = topics.create("early")
     produce(kafka_properties, topic, 3)
-    starting = replace(reads.session, sql=Future(), driver_classes={})
+    not_started: Future[SqlSessions] = Future()
+    not_started.set_exception(RuntimeError("Spark SQL was used"))
+    starting = replace(reads.session, sql=not_started, driver_classes={})
     assert offsets(replace(reads, session=starting).read(whole_topic(admin, topic))) == [0, 1, 2]
 
 
