@@ -32,8 +32,8 @@ FEW_RECORDS: Final = 2_000
 FEW_BYTES: Final = 2 * 2**20
 """Bound of the columns of such a read."""
 
-FEW_TIMEOUT_MS: Final = 1_000
-"""After this time a Spark task reads them: it can be cancelled."""
+FEW_TIMEOUT_MS: Final = 5_000
+"""After this time a Spark task reads them: it can be cancelled. A new consumer has to connect."""
 _JAVA: Final = ("worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks")
 _PREFIX: Final = "kafka."
 _OWN: Final = {
