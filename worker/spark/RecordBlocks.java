@@ -137,7 +137,10 @@ public final class RecordBlocks {
             while (blocks.hasNext() && bytes.size() <= bytesMax) {
                 write(out, (GenericInternalRow) blocks.next());
             }
-            return blocks.isRead() ? Base64.getEncoder().encodeToString(bytes.toByteArray()) : null;
+            if (!blocks.isRead() || bytes.size() > bytesMax) {
+                return null;
+            }
+            return Base64.getEncoder().encodeToString(bytes.toByteArray());
         } finally {
             blocks.release(blocks.isRead());
         }

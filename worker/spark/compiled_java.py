@@ -54,7 +54,11 @@ def load_class(spark: SparkSession, package: str, source: str, name: str) -> Any
 
 
 def load_driver_class(session: Session, package: str, source: str, name: str) -> Any:
-    """Return a Java class for this JVM only, before Spark SQL runs; arguments as ``load_class``."""
+    """Return a Java class for this JVM only, before Spark SQL runs; arguments as ``load_class``.
+
+    py4j keeps methods by the name of their class. So a method is called on objects of this class,
+    or of the one of ``load_class``, but not of both.
+    """
     with _loading:
         if name not in session.driver_classes:
             jvm: Any = session.context._jvm  # noqa: SLF001 - no public way
