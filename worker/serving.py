@@ -88,13 +88,13 @@ def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> Non
     stopping = serving.stopping
     threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
     serving.child.ready()
-    _wait_for_sql(session, stopping)
+    wait_for_sql(session, stopping)
     publishing = (host, session, stopping)
     threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
     _warm_up(session, stopping)
 
 
-def _wait_for_sql(session: Session, stopping: threading.Event) -> None:
+def wait_for_sql(session: Session, stopping: threading.Event) -> None:
     """Wait for Spark SQL, and end the process if it does not start: the node restarts the worker.
 
     Tasks that start read few records meanwhile.
