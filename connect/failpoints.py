@@ -15,7 +15,7 @@ have arrived.
 
 ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
 at W2, W3 and S1, which are hit in Spark's Python workers, it is that of the worker process whose id
-is in ``ICEFLOE_WORKER_PID``.
+is in ``ICEFLOE_WORKER_PID``. That process does not hit W14 and S2 itself.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ TOOLS = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3", "S1"})
+_ONLY_PYTHON_WORKERS = frozenset({"W14", "S2"})
 NAMES = {
     **WORKER,
     **COORDINATOR,
@@ -143,6 +144,8 @@ def arm_from(folder: Path | None) -> None:
 
 def hit(name: str) -> None:
     """Act at the point ``name`` if it is active."""
+    if name in _ONLY_PYTHON_WORKERS and os.environ.get(WORKER_PID_VARIABLE) == str(os.getpid()):
+        return
     _act(name, _armed(name))
 
 

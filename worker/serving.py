@@ -17,7 +17,7 @@ from connect.processes.ipc import Channel
 from connect.state.connector_reader import connector_reader
 from worker.host import TaskHost
 from worker.spark.jvm_metrics import publish_jvm
-from worker.spark.opening import Opening
+from worker.spark.opening import Opening, start_daemon
 from worker.spark.session import Session
 from worker.spark.warm_up import warm_up
 from worker.task.batch_runner import make_runner
@@ -88,13 +88,26 @@ def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> Non
     stopping = serving.stopping
     threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
     serving.child.ready()
+    wait_for_sql(session, stopping)
     publishing = (host, session, stopping)
     threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
     _warm_up(session, stopping)
 
 
+def wait_for_sql(session: Session, stopping: threading.Event) -> None:
+    """Wait for Spark SQL, and end the process if it does not start: the node restarts the worker.
+
+    Tasks that start read few records meanwhile.
+    """
+    error = session.sql.exception()
+    if error is not None and not stopping.is_set():
+        log.error("Spark SQL has not started, the worker ends", error=str(error))
+        os._exit(EXIT_SPARK_DIED)
+
+
 def _warm_up(session: Session, stopping: threading.Event) -> None:
     """Warm up the session while the tasks start, so that their first batches are fast."""
+    threading.Thread(target=start_daemon, args=(session.context,), daemon=True).start()
     try:
         warm_up(session)
     except (PySparkException, Py4JError) as e:

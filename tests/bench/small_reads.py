@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
 from connect.embedded.broker import Broker
 from connect.embedded.payments import produce, ranges
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.validation.parse import parse
 from tests.bench.task import cpu
+from worker.batch.few_records import BatchRows
 from worker.spark.session import Session, open_session
 from worker.spark.source_options import source_options
 from worker.task.batch_runner import PipelineRunner, make_runner
@@ -46,9 +45,19 @@ class SmallReads:
         session: of Spark.
         kafka: properties of the broker.
         folder: for the tables.
+        in_driver: whether the reads do without a Spark job.
+        first: the first offset of each partition.
     """
 
-    def __init__(self, session: Session, kafka: dict[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        session: Session,
+        kafka: dict[str, str],
+        folder: Path,
+        *,
+        in_driver: bool = False,
+        first: int = 0,
+    ) -> None:
         config = parse(
             {
                 "name": "small-reads",
@@ -67,16 +76,16 @@ class SmallReads:
         assignment = TaskAssignment(0, 1, PARTITIONS)
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task="small", has_headers=False)
-        source = SourceBlocks(session, options, self.runner.columns)
+        source = SourceBlocks(session, options, self.runner.columns, in_driver=in_driver)
         self.reader = SourceReader(source, "small", commit_interval_ms=1_000)
-        self._next = 0
+        self._next = first
 
     def plan(self) -> float:
         """Plan the next read; return the seconds that it takes."""
         begun = time.perf_counter()
-        rows = self.reader.plan()
-        assert rows is not None
-        self.runner.plan(rows, None)
+        rows = self.reader.plan(RECORDS * len(PARTITIONS))
+        if rows is not None:
+            self.runner.plan(rows, None)
         return time.perf_counter() - begun
 
     def read(self) -> float:
@@ -88,19 +97,24 @@ class SmallReads:
         self.reader.read_batch(OffsetRanges(starts, ends), self._write)
         return time.perf_counter() - begun
 
-    def _write(self, rows: DataFrame, read: OffsetRanges) -> None:
+    @property
+    def next(self) -> int:
+        """The next offset of each partition."""
+        return self._next
+
+    def _write(self, rows: BatchRows, read: OffsetRanges) -> None:
         written = self.runner.run(rows, read)
         self.reader.sizes.add(written.progress, 100)
 
 
 def main(reads: int, pause_s: float) -> None:
-    """Print the figures of ``reads`` reads after a warm-up, not planned and planned."""
+    """Print the figures of ``reads`` reads after a warm-up: not planned, planned, in the driver."""
     folder = Path(tempfile.mkdtemp(prefix="bench-reads-"))
     with Broker(folder / "broker") as broker:
         kafka = {"bootstrap.servers": broker.bootstrap_servers}
         admin = KafkaAdmin(kafka)
         admin.ensure_topic("pay", len(PARTITIONS), replication_factor=1)
-        records = (WARM_UP + 2 * (reads + PROFILED)) * RECORDS * len(PARTITIONS)
+        records = (2 * WARM_UP + 3 * (reads + PROFILED)) * RECORDS * len(PARTITIONS)
         produce(kafka, "pay", ranges(records, [0] * len(PARTITIONS)))
         session = open_session({}, folder=folder)
         small = SmallReads(session, kafka, folder)
@@ -108,6 +122,10 @@ def main(reads: int, pause_s: float) -> None:
             small.read()
         for plan in (lambda: 0.0, small.plan):
             print(measured(small, reads, pause_s, plan), flush=True)
+        small = SmallReads(session, kafka, folder, in_driver=True, first=small.next)
+        for _ in range(WARM_UP):
+            small.read()
+        print(measured(small, reads, pause_s, lambda: 0.0), flush=True)
         session.close()
         admin.close()
     shutil.rmtree(folder)

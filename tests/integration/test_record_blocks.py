@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 import psutil
-import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
@@ -15,10 +13,10 @@ from pyspark.sql import DataFrame
 from connect.errors import DataLost
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from tests.support.odd_records import ALL, ODD_RECORDS, Records
 from tests.support.processes import arguments
 from tests.support.source_reads import (
     BatchCollector,
-    as_records,
     never,
     produce,
     whole_topic,
@@ -35,43 +33,6 @@ from worker.task.source_reader import SourceReader, as_arrow
 from worker.task.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
-ALL = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-ODD_RECORDS: tuple[dict[str, Any], ...] = (
-    {"value": b"{}"},
-    {"value": None, "key": b"tombstone"},
-    {"value": b"", "key": b""},
-    {"value": b"x", "headers": []},
-    {"value": b"y", "headers": [("a", b"1"), ("a", b"2"), ("none", None), ("empty", b"")]},
-    {"value": b"\xff\x00" * 70_000, "key": "schlüssel", "headers": [("größe", b"\x00")]},
-    {"value": None, "headers": [("only", b"header")]},
-)
-
-
-class Records:
-    """Collects the records of micro-batches, with all columns."""
-
-    def __init__(self) -> None:
-        self.tables: list[pa.Table] = []
-
-    def __call__(self, rows: DataFrame, _: OffsetRanges) -> None:
-        """Take a batch."""
-        self.tables.append(
-            as_records(
-                rows,
-                topic="string",
-                partition="int",
-                offset="bigint",
-                timestamp="timestamp",
-                key="binary",
-                value="binary",
-                headers="array<struct<key: string, value: binary>>",
-            )
-        )
-
-    def sorted(self) -> list[dict[str, Any]]:
-        """Return all records in the order of their coordinates."""
-        rows: list[dict[str, Any]] = pa.concat_tables(self.tables).to_pylist()
-        return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])

@@ -59,9 +59,11 @@ def with_source(
         changes: its parts; ``options`` are added to those of the source.
     """
     source: Any = reader.source
-    kept = {each.name: getattr(source, each.name) for each in fields(source) if each.init}
+    chosen: Any = kind or type(source)
+    names = {each.name for each in fields(source) if each.init} & {n.name for n in fields(chosen)}
+    kept = {name: getattr(source, name) for name in names}
     options = {**kept["options"], **changes.pop("options", {})}
-    return replace(reader, source=(kind or type(source))(**{**kept, **changes, "options": options}))
+    return replace(reader, source=chosen(**{**kept, **changes, "options": options}))
 
 
 class BatchCollector:

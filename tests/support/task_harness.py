@@ -67,6 +67,7 @@ class FakeBatchRunner:
     is_primed: bool = True
     may_enlarge: bool = False
     takes_blocks: bool = True
+    takes_few_records: bool = False
     batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
     planned: list[tuple[DataFrame, int | None]] = field(default_factory=list)

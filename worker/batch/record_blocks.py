@@ -8,6 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,6 +16,27 @@ import pyarrow as pa
 
 _STAMP: Final = pa.timestamp("ms", "UTC")
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_COLUMNS: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "value",
+    "value_ends",
+    "value_valid",
+    "key",
+    "key_ends",
+    "key_valid",
+    "header_ends",
+    "header_key",
+    "header_key_ends",
+    "header_value",
+    "header_value_ends",
+    "header_value_valid",
+)
+"""Of a block, after the number of its records and its topics; see ``RecordBlocks.java``."""
+
+_NUMBER: Final = struct.Struct(">q")
 
 
 def is_of_blocks(schema: pa.Schema) -> bool:
@@ -32,14 +54,35 @@ def records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _records(batch.slice(row, 1))
 
 
+def blocks_of(payload: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the records of blocks that were read without a Spark task (``readNow``)."""
+    whole, at = pa.py_buffer(payload), 0
+    while at < len(payload):
+        (count,) = _NUMBER.unpack_from(payload, at)
+        at += _NUMBER.size
+        columns: list[pa.Buffer | None] = []
+        for _ in ("topics", *_COLUMNS):
+            (length,) = _NUMBER.unpack_from(payload, at)
+            at += _NUMBER.size
+            columns.append(None if length < 0 else whole.slice(at, length))
+            at += max(0, -(-length // _NUMBER.size) * _NUMBER.size)
+        topics, *buffers = columns
+        assert topics is not None
+        names = topics.to_pybytes().decode()
+        yield _batch(count, names, dict(zip(_COLUMNS, buffers, strict=True)))
+
+
 def _records(block: pa.RecordBatch) -> pa.RecordBatch:
     buffers = {
         name: column[0].as_buffer() if column[0].is_valid else None
         for name, column in zip(block.schema.names, block.columns, strict=True)
         if name not in ("count", "topics")
     }
-    count = block.column("count")[0].as_py()
-    topics = pa.array(block.column("topics")[0].as_py().split(" "), pa.string())
+    return _batch(block.column("count")[0].as_py(), block.column("topics")[0].as_py(), buffers)
+
+
+def _batch(count: int, topic_names: str, buffers: dict[str, Any]) -> pa.RecordBatch:
+    topics = pa.array(topic_names.split(" "), pa.string())
     columns: dict[str, pa.Array] = {
         "value": _texts(pa.binary(), count, buffers, "value"),
         "topic": _topics(topics, count, buffers["topic"]),

@@ -1,5 +1,8 @@
 package icefloe.source;
 
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -7,6 +10,7 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -50,6 +54,7 @@ public final class RecordBlocks {
     static final int KEPT_BYTES_MAX = 64 << 20;
 
     private static final StructType SCHEMA = schema();
+    private static final byte[] PADDING = new byte[8];
 
     private final SparkSession spark;
     private final Reader reader;
@@ -112,6 +117,52 @@ public final class RecordBlocks {
         }
     }
 
+    /**
+     * Read ranges with few records in the calling thread, without a Spark task.
+     *
+     * Return the blocks as text (Base64): of each block the number of records, then each column as its
+     * length in bytes, or -1 without the column, and its bytes, which begin and end at a multiple of 8.
+     *
+     * @param line of a plan
+     * @param bytesMax return null where the columns have more bytes
+     * @param timeoutMs return null where the records are not there after this time
+     */
+    public String readNow(String line, int bytesMax, long timeoutMs) throws IOException {
+        ArrayList ranges = new ArrayList();
+        setRanges(ranges, line);
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        Blocks blocks = new Blocks(reader, ranges, null, System.currentTimeMillis() + timeoutMs);
+        try {
+            while (blocks.hasNext() && bytes.size() <= bytesMax) {
+                write(out, (GenericInternalRow) blocks.next());
+            }
+            if (!blocks.isRead() || bytes.size() > bytesMax) {
+                return null;
+            }
+            return Base64.getEncoder().encodeToString(bytes.toByteArray());
+        } finally {
+            blocks.release(blocks.isRead());
+        }
+    }
+
+    private static void write(DataOutputStream out, GenericInternalRow row) throws IOException {
+        out.writeLong(row.getInt(0));
+        for (int i = 1; i < row.numFields(); i++) {
+            byte[] column = null;
+            if (i == 1) {
+                column = row.getUTF8String(i).getBytes();
+            } else if (!row.isNullAt(i)) {
+                column = row.getBinary(i);
+            }
+            out.writeLong(column == null ? -1L : column.length);
+            if (column != null) {
+                out.write(column);
+                out.write(PADDING, 0, (8 - column.length % 8) % 8);
+            }
+        }
+    }
+
     private Object rows(ArrayList tasks) {
         JavaSparkContext context = new JavaSparkContext(spark.sparkContext());
         return spark.internalCreateDataFrame(
@@ -168,14 +219,19 @@ public final class RecordBlocks {
         }
 
         public Iterator call(Object ranges) {
-            return new Blocks(this, (List) ((Iterator) ranges).next(), TaskContext.get());
+            List list = (List) ((Iterator) ranges).next();
+            return new Blocks(this, list, TaskContext.get(), Long.MAX_VALUE);
         }
     }
 
-    /** The blocks of a Spark task. The thread that takes them may still run when the task ends. */
+    /**
+     * The blocks of a Spark task, or of a read without one, whose task is null. The thread that takes
+     * them may still run when the Spark task ends.
+     */
     static final class Blocks implements Iterator, TaskCompletionListener {
         private final Reader reader;
         private final TaskContext task;
+        private final long deadlineMs;
         private final HashMap ends = new HashMap();
         private final HashMap starts = new HashMap();
         private final ArrayList topics = new ArrayList();
@@ -187,15 +243,15 @@ public final class RecordBlocks {
         private long end;
         private int topic;
         private Object next;
-        private boolean isReleased;
         private boolean isComplete;
         /** Without a new record for this time, the read asks the broker where the log ends. */
         private final long stalledMs;
         private long progressMs = System.currentTimeMillis();
 
-        Blocks(Reader reader, List ranges, TaskContext task) {
+        Blocks(Reader reader, List ranges, TaskContext task, long deadlineMs) {
             this.reader = reader;
             this.task = task;
+            this.deadlineMs = deadlineMs;
             stalledMs = Long.parseLong(String.valueOf(reader.properties.get("request.timeout.ms")));
             block = new Block(reader);
             for (int i = 0; i < ranges.size(); i++) {
@@ -207,7 +263,9 @@ public final class RecordBlocks {
                     topics.add(range.topic);
                 }
             }
-            task.addTaskCompletionListener(this);
+            if (task != null) {
+                task.addTaskCompletionListener(this);
+            }
         }
 
         public synchronized boolean hasNext() {
@@ -227,10 +285,18 @@ public final class RecordBlocks {
         }
 
         public synchronized void onTaskCompletion(TaskContext context) {
-            isReleased = true;
+            release(ends.isEmpty() && !context.isFailed());
+        }
+
+        /** Whether all blocks were taken, to the ends of the ranges. */
+        synchronized boolean isRead() {
+            return isComplete && next == null && ends.isEmpty();
+        }
+
+        synchronized void release(boolean isUsable) {
             isComplete = true;
             if (held != null) {
-                Consumers.give(held, ends.isEmpty() && !context.isFailed());
+                Consumers.give(held, isUsable);
                 held = null;
             }
         }
@@ -300,8 +366,11 @@ public final class RecordBlocks {
                 if (ends.isEmpty()) {
                     return false;
                 }
-                if (task.isInterrupted()) {
+                if (task != null && task.isInterrupted()) {
                     throw new TaskKilledException("the batch was cancelled");
+                }
+                if (System.currentTimeMillis() > deadlineMs) {
+                    return false;
                 }
                 polled = consumer.poll(Duration.ofMillis(POLL_MS));
                 if (!polled.isEmpty()) {

@@ -38,7 +38,7 @@ def make_archive(cache: Path | None = None) -> Path:
         archive = Path(scratch) / "spark.jsa"
         options = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         session = open_session({}, folder=Path(scratch), java_options=options)
-        start_daemon(session.spark.sparkContext)
+        start_daemon(session.context)
         warm_up(session)
         warm_up_rows(session.spark)
         warm_up_rows(session.of_rows)

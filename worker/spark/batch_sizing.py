@@ -133,6 +133,10 @@ class ReadSizes:
             and record_count * self._bytes <= self.small_bytes * self._records
         )
 
+    def bytes_of(self, record_count: int) -> int:
+        """Return the expected bytes of keys and values of so many records."""
+        return int(record_count * self._bytes / self._records)
+
     @property
     def records_max(self) -> int:
         """Upper bound of records in a micro-batch of a backlog; at least one."""

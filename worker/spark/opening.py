@@ -46,14 +46,13 @@ class Opening:
 
     def _run(self) -> Session:
         self._folder.mkdir(parents=True, exist_ok=True)
-        return open_session(self._spark, folder=self._folder, on_context=start_daemon)
+        return open_session(self._spark, folder=self._folder)
 
 
 def start_daemon(context: SparkContext) -> None:
     """Start Spark's Python daemon, which imports the modules of tasks.
 
-    This job needs no class of Spark SQL. So the daemon imports while the session opens, not during
-    the first batch.
+    So the daemon imports while the first tasks start, not during the first batch.
     """
     try:
         context.parallelize([0], 1).foreach(bool)

@@ -3,6 +3,8 @@
 Rules of this file:
 - ``RecordBlocks.java`` reads. It uses Kafka's own consumer, the one of Spark's Kafka source.
 - A Spark task has one consumer for all of its ranges, which the next read uses again.
+- Few records can be read without a Spark task. They come as text over py4j, which converts bytes
+  one by one.
 - Options have the names of Spark's source, so both ways of reading have the same options.
 
 Source:
@@ -11,6 +13,7 @@ Source:
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,11 +21,20 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from connect.model.layout import TopicPartition
-from worker.spark.compiled_java import load_class, new_instance
+from worker.spark.compiled_java import load_class, load_driver_class, new_instance
 from worker.spark.session import Session
 
 BLOCK_ROWS: Final = 65_536
 BLOCK_BYTES: Final = 16 * 2**20
+FEW_RECORDS: Final = 2_000
+"""A read of at most this many offsets can do without a Spark task."""
+
+FEW_BYTES: Final = 2 * 2**20
+"""Bound of the columns of such a read."""
+
+FEW_TIMEOUT_MS: Final = 5_000
+"""After this time a Spark task reads them: it can be cancelled. A new consumer has to connect."""
+_JAVA: Final = ("worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks")
 _PREFIX: Final = "kafka."
 _OWN: Final = {
     "auto.offset.reset": "none",
@@ -88,7 +100,7 @@ class RecordBlocks:
         name = {"client.id": kafka.pop(_GROUP)} if _GROUP in kafka else {}
         self._properties = name | kafka
         self._columns = frozenset(columns)
-        self._readers: dict[int, Any] = {}
+        self._readers: dict[tuple[int, bool], Any] = {}
 
     def rows(self, tasks: Sequence[Sequence[RangeOfPartition]], *, poll_records: int) -> DataFrame:
         """Return the blocks of some ranges; ``worker.batch.record_blocks`` makes records of them.
@@ -99,6 +111,24 @@ class RecordBlocks:
         """
         plan = "\n".join(map(_line, tasks))
         return DataFrame(self._reader_of(poll_records).rows(plan), self._session.of_blocks)
+
+    def read_few(self, ranges: Sequence[RangeOfPartition], *, poll_records: int) -> bytes | None:
+        """Read few records now, in Spark's JVM but without a Spark task.
+
+        Args:
+            ranges: what to read.
+            poll_records: upper bound of the records that the consumer returns at once.
+
+        Returns:
+            Blocks, see ``worker.batch.record_blocks.blocks_of``. None where the records have more
+            bytes than ``FEW_BYTES``, or are not there after ``FEW_TIMEOUT_MS``.
+
+        Raises:
+            Py4JError: Kafka's consumer failed.
+        """
+        reader = self._reader_of(poll_records, is_few=True)
+        text = reader.readNow(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS)
+        return None if text is None else base64.b64decode(text)
 
     def open(self, *, poll_records: int) -> OpenBlocks:
         """Return the blocks of one Spark task, whose ranges are set after Spark has planned it.
@@ -111,25 +141,29 @@ class RecordBlocks:
         rows = DataFrame(reader.rowsOf(ranges), self._session.of_blocks)
         return OpenBlocks(rows, poll_records, reader, ranges)
 
-    def _reader_of(self, poll_records: int) -> Any:
-        if poll_records not in self._readers:
-            self._readers[poll_records] = self._reader(poll_records)
-        return self._readers[poll_records]
+    def _reader_of(self, poll_records: int, *, is_few: bool = False) -> Any:
+        name = poll_records, is_few
+        if name not in self._readers:
+            self._readers[name] = self._reader(poll_records, is_few=is_few)
+        return self._readers[name]
 
-    def _reader(self, poll_records: int) -> Any:
-        spark = self._session.of_blocks
-        loaded = load_class(
-            spark, "worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks"
-        )
+    def _reader(self, poll_records: int, *, is_few: bool) -> Any:
+        session = self._session
+        if is_few:  # Spark SQL may still be starting
+            loaded = load_driver_class(session, *_JAVA)
+            spark = None
+        else:
+            loaded = load_class(session.of_blocks, *_JAVA)
+            spark = session.of_blocks._jsparkSession  # noqa: SLF001 - no public way to the JVM
         most = min(poll_records, int(self._properties["max.poll.records"]))
         properties = {**self._properties, **_OWN, "max.poll.records": str(most)}
-        jvm: Any = spark._jvm  # noqa: SLF001 - no public way to the JVM
+        jvm: Any = session.context._jvm  # noqa: SLF001 - the same
         return new_instance(
-            spark,
+            session.context,
             loaded,
-            spark._jsparkSession,  # noqa: SLF001 - the same
+            spark,
             jvm.java.util.HashMap(properties),
-            BLOCK_ROWS,
+            FEW_RECORDS if is_few else BLOCK_ROWS,
             BLOCK_BYTES,
             "key" in self._columns,
             "headers" in self._columns,

@@ -20,9 +20,11 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
@@ -108,33 +110,63 @@ logger.source.level = error
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A running session and its folders.
+class SqlSessions:
+    """Sessions of Spark SQL, of the same Spark.
 
     Attributes:
         spark: the session.
-        of_rows: a session of the same Spark for small records. Its Arrow batches are bounded in
-            rows only: reading the bytes of a batch after each row takes a tenth of all CPU.
-        of_blocks: a session of the same Spark for blocks of records. A row is an Arrow batch.
-        folder: private folder for checkpoints and spill files, removed by ``close``.
-        folders: all private folders, locked.
+        of_rows: for small records. Its Arrow batches are bounded in rows only: reading the bytes of
+            a batch after each row takes a tenth of all CPU.
+        of_blocks: for blocks of records. A row is an Arrow batch.
     """
 
     spark: SparkSession
     of_rows: SparkSession
     of_blocks: SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A running Spark and its folders.
+
+    Attributes:
+        context: runs jobs. Spark SQL may still be starting; its sessions wait for it.
+        sql: sessions of Spark SQL.
+        folder: private folder for checkpoints and spill files, removed by ``close``.
+        folders: all private folders, locked.
+        driver_classes: Java classes of this project that only the driver uses, by name.
+    """
+
+    context: SparkContext
+    sql: Future[SqlSessions]
     folder: Path
     folders: tuple[SessionFolder, ...]
+    driver_classes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of ``SqlSessions``."""
+        return self.sql.result().spark
+
+    @property
+    def of_rows(self) -> SparkSession:
+        """The session of ``SqlSessions``."""
+        return self.sql.result().of_rows
+
+    @property
+    def of_blocks(self) -> SparkSession:
+        """The session of ``SqlSessions``."""
+        return self.sql.result().of_blocks
 
     @property
     def cores(self) -> int:
         """Number of Spark tasks that run in parallel now; executors of a cluster come and go."""
-        return max(int(self.spark.sparkContext.defaultParallelism), 1)
+        return max(int(self.context.defaultParallelism), 1)
 
     @property
     def cluster(self) -> str | None:
         """The master of the cluster that runs the tasks; None if this process runs them."""
-        master = self.spark.sparkContext.master
+        master = self.context.master
         return None if is_local(master) else master
 
     @property
@@ -142,9 +174,12 @@ class Session:
         """Number of executors of the cluster that can run tasks now; 0 without a cluster."""
         if self.cluster is None:
             return 0
-        context = self.spark.sparkContext
-        status = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - no public way
+        status = self.context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - no public way
         return int(status.size()) - 1  # the driver is listed as well
+
+    def choose_pool(self, pool: str) -> None:
+        """Run the next jobs of this thread in a FAIR scheduler pool."""
+        self.context.setLocalProperty("spark.scheduler.pool", pool)
 
     def release_callbacks(self) -> None:
         """Close the connections that ended streaming queries leave open.
@@ -163,7 +198,7 @@ class Session:
     def close(self, end_timeout_s: float = 30.0) -> None:
         """Stop Spark, wait up to ``end_timeout_s`` for the end of its JVM, remove the folders."""
         gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
-        self.spark.stop()
+        (self.spark if self.sql.exception() is None else self.context).stop()
         if gateway is not None:
             with contextlib.suppress(Py4JError, OSError):
                 gateway.shutdown()
@@ -338,16 +373,14 @@ def open_session(
     *,
     folder: Path | None = None,
     java_options: Sequence[str] | None = None,
-    on_context: Callable[[SparkContext], None] | None = None,
 ) -> Session:
-    """Start Spark. It takes about 2 s with a class archive, 6 s without.
+    """Start Spark; Spark SQL continues to start in a thread, which takes as long again.
 
     Args:
         node: node properties.
         folder: parent of the session's private folder; the system's temporary folder if None.
             Folders of killed workers in it are removed.
         java_options: additional options of the JVM; those of the class archive if None.
-        on_context: runs in a thread as soon as Spark can run jobs, while the session opens.
 
     Raises:
         ConfigError: no usable Java, jars with wrong checksums, or no secret for a remote master.
@@ -380,12 +413,18 @@ def open_session(
     try:
         with _environment(variables):
             context = SparkContext.getOrCreate()
-            if on_context is not None:
-                threading.Thread(target=on_context, args=(context,), daemon=True).start()
-            spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
-    return Session(spark, _of_rows(spark, node), _of_blocks(spark), home, folders)
+    starting = ThreadPoolExecutor(1, thread_name_prefix="spark-sql")
+    sql = starting.submit(_sql_sessions, node)
+    starting.shutdown(wait=False)
+    return Session(context, sql, home, folders)
+
+
+def _sql_sessions(node: Mapping[str, str]) -> SqlSessions:
+    """Start Spark SQL, which loads thousands of classes."""
+    spark = SparkSession.builder.getOrCreate()
+    return SqlSessions(spark, _of_rows(spark, node), _of_blocks(spark))
 
 
 def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:

@@ -206,7 +206,7 @@ class BoundedPatterns:
             loaded = load_class(self._spark, "worker.sql", _SOURCE, name)
             is_wrong = False
             try:
-                target = new_instance(self._spark, loaded, *arguments)
+                target = new_instance(self._spark.sparkContext, loaded, *arguments)
             except Py4JJavaError:
                 is_wrong = True
             if is_wrong:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import structlog
-from pyspark.sql import DataFrame
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
+from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
@@ -50,7 +50,7 @@ class BatchProcessor:
     clock: Clock
 
     def write(
-        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None
+        self, rows: BatchRows, ranges: OffsetRanges, valid_through_ms: int | None
     ) -> WrittenBatch:
         """Write the files of one micro-batch; args and errors as ``BatchRunner.run``."""
         with self.errors.counted():

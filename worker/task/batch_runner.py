@@ -38,6 +38,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog_properties import FOLDER_ROOTS
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.metrics import process_metrics
+from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
@@ -45,6 +46,7 @@ from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
+from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
 from worker.spark.session import Session
@@ -114,6 +116,11 @@ class PipelineRunner:
         return self.query is None
 
     @property
+    def takes_few_records(self) -> bool:
+        """Whether few records may be processed in this process: not with code of users."""
+        return self.query is None and not has_custom_code(self.config)
+
+    @property
     def is_primed(self) -> bool:
         """Whether the tables of the first records are likely to be known."""
         return self.tables.are_known
@@ -127,7 +134,7 @@ class PipelineRunner:
 
     def run(
         self,
-        rows: DataFrame,
+        rows: BatchRows,
         ranges: OffsetRanges,
         valid_through_ms: int | None = None,
         *,
@@ -200,13 +207,19 @@ class PipelineRunner:
 
     def _executed(
         self,
-        rows: DataFrame,
+        rows: BatchRows,
         valid_through_ms: int | None,
         ranges: OffsetRanges,
         *,
         is_small: bool,
     ) -> BatchResult:
-        """Run the Spark tasks of a batch, by the plan if there is one."""
+        """Process few records in the driver; else run the Spark tasks, by the plan if any."""
+        if isinstance(rows, FewRecords):
+            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
+            result = processed_in_driver(rows, spec)
+            if result is not None:
+                return result
+            rows = rows.as_rows()
         planned = self._taken_plan(rows, valid_through_ms)
         if planned is not None:
             return collect(_descriptors(planned))
@@ -308,6 +321,23 @@ class PipelineRunner:
                 code="records_unaccounted",
                 connector=self.config.name,
             )
+
+
+def processed_in_driver(few: FewRecords, spec: PipelineSpec) -> BatchResult | None:
+    """Process records in this process; return None where Spark must repeat the work.
+
+    An error that a Spark task would report is in the result. Spark repeats tasks after all others,
+    and the errors that remain are mapped.
+    """
+    try:
+        return collect(pa.Table.from_batches(run(spec)(iter(few.batches))))
+    except Exception as error:  # as a Spark task would, and Spark repeats the task
+        log.warning(
+            "few records not processed, a Spark job repeats the work",
+            connector=spec.config.name,
+            error=type(error).__name__,
+        )
+        return None
 
 
 def _descriptors(work: DataFrame) -> pa.Table:

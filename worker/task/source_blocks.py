@@ -3,30 +3,47 @@
 Rules of this file:
 - A stream of Spark's Kafka source only bounds the micro-batches of a query. Nothing reads its rows,
   so they have no columns, which Spark would generate code for in each batch.
+- Few records are read in the thread of the task, by the consumers of Spark's JVM. A Spark job with
+  its Python process takes many times as long as the work on them.
+- After any error there, Spark reads the same ranges again: it retries, its work can be cancelled,
+  and its errors are mapped. Nothing was announced.
+- Executors of a cluster may have what the driver has not, so there Spark reads everything.
 - A plan for the next small read is kept until such a read uses it, or another plan replaces it.
 
 Source:
-    docs/decisions/0073-record-blocks.md and 0071-reads-planned-between-rounds.md.
+    docs/decisions/0073-record-blocks.md, 0071-reads-planned-between-rounds.md and
+    0077-few-records-without-a-spark-job.md, with the measurements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import structlog
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamReader
 
-from worker.spark.record_blocks import OpenBlocks, RecordBlocks
+from worker.batch.few_records import BatchRows, FewRecords
+from worker.batch.record_blocks import blocks_of
+from worker.spark.record_blocks import FEW_BYTES, FEW_RECORDS, OpenBlocks, RecordBlocks
 from worker.spark.source_options import HEADERS_OPTION, stream_options
 from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets
 from worker.task.task_source import SourceStream, TaskSource
 
+log = structlog.get_logger("worker.task")
+
 
 @dataclass(slots=True)
 class SourceBlocks(TaskSource):
-    """The blocks of one task."""
+    """The blocks of one task.
 
+    Args:
+        in_driver: whether few records may be processed in the driver.
+    """
+
+    in_driver: bool = False
     _blocks: RecordBlocks = field(init=False, repr=False)
     _planned: OpenBlocks | None = field(default=None, init=False, repr=False)
     # each option is a call into the JVM, so those of the task are set once
@@ -36,13 +53,30 @@ class SourceBlocks(TaskSource):
         """Nothing is compiled or opened before the first read."""
         self._blocks = RecordBlocks(self.session, self.options, self.columns)
 
-    def plan(self) -> DataFrame:
+    def are_few(self, record_count: int) -> bool:
+        """Return whether so many records are read without a Spark job."""
+        return (
+            self.in_driver
+            and self.session.cluster is None
+            and record_count <= FEW_RECORDS
+            and self.sizes.is_small(record_count)
+            and self.sizes.bytes_of(record_count) <= FEW_BYTES
+        )
+
+    def plan(self, record_count: int) -> DataFrame | None:
         """Return the blocks of the next small batch; its ranges are set by ``batch``."""
         self._planned = None
+        if self.are_few(record_count):
+            return None
         self._planned = self._blocks.open(poll_records=self.sizes.poll_records(1))
         return self._planned.rows
 
-    def batch(self, ranges: OffsetRanges) -> DataFrame:
+    def batch(self, ranges: OffsetRanges) -> BatchRows:
+        """Return the records of ranges; read them now if they are few."""
+        few = self._few(ranges) if self.are_few(ranges.record_count_max) else None
+        return self.rows(ranges) if few is None else few
+
+    def rows(self, ranges: OffsetRanges) -> DataFrame:
         """Return the blocks of ranges, by the plan if there is one for such a read."""
         is_small = self.sizes.is_small(ranges.record_count_max)
         cores = 1 if is_small else self.session.cores
@@ -68,3 +102,16 @@ class SourceBlocks(TaskSource):
             self._streams = self.session.spark.readStream.format("kafka").options(**options)
         rows = self._streams.options(**stream_options(starts, records_max)).load().select()
         return SourceStream(rows, lambda _, ranges: self.batch(ranges))
+
+    def _few(self, ranges: OffsetRanges) -> FewRecords | None:
+        """Read ranges now; return None where a Spark task must read them."""
+        (parts,) = spread(ranges, 1, is_ordered=self.is_ordered)
+        poll_records = self.sizes.poll_records(1)
+        try:
+            payload = self._blocks.read_few(parts, poll_records=poll_records)
+        except Py4JError as error:
+            log.info("few records not read, a Spark job reads them", error=type(error).__name__)
+            return None
+        if payload is None:
+            return None
+        return FewRecords(tuple(blocks_of(payload)), lambda: self.rows(ranges))

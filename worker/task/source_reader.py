@@ -28,7 +28,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +39,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
 from connect.model.layout import TopicPartition
+from worker.batch.few_records import BatchRows, FewRecords
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
 from worker.spark.source_options import (
@@ -48,7 +49,7 @@ from worker.spark.source_options import (
 from worker.task.read_ledger import OffsetRanges, Offsets
 from worker.task.task_source import TaskSource
 
-OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
+OnBatch: TypeAlias = Callable[[BatchRows, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
 OnWait: TypeAlias = Callable[[], bool]
@@ -154,12 +155,16 @@ class SourceReader:
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
-    def plan(self) -> DataFrame | None:
+    def plan(self, record_count: int) -> DataFrame | None:
         """Make the rows of the next small batch read, whose offsets are not known yet.
+
+        Args:
+            record_count: how many records it probably reads.
 
         Returns:
             The rows that ``read_batch`` passes to its callback, if it reads little and the size of
-            polls stays the same. None if such reads are queries, or read no blocks.
+            polls stays the same. None if such a read is a query, reads no blocks, or needs no Spark
+            job.
 
         Raises:
             RetriableError: Spark failed.
@@ -167,7 +172,7 @@ class SourceReader:
         if self.commit_interval_ms >= QUERY_INTERVAL_MS:
             return None
         try:
-            return self.source.plan()
+            return self.source.plan(record_count)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
@@ -255,12 +260,20 @@ class SourceReader:
         is_long = ranges.record_count_max > 2 * self.sizes.records_max
         return is_long and self.sizes.must_measure_speed
 
-    def _hand_over(self, rows: DataFrame, ranges: OffsetRanges, on_batch: OnBatch) -> None:
+    def _hand_over(self, rows: BatchRows, ranges: OffsetRanges, on_batch: OnBatch) -> None:
         """Call back, with jobs in the pool of the connector."""
-        self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        if isinstance(rows, FewRecords):
+            read = rows.as_rows
+            rows = replace(rows, as_rows=lambda: self._in_pool(read()))
+        else:
+            rows = self._in_pool(rows)
         failpoints.hit("W1")
         on_batch(rows, ranges)
         failpoints.hit("W12")
+
+    def _in_pool(self, rows: DataFrame) -> DataFrame:
+        self.session.choose_pool(self.pool)
+        return rows
 
 
 class _BatchCallback:

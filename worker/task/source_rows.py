@@ -34,7 +34,7 @@ class SourceRows(TaskSource):
     # a column is made by dozens of calls into the JVM, and can be used in any number of reads
     _selected: dict[bool, list[Column]] = field(default_factory=dict, init=False, repr=False)
 
-    def plan(self) -> None:
+    def plan(self, record_count: int) -> None:
         """Return None: a query makes its plan from the rows of each batch."""
 
     def batch(self, ranges: OffsetRanges) -> DataFrame:

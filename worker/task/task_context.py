@@ -21,6 +21,7 @@ from connect.model.round_span import RoundSpan
 from connect.protocol.control_feed import ControlFeeds
 from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
+from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
@@ -51,13 +52,18 @@ class BatchRunner(Protocol):
         ...
 
     @property
+    def takes_few_records(self) -> bool:
+        """Whether ``run`` takes the records of a small read (``worker.batch.few_records``)."""
+        ...
+
+    @property
     def may_enlarge(self) -> bool:
         """Whether a query may make rows of unknown size, as of the last ``refresh``."""
         ...
 
     def run(
         self,
-        rows: DataFrame,
+        rows: BatchRows,
         ranges: OffsetRanges,
         valid_through_ms: int | None = None,
         *,

@@ -8,7 +8,7 @@ Rules of this file:
 - Nothing is read while too many announced rounds are not committed.
 - A task that starts does not wait for a round to read the few records that are there. This read
   is slow, because Java loads classes and the tables are opened. A round then finds it done.
-- After a small read, Spark plans the next one between two rounds. An idle task plans nothing.
+- After a small read, the next one is prepared between two rounds. An idle task prepares nothing.
 - After an error the run ends: pending batches are not announced.
 """
 
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import structlog
-from pyspark.sql import DataFrame
 
 from connect.errors import DataLost, RetriableError
+from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.answer_timing import AnswerTiming
 from worker.task.batch_processor import BatchProcessor
@@ -65,7 +65,7 @@ class TaskRun:
     - ``receive`` takes events from the control topic.
     - ``answer_round`` reads to the end of the log and announces, once a round is requested.
     - ``read_backlog`` reads without a request, once enough records wait, and once at the start.
-    - ``plan_read`` lets Spark plan the next small read.
+    - ``plan_read`` prepares the next small read.
     - ``drain`` announces what is pending, after a stop request.
 
     Args:
@@ -90,7 +90,7 @@ class TaskRun:
     _polls: _SourcePolls = field(default_factory=_SourcePolls, init=False)
     _reading_to: Offsets = field(default_factory=dict, init=False)
     _turns: BatchTurns = field(default_factory=BatchTurns, init=False)
-    _must_plan: bool = field(default=False, init=False)
+    _planned_records: int = field(default=0, init=False)
 
     @property
     def _timing(self) -> AnswerTiming:
@@ -110,7 +110,7 @@ class TaskRun:
             elif self._now_ms() - self._polls.last_ms >= self._polls.pause_ms:
                 self.read_backlog()
                 self.answers.store_offsets()
-            elif self._must_plan and self.rounds.is_between:
+            elif self._planned_records and self.rounds.is_between:
                 self.plan_read()
         self.drain()
 
@@ -151,14 +151,16 @@ class TaskRun:
                 self.answers.announce()  # reading what arrived meanwhile would be slow as well
 
     def plan_read(self) -> None:
-        """Let Spark plan the next small read, which then takes less time when it is requested.
+        """Load tables that are due, and let Spark plan the next small read if it needs a job.
 
         Raises:
             CommitRefused, ConfigError, RetriableError: as ``BatchRunner.plan``.
         """
-        self._must_plan = False
-        rows = self.reader.plan()
-        if rows is not None:
+        rows = self.reader.plan(self._planned_records)
+        self._planned_records = 0
+        if rows is None:
+            self.batches.runner.refresh()
+        else:
             self.batches.runner.plan(rows, self.rounds.valid_through_ms)
 
     def drain(self) -> None:
@@ -215,7 +217,8 @@ class TaskRun:
 
     def _read_ranges(self, ranges: OffsetRanges, ends: Offsets) -> None:
         sizes = self.reader.sizes
-        self._must_plan = sizes.is_small(ranges.record_count_max)
+        count = ranges.record_count_max
+        self._planned_records = count if sizes.is_small(count) else 0
         if not self.batches.runner.is_primed:
             self.reader.read_batch(ranges.head(sizes.first_records), self._process)
             ranges = self.ledger.ranges_to(ends)
@@ -229,7 +232,7 @@ class TaskRun:
             on_wait=self._serve_while_reading,
         )
 
-    def _process(self, rows: DataFrame, ranges: OffsetRanges) -> None:
+    def _process(self, rows: BatchRows, ranges: OffsetRanges) -> None:
         """Take one micro-batch of the reader; announce it at once where an answer is urgent."""
         started_ms = self._now_ms()
         with self._turns.of_callback():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
+from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, Offsets
@@ -24,12 +25,12 @@ class SourceStream:
     """
 
     rows: DataFrame
-    batch: Callable[[DataFrame, OffsetRanges], DataFrame]
+    batch: Callable[[DataFrame, OffsetRanges], BatchRows]
 
 
 @dataclass(slots=True)
 class TaskSource(ABC):
-    """Makes the DataFrames of one task's micro-batches, for the whole run of the task.
+    """Reads one task's micro-batches, for the whole run of the task.
 
     Args:
         session: the worker's session.
@@ -46,15 +47,21 @@ class TaskSource(ABC):
     is_ordered: bool = False
 
     @abstractmethod
-    def plan(self) -> DataFrame | None:
-        """Return the next small batch before its offsets are known; None if that is impossible.
+    def plan(self, record_count: int) -> DataFrame | None:
+        """Return the next small batch before its offsets are known.
 
         The next call of ``batch`` returns the same DataFrame, if its read is small and polls keep
         their size.
+
+        Args:
+            record_count: how many records it probably reads.
+
+        Returns:
+            None if a batch cannot be planned, or if such a batch needs no Spark job.
         """
 
     @abstractmethod
-    def batch(self, ranges: OffsetRanges) -> DataFrame:
+    def batch(self, ranges: OffsetRanges) -> BatchRows:
         """Return the records of ranges, of which at least one is not empty."""
 
     @abstractmethod

@@ -10,6 +10,8 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -40,6 +42,7 @@ from worker.task.source_rows import SourceRows
 from worker.task.task_context import BatchRunner, TaskSetup
 from worker.task.task_rounds import TaskRounds
 from worker.task.task_run import TaskRun
+from worker.task.task_source import TaskSource
 from worker.task.webhook_posts import WebhookPosts
 
 log = structlog.get_logger("worker.task")
@@ -209,7 +212,10 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
     longest_ms = BATCH_READ_MS_MAX if is_bounded else BATCH_MS_MAX
     # rows for topics wait in memory: their batches are bounded in bytes, however fast they are
     speed = ReadSpeed(min(config.commit_interval_ms, longest_ms) if config.has_tables else 0)
-    kind: type[SourceBlocks | SourceRows] = SourceBlocks if runner.takes_blocks else SourceRows
+    if runner.takes_blocks:
+        kind: Callable[..., TaskSource] = partial(SourceBlocks, in_driver=runner.takes_few_records)
+    else:
+        kind = SourceRows
     source = kind(
         setup.session(),
         source_options(

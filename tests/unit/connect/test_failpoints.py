@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -48,6 +49,16 @@ def test_a_point_acts_on_the_chosen_hit_only() -> None:
     with pytest.raises(RetriableError):
         failpoints.hit("W1")
     failpoints.hit("W1")
+
+
+def test_the_worker_hits_no_point_of_its_python_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It processes few records itself; other processes hit the point."""
+    failpoints.configure("W14=raise")
+    monkeypatch.setenv(failpoints.WORKER_PID_VARIABLE, str(os.getpid()))
+    failpoints.hit("W14")
+    monkeypatch.setenv(failpoints.WORKER_PID_VARIABLE, str(os.getppid()))
+    with pytest.raises(RetriableError):
+        failpoints.hit("W14")
 
 
 def test_a_file_arms_a_point_once(tmp_path: Path) -> None:
