@@ -88,21 +88,22 @@ def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> Non
     stopping = serving.stopping
     threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
     serving.child.ready()
-    wait_for_sql(session, stopping)
+    if not has_sql(session) and not stopping.is_set():
+        os._exit(EXIT_SPARK_DIED)
     publishing = (host, session, stopping)
     threading.Thread(target=_publish_metrics, args=publishing, daemon=True).start()
     _warm_up(session, stopping)
 
 
-def wait_for_sql(session: Session, stopping: threading.Event) -> None:
-    """Wait for Spark SQL, and end the process if it does not start: the node restarts the worker.
+def has_sql(session: Session) -> bool:
+    """Wait for Spark SQL; return whether it has started. If not, the node restarts the worker.
 
     Tasks that start read few records meanwhile.
     """
     error = session.sql.exception()
-    if error is not None and not stopping.is_set():
+    if error is not None:
         log.error("Spark SQL has not started, the worker ends", error=str(error))
-        os._exit(EXIT_SPARK_DIED)
+    return error is None
 
 
 def _warm_up(session: Session, stopping: threading.Event) -> None:
