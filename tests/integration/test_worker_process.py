@@ -37,6 +37,7 @@ from control_schemas.events import DataComplete, DataWritten, Event, Payload, St
 from tests.support.processes import arguments
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
+from worker.spark.record_blocks import FEW_RECORDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 CANARY = "canary-5e1f"
@@ -441,15 +442,18 @@ def test_a_killed_worker_loses_and_duplicates_no_record(
 
 def test_a_killed_python_worker_is_replaced(harness: WorkerHarness, topics: Topics) -> None:
     """Spark retries the batch, and the task does not restart."""
-    topic = topics.create("forked")
+    topic, count = topics.create("forked"), FEW_RECORDS + 1  # fewer need no Python worker
     harness.table("forked")
     worker = harness.start(ICEFLOE_FAILPOINTS="W14=crash@2")
     worker.channel.send(harness.connector("forked", topic))
     wait_until(lambda: "RUNNING" in worker.states("forked"))
+    seen: set[psutil.Process] = set()
     for number in range(1, ROUNDS + 1):
-        harness.produce(topic, 5)
-        harness.start_commits_until("forked", topic, 5 * number)
-    assert harness.written("forked") == 5 * ROUNDS
+        harness.produce(topic, count)
+        harness.start_commits_until("forked", topic, count * number)
+        seen.update(each for each in worker.children() if "worker.spark.daemon" in arguments(each))
+    assert harness.written("forked") == count * ROUNDS
+    assert not all(each.is_running() for each in seen)
     wait_until(lambda: worker.figure("batches", "forked") >= ROUNDS)
     assert worker.figure("task_retries", "forked") == 0
     worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
