@@ -1,4 +1,4 @@
-"""The start of a worker's Spark session: its Python daemon starts with it."""
+"""The start of a worker's Spark: its Python daemon starts before the first batch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import contextlib, sys, time
+import contextlib, sys
 from pathlib import Path
 import psutil
-from worker.spark.opening import Opening
+from worker.spark.opening import Opening, start_daemon
 from worker.spark.warm_up import warm_up
 
 def daemons():
@@ -22,9 +22,7 @@ def daemons():
     return {pid for pid, parent in found.items() if parent not in found}  # the others are forks
 
 session = Opening({"spark.master": "local[2]"}, Path(sys.argv[1])).session.result()
-deadline = time.monotonic() + 60
-while not daemons() and time.monotonic() < deadline:
-    time.sleep(0.1)
+start_daemon(session.context)
 first = daemons()
 warm_up(session)
 print(len(first), daemons() == first)
@@ -33,7 +31,7 @@ session.close()
 
 
 def test_the_daemon_of_the_start_serves_the_first_batch(tmp_path: Path) -> None:
-    """It starts without a query, and Spark starts no second one for a query."""
+    """A job without SQL starts it, and Spark starts no second one for a query."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False
     )
