@@ -14,12 +14,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def whole_round(collector: OtlpCollector, connector: str) -> list[Any] | None:
-    """The spans of a round that committed records; None until all have arrived."""
+    """The spans of a round that read and committed records; None until all have arrived."""
     for answer in collector.spans(icefloe__connector=connector):
         if answer.name == "answer" and attributes_of(answer)["icefloe.records"]:
             of_round = [s for s in collector.spans() if s.trace_id == answer.trace_id]
             names = {span.name for span in of_round}
-            if {"round", "announce", "write"} <= names:
+            if {"round", "announce", "write", "read"} <= names:
                 return of_round
     return None
 
@@ -34,6 +34,8 @@ def test_a_round_is_one_trace_and_a_silent_collector_delays_none(running: Runnin
     running.produce(topic, *numbered(0, 10))
     running.create(name, running.connector(topics=topic, iceberg__tables=table))
     running.rows(table, 10, name)
+    running.produce(topic, *numbered(10, 10))  # a task reads the first ones before a round
+    running.rows(table, 20, name)
     spans = running.wait_until(lambda: whole_round(collector, name), lambda: "the trace of a round")
 
     by_id = {span.span_id: span for span in spans}
@@ -57,7 +59,7 @@ def test_a_round_is_one_trace_and_a_silent_collector_delays_none(running: Runnin
             metric = metrics.get("icefloe_records_committed_total")
             points = metric.sum.data_points if metric is not None else ()
             wanted = {"connector": name, "table": table}
-            if any(attributes_of(p) == wanted and p.as_double == 10 for p in points):
+            if any(attributes_of(p) == wanted and p.as_double == 20 for p in points):
                 return True
         return False
 
@@ -70,8 +72,8 @@ def test_a_round_is_one_trace_and_a_silent_collector_delays_none(running: Runnin
 
     collector.may_answer.clear()
     try:
-        running.produce(topic, *numbered(10, 10))
-        running.rows(table, 20, name)
+        running.produce(topic, *numbered(20, 10))
+        running.rows(table, 30, name)
         least = running.counts(name)["rounds"] + 3
         running.wait_until(lambda: running.counts(name)["rounds"] >= least, lambda: "more rounds")
     finally:
