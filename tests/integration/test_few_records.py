@@ -11,12 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from connect import failpoints
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.odd_records import ALL, ODD_RECORDS, Records
+from tests.support.odd_records import ALL, ODD_RECORDS, Records, produce_odd
 from tests.support.small_reads import SmallReads, calls_into_jvm
 from tests.support.source_reads import produce, source_reader, whole_topic
 from tests.support.spark_marks import SPARK_MARKS
@@ -88,18 +87,7 @@ def test_records_equal_those_of_a_spark_job(
     reads: SourceBlocks, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Nulls, empty values, headers, times and coordinates, of several topics and partitions."""
-    names = [topics.create("odd", partitions=2) for _ in range(2)]
-    producer = Producer({**kafka_properties, "log_level": 0})
-    now_ms = int(time.time() * 1000)  # retention would delete much older records
-    for number, odd in enumerate(ODD_RECORDS * 3):
-        for topic in names:
-            producer.produce(topic, partition=number % 2, timestamp=now_ms - number, **odd)
-    assert producer.flush(60) == 0
-    ranges = [whole_topic(admin, topic, 2) for topic in names]
-    both = OffsetRanges(
-        {place: start for each in ranges for place, start in each.starts.items()},
-        {place: end for each in ranges for place, end in each.ends.items()},
-    )
+    both = produce_odd(kafka_properties, admin, topics)
     expected = Records()
     expected(reads.rows(both), both)
     assert len(expected.sorted()) == 2 * 3 * len(ODD_RECORDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import psutil
 import pytest
@@ -13,7 +12,7 @@ from pyspark.sql import DataFrame
 from connect.errors import DataLost
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.odd_records import ALL, ODD_RECORDS, Records
+from tests.support.odd_records import ALL, ODD_RECORDS, Records, produce_odd
 from tests.support.processes import arguments
 from tests.support.source_reads import (
     BatchCollector,
@@ -44,19 +43,7 @@ def test_records_equal_those_of_sparks_source(
     kafka_properties: dict[str, str],
 ) -> None:
     """Nulls, empty values, headers, times and coordinates, of several topics and partitions."""
-    names = [topics.create("odd", partitions=2) for _ in range(2)]
-    own = {"compression.type": compression, "log_level": 0}
-    producer = Producer({**kafka_properties, **own})
-    now_ms = int(time.time() * 1000)  # retention would delete much older records
-    for number, odd in enumerate(ODD_RECORDS * 3):
-        for topic in names:
-            producer.produce(topic, partition=number % 2, timestamp=now_ms - number, **odd)
-    assert producer.flush(60) == 0
-    ranges = [whole_topic(admin, topic, 2) for topic in names]
-    both = OffsetRanges(
-        {place: start for each in ranges for place, start in each.starts.items()},
-        {place: end for each in ranges for place, end in each.ends.items()},
-    )
+    both = produce_odd(kafka_properties, admin, topics, compression)
     read: dict[type, Records] = {SourceRows: Records(), SourceBlocks: Records()}
     for kind, seen in read.items():
         all_columns = with_source(reader, kind, options={HEADERS_OPTION: "true"}, columns=ALL)
