@@ -58,9 +58,12 @@ class StandaloneCluster:
 
     def _workers(self) -> int | None:
         try:
-            alive: int = httpx.get(self._page, timeout=5).json()["aliveworkers"]
+            answer = httpx.get(self._page, timeout=5)
         except httpx.TransportError:
             return None
+        if not answer.is_success:  # the server answers 404 until its pages are attached
+            return None
+        alive: int = answer.json()["aliveworkers"]
         return alive
 
     def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
