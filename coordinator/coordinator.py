@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,6 +24,7 @@ from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProduce
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
+from connect.processes.stop_signal import StopSignal
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
@@ -87,8 +86,7 @@ class ConnectorCoordinator:
         self._wiring = wiring
         self.layout = layout
         self._inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
-        self._stopping = threading.Event()
-        self._wake: Callable[[], None] = _ignore
+        self.stopping = StopSignal()
         self._failing_since_ms: int | None = None
         self._progress_at_ms = wiring.clock.monotonic_ms()
 
@@ -104,35 +102,16 @@ class ConnectorCoordinator:
         """The layout that is ready now; may be called from any thread."""
         self.layout = layout
         self._inputs.put(LayoutChanged(layout))
-        self._wake()
+        self.stopping.wake()
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
         self._inputs.put(decision)
-        self._wake()
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once ``stop`` was called."""
-        return self._stopping.is_set()
-
-    def pause(self, duration_ms: int) -> None:
-        """Wait, but not once ``stop`` was called."""
-        self._stopping.wait(duration_ms / 1000)
+        self.stopping.wake()
 
     def stop(self) -> None:
         """End after what is being done now; may be called from any thread."""
-        self._stopping.set()
-        self._wake()
-
-    @contextlib.contextmanager
-    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call ``wake`` at each input and at the stop while the block runs."""
-        self._wake = wake
-        try:
-            yield
-        finally:
-            self._wake = _ignore
+        self.stopping.request()
 
     @property
     def is_outdated(self) -> bool:
@@ -184,7 +163,7 @@ class ConnectorCoordinator:
             InvariantViolation: a bug, or a second writer under our name.
         """
         delay_ms = RESTART_MIN_MS
-        while not self._stopping.is_set():
+        while not self.stopping.is_stopping:
             started_ms = self._wiring.clock.monotonic_ms()
             self.progressed()
             self._renew()
@@ -192,7 +171,7 @@ class ConnectorCoordinator:
                 self._failing_since_ms = started_ms
             try:
                 with _CoordinatorRun(self._config, self.layout, self._wiring, self) as session:
-                    session.run(self._inputs, self._stopping)
+                    session.run(self._inputs)
             except RetriableError as e:
                 if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
                     delay_ms = RESTART_MIN_MS
@@ -200,7 +179,7 @@ class ConnectorCoordinator:
                 self._wiring.on_event("restart", {"code": e.code})
                 self._report_recovery(e)
                 self._wiring.waits_for(f"its next attempt after the error {e.code}")
-                self.pause(delay_ms)
+                self.stopping.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
 
@@ -233,13 +212,13 @@ class _CoordinatorRun:
         failpoints.hit("C16")
         self._closing.close()
 
-    def run(self, inputs: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+    def run(self, inputs: queue.SimpleQueue[Input]) -> None:
         """Coordinate until the first error or the stop."""
         loop = self._open()
-        if not stopping.is_set():
+        if not self._owner.stopping.is_stopping:
             self._wiring.on_event("opened", {})
             try:
-                loop.run(self.layout, inputs, stopping)
+                loop.run(self.layout, inputs)
             except IcefloeError as e:
                 loop.trace.failed(e.code)
                 raise
@@ -252,7 +231,7 @@ class _CoordinatorRun:
         failpoints.hit("C2")
         admin = closing.enter_context(wiring.admins.lend(wiring.kafka))
         groups = [config.control_group_id]
-        wait_until_left(admin, groups, self._owner, wiring.clock, wiring.waits_for)
+        wait_until_left(admin, groups, self._owner.stopping, wiring.clock, wiring.waits_for)
         wiring.waits_for("the control topic and its committed offsets")
         control = ControlLogCheck.of(admin, config.control_topic, self.layout)
         topic_id = control.check()
@@ -266,7 +245,7 @@ class _CoordinatorRun:
         reader = self._control_reader(admin, list(positions))
         reports = _Reports(wiring)
         inbox = Inbox(reader, positions, config.connect_group_id, reports.malformed)
-        closing.enter_context(self._owner.waking(inbox.wake))
+        closing.enter_context(self._owner.stopping.waking(inbox.wake))
         kernel = self._kernel()
         kernel.receive(InitialLogEnds(ends), wiring.clock.monotonic_ms())
         outbox = Outbox(
@@ -364,14 +343,12 @@ class _CommitLoop:
     trace: RoundTrace
     read_to: dict[int, int] | None
 
-    def run(
-        self, layout: Layout, inputs: queue.SimpleQueue[Input], stopping: threading.Event
-    ) -> None:
+    def run(self, layout: Layout, inputs: queue.SimpleQueue[Input]) -> None:
         """Loop until the stop or new secrets, then commit once more."""
         clock = self.wiring.clock
         self._receive(LayoutChanged(layout))
         self.wiring.waits_for("the events of earlier rounds in the control topic to be read")
-        while not (stopping.is_set() or self.owner.is_outdated):
+        while not (self.owner.stopping.is_stopping or self.owner.is_outdated):
             self.watch.check(self.inbox.partitions, self.kernel.announcements)
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:
@@ -490,10 +467,6 @@ class _CommitLoop:
                     **coordinates,
                 )
         return []
-
-
-def _ignore() -> None:
-    """Nothing waits."""
 
 
 class _Reports:
