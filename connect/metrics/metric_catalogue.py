@@ -360,6 +360,14 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Duration of commits of tables.",
     ),
+    Metric(
+        "commit_processes_running",
+        "gauge",
+        "processes",
+        _CONNECTOR,
+        "Processes that commit the connector's tables (`icefloe.coordinator.commit.processes`); 0 "
+        "while its coordinator starts again.",
+    ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
     Metric(
@@ -381,14 +389,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "counter",
         "seconds",
         _TABLE,
-        "Time for which commits with copy-on-write read and wrote data files.",
+        "Time to read and write data files for copy-on-write, also of commits that fell back.",
     ),
     Metric(
         "copy_on_write_fallbacks",
         "counter",
         "commits",
         ("connector", "table", "reason"),
-        "Commits that used delete files although copy-on-write is set, by reason.",
+        "Commits that used vectors or delete files although copy-on-write is set, by reason.",
     ),
     Metric("deletion_vectors", "counter", "vectors", _TABLE, "Deletion vectors committed."),
     Metric(
@@ -398,7 +406,13 @@ CATALOGUE: tuple[Metric, ...] = (
         _TABLE,
         "Size of the key columns that commits with deletion vectors searched.",
     ),
-    Metric("deletion_vector_seconds", "counter", "seconds", _TABLE, "Time to make the vectors."),
+    Metric(
+        "deletion_vector_seconds",
+        "counter",
+        "seconds",
+        _TABLE,
+        "Time to make the vectors, also of commits that fell back.",
+    ),
     Metric(
         "deletion_vector_fallbacks",
         "counter",
