@@ -144,7 +144,7 @@ class CoordinatorHost:
         parsed = resolved.config
         if parsed.aggregation is not None:
             return IdleCoordinator(lambda: self.units.report(unit, "RUNNING", None))
-        wiring = CoordinatorContext(
+        context = CoordinatorContext(
             kafka=client_properties(resolved.node, parsed.kafka_overrides),
             secrets=renewal,
             node_group_id=self._node.group_id,
@@ -160,7 +160,7 @@ class CoordinatorHost:
             commit_processes=self._commit_processes,
         )
         layout = Layout.from_json(command["layout"])
-        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
+        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, context)
         return coordinator
 
     def _running(self, name: str) -> ConnectorCoordinator | None:

@@ -72,7 +72,7 @@ class Value:
         self._registry.put(self._key, value)
 
 
-class Durations:
+class DurationHistogram:
     """One histogram of durations with its labels."""
 
     __slots__ = ("_key", "_registry")
@@ -109,13 +109,13 @@ class Registry:
             self._values.setdefault(key, 0)
         return Value(self, key)
 
-    def durations(self, name: str, labels: Mapping[str, object]) -> Durations:
+    def durations(self, name: str, labels: Mapping[str, object]) -> DurationHistogram:
         """The histogram with these labels.
 
         Raises:
             InvariantViolation: not declared so.
         """
-        return Durations(self, self._key("histogram", name, labels))
+        return DurationHistogram(self, self._key("histogram", name, labels))
 
     def _key(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Key:
         metric = _BY_NAME.get(name)
@@ -202,7 +202,7 @@ def gauge(name: str, **labels: object) -> Value:
     return PROCESS.value("gauge", name, labels)
 
 
-def durations(name: str, **labels: object) -> Durations:
+def durations(name: str, **labels: object) -> DurationHistogram:
     """A histogram of this process."""
     return PROCESS.durations(name, labels)
 
