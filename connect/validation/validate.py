@@ -2,8 +2,7 @@
 
 Rules of this file:
 - The order of entries is that of Kafka Connect: framework keys, transformations, predicates, keys
-  of
-  the connector, keys of converters, client overrides, and undeclared keys.
+  of the connector, keys of converters, client overrides, and undeclared keys.
 - A value with a placeholder is returned as sent. The resolved value is neither returned nor part of
   an error message.
 """
