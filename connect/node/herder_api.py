@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 from connect.config.node.node_config import NodeConfig
 from connect.errors import IcefloeError
@@ -23,7 +23,6 @@ from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING", "COMPLETED"]
 View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age", "maintenance"]
-VIEWS: tuple[View, ...] = get_args(View)
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 
