@@ -28,14 +28,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from connect.errors import InvariantViolation
-from connect.metrics.metric_catalogue import (
-    CATALOGUE,
-    DURATION_BUCKETS_S,
-    INFINITE,
-    SUM,
-    Kind,
-    Metric,
-)
+from connect.metrics.metric import DURATION_BUCKETS_S, INFINITE, SUM, Kind, Metric
+from connect.metrics.metric_catalogue import CATALOGUE
 from connect.processes.ipc import Channel
 from connect.redaction.secret_values import KNOWN
 

@@ -200,9 +200,9 @@ class RowRemoval:
         if listed is not None:
             unused = {*self.created, *self.consumed} - listed
             delete_files(table.io, sorted(unused))
-        mode = self._mode if is_last else _write_mode(table, snapshot_id)
-        if mode in self._works:
-            self._works[mode].writer.count(self.labels)
+        used_mode = self._mode if is_last else _write_mode(table, snapshot_id)
+        if used_mode in self._works:
+            self._works[used_mode].writer.count(self.labels)
 
     def _pause(self, mode: str, pause_ms: int) -> None:
         """Pause a mode that took the time; one that had none left is not paused."""
