@@ -25,7 +25,7 @@ class ControlTopicWatch:
 
     Args:
         config: the connector.
-        wiring: the process around the coordinator.
+        context: the process around the coordinator.
         admin: the cluster.
         control: checks the topic.
     """
@@ -33,15 +33,15 @@ class ControlTopicWatch:
     def __init__(
         self,
         config: ConnectorConfig,
-        wiring: CoordinatorContext,
+        context: CoordinatorContext,
         admin: KafkaAdmin,
         control: ControlLogCheck,
     ) -> None:
         self._topic = config.control_topic
-        self._wiring = wiring
+        self._context = context
         self._admin = admin
         self._control = control
-        self._check_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
+        self._check_at_ms = context.clock.monotonic_ms() + context.poll_ms
         self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
         self._lso_poll_ms = min(LSO_POLL_MS_MAX, max(1, config.lso_stalled_ms // 4))
         self._lso_poll_at_ms = 0
@@ -57,16 +57,16 @@ class ControlTopicWatch:
             DataLost: ``control_log_reset``, ``control_log_compacted``.
             RetriableError: ``control_partitions_added``.
         """
-        clock = self._wiring.clock
+        clock = self._context.clock
         now_ms = clock.monotonic_ms()
         if now_ms < self._check_at_ms:
             return
-        self._check_at_ms = now_ms + self._wiring.poll_ms
+        self._check_at_ms = now_ms + self._context.poll_ms
         try:
             self._control.check()
             self._control.check_partitions(read)
             retention = self._control.retention(list(announcements.kept()), clock.now_ms())
-            self._wiring.on_event("retention", retention)
+            self._context.on_event("retention", retention)
         except RetriableError as e:
             if e.code == GROWN:
                 raise
@@ -76,7 +76,7 @@ class ControlTopicWatch:
     def due_in_ms(self) -> int:
         """Return the milliseconds until ``check`` or ``stalled_ends`` has work."""
         due_ms = min(self._check_at_ms, self._lso_poll_at_ms)
-        return max(0, due_ms - self._wiring.clock.monotonic_ms())
+        return max(0, due_ms - self._context.clock.monotonic_ms())
 
     def stalled_ends(self, read: Collection[int]) -> dict[int, int] | None:
         """Report transactions that hang on the control topic and hold back every announcement.
@@ -87,7 +87,7 @@ class ControlTopicWatch:
         Returns:
             Control partition -> end of the log; None when no check was due or the broker is away.
         """
-        now_ms = self._wiring.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._lso_poll_at_ms:
             return None
         self._lso_poll_at_ms = now_ms + self._lso_poll_ms
@@ -98,7 +98,7 @@ class ControlTopicWatch:
         except RetriableError as e:
             log.info("the control topic could not be checked", error=str(e))
             return None
-        self._wiring.on_event("stalled", {"partitions": stalled})
+        self._context.on_event("stalled", {"partitions": stalled})
         return {tp.partition: end for tp, end in ends.items()}
 
     def ends(self, read: Collection[int]) -> dict[int, int]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,6 +24,7 @@ from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProduce
 from connect.gateways.kafka.kafka_properties import client_properties, overridden
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
+from connect.processes.stop_signal import StopSignal
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
@@ -82,71 +81,53 @@ log = structlog.get_logger("coordinator")
 class ConnectorCoordinator:
     """The coordinator of a connector's ``layout``; ``run`` blocks until ``stop`` or an error."""
 
-    def __init__(self, config: ConnectorConfig, layout: Layout, wiring: CoordinatorContext) -> None:
+    def __init__(
+        self, config: ConnectorConfig, layout: Layout, context: CoordinatorContext
+    ) -> None:
         self._config = config
-        self._wiring = wiring
+        self._context = context
         self.layout = layout
         self._inputs: queue.SimpleQueue[Input] = queue.SimpleQueue()
-        self._stopping = threading.Event()
-        self._wake: Callable[[], None] = _ignore
+        self.stopping = StopSignal()
         self._failing_since_ms: int | None = None
-        self._progress_at_ms = wiring.clock.monotonic_ms()
+        self._progress_at_ms = context.clock.monotonic_ms()
 
     @property
     def transactional_id(self) -> str:
         """``<group.id>-<connector>-coordinator``, with the connector's prefix if it has one."""
         config = self._config
         return coordinator_transactional_id(
-            self._wiring.node_group_id, config.name, config.coordinator_transactional_prefix
+            self._context.node_group_id, config.name, config.coordinator_transactional_prefix
         )
 
     def set_layout(self, layout: Layout) -> None:
         """The layout that is ready now; may be called from any thread."""
         self.layout = layout
         self._inputs.put(LayoutChanged(layout))
-        self._wake()
+        self.stopping.wake()
 
     def decide(self, decision: TableDecision) -> None:
         """Take the operator's decision on a failed table; may be called from any thread."""
         self._inputs.put(decision)
-        self._wake()
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once ``stop`` was called."""
-        return self._stopping.is_set()
-
-    def pause(self, duration_ms: int) -> None:
-        """Wait, but not once ``stop`` was called."""
-        self._stopping.wait(duration_ms / 1000)
+        self.stopping.wake()
 
     def stop(self) -> None:
         """End after what is being done now; may be called from any thread."""
-        self._stopping.set()
-        self._wake()
-
-    @contextlib.contextmanager
-    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call ``wake`` at each input and at the stop while the block runs."""
-        self._wake = wake
-        try:
-            yield
-        finally:
-            self._wake = _ignore
+        self.stopping.request()
 
     @property
     def is_outdated(self) -> bool:
         """True once a secret was replaced."""
-        renewal = self._wiring.secrets
+        renewal = self._context.secrets
         return renewal is not None and renewal.are_outdated()
 
     def _renew(self) -> None:
         """Take the secrets of now."""
-        renewal = self._wiring.secrets
+        renewal = self._context.secrets
         if renewal is not None and (latest := renewal.latest()).config is not self._config:
             self._config = latest.config
             kafka = client_properties(latest.node, latest.config.kafka_overrides)
-            self._wiring = replace(self._wiring, kafka=kafka)
+            self._context = replace(self._context, kafka=kafka)
 
     def round_ended(self) -> None:
         """It works: what failed before is over."""
@@ -155,11 +136,11 @@ class ConnectorCoordinator:
 
     def progressed(self) -> None:
         """An attempt began, a table's commit or a round ended, or there is nothing to do."""
-        self._progress_at_ms = self._wiring.clock.monotonic_ms()
+        self._progress_at_ms = self._context.clock.monotonic_ms()
 
     def idle_ms(self) -> int:
         """Milliseconds since it last made progress; may be called from any thread."""
-        return self._wiring.clock.monotonic_ms() - self._progress_at_ms
+        return self._context.clock.monotonic_ms() - self._progress_at_ms
 
     @property
     def idle_ms_max(self) -> int:
@@ -168,11 +149,11 @@ class ConnectorCoordinator:
         return rounds_ms + self._config.commit_timeout_ms + STALLED_MARGIN_MS
 
     def _report_recovery(self, error: RetriableError) -> None:
-        now_ms = self._wiring.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         if now_ms - self._failing_since_ms >= FAILING_MS_MAX:
-            self._wiring.on_event("failing", {"error": error})
+            self._context.on_event("failing", {"error": error})
 
     def run(self) -> None:
         """Coordinate until stopped.
@@ -184,23 +165,23 @@ class ConnectorCoordinator:
             InvariantViolation: a bug, or a second writer under our name.
         """
         delay_ms = RESTART_MIN_MS
-        while not self._stopping.is_set():
-            started_ms = self._wiring.clock.monotonic_ms()
+        while not self.stopping.is_stopping:
+            started_ms = self._context.clock.monotonic_ms()
             self.progressed()
             self._renew()
             if self._failing_since_ms is None:
                 self._failing_since_ms = started_ms
             try:
-                with _CoordinatorRun(self._config, self.layout, self._wiring, self) as session:
-                    session.run(self._inputs, self._stopping)
+                with _CoordinatorRun(self._config, self.layout, self._context, self) as attempt:
+                    attempt.run(self._inputs)
             except RetriableError as e:
-                if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
+                if self._context.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
                     delay_ms = RESTART_MIN_MS
                 log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
-                self._wiring.on_event("restart", {"code": e.code})
+                self._context.on_event("restart", {"code": e.code})
                 self._report_recovery(e)
-                self._wiring.waits_for(f"its next attempt after the error {e.code}")
-                self.pause(delay_ms)
+                self._context.waits_for(f"its next attempt after the error {e.code}")
+                self.stopping.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
 
@@ -211,17 +192,17 @@ class _CoordinatorRun:
         self,
         config: ConnectorConfig,
         layout: Layout,
-        wiring: CoordinatorContext,
+        context: CoordinatorContext,
         owner: ConnectorCoordinator,
     ) -> None:
         self._config = config
-        self._wiring = wiring
+        self._context = context
         self.layout = layout
         self._owner = owner
         self._closing = contextlib.ExitStack()
         failpoints.hit("C1")
         self._producer = TransactionalProducer(
-            overridden(wiring.kafka, {**config.producer_overrides, **config.kafka_overrides}),
+            overridden(context.kafka, {**config.producer_overrides, **config.kafka_overrides}),
             owner.transactional_id,
         )
         self._closing.callback(self._producer.close)
@@ -233,66 +214,66 @@ class _CoordinatorRun:
         failpoints.hit("C16")
         self._closing.close()
 
-    def run(self, inputs: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+    def run(self, inputs: queue.SimpleQueue[Input]) -> None:
         """Coordinate until the first error or the stop."""
         loop = self._open()
-        if not stopping.is_set():
-            self._wiring.on_event("opened", {})
+        if not self._owner.stopping.is_stopping:
+            self._context.on_event("opened", {})
             try:
-                loop.run(self.layout, inputs, stopping)
+                loop.run(self.layout, inputs)
             except IcefloeError as e:
                 loop.trace.failed(e.code)
                 raise
 
     def _open(self) -> _CommitLoop:
-        config, wiring, closing = self._config, self._wiring, self._closing
+        config, context, closing = self._config, self._context, self._closing
         log.info("coordinator starting", connector=config.name, layout=self.layout.number)
-        wiring.waits_for("the broker to fence earlier coordinators of this connector")
+        context.waits_for("the broker to fence earlier coordinators of this connector")
         self._producer.init(topic=config.control_topic)
         failpoints.hit("C2")
-        admin = closing.enter_context(wiring.admins.lend(wiring.kafka))
+        admin = closing.enter_context(context.admins.lend(context.kafka))
         groups = [config.control_group_id]
-        wait_until_left(admin, groups, self._owner, wiring.clock, wiring.waits_for)
-        wiring.waits_for("the control topic and its committed offsets")
+        wait_until_left(admin, groups, self._owner.stopping, context.clock, context.waits_for)
+        context.waits_for("the control topic and its committed offsets")
         control = ControlLogCheck.of(admin, config.control_topic, self.layout)
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
-            has_history = OffsetLoss(config, wiring.kafka, admin, wiring.clock).refuse_connector()
+            has_history = OffsetLoss(config, context.kafka, admin, context.clock).refuse_connector()
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         # not the last stable offset: old announcements may lie above an open transaction
         ends = {tp.partition: end for tp, end in admin.high_watermarks(list(positions)).items()}
         reader = self._control_reader(admin, list(positions))
-        reports = _Reports(wiring)
+        reports = _Reports(context)
         inbox = Inbox(reader, positions, config.connect_group_id, reports.malformed)
-        closing.enter_context(self._owner.waking(inbox.wake))
+        closing.enter_context(self._owner.stopping.waking(inbox.wake))
         kernel = self._kernel()
-        kernel.receive(InitialLogEnds(ends), wiring.clock.monotonic_ms())
+        kernel.receive(InitialLogEnds(ends), context.clock.monotonic_ms())
         outbox = Outbox(
             self._producer,
-            wiring.clock,
+            context.clock,
             topic=config.control_topic,
             group_id=config.connect_group_id,
             control_group_id=config.control_group_id,
         )
-        wiring.waits_for("the catalog")
+        context.waits_for("the catalog")
         committer = self._round_committer(control, topic_id, has_history=has_history)
-        watch = ControlTopicWatch(config, wiring, admin, control)
+        watch = ControlTopicWatch(config, context, admin, control)
         first = {tp.partition: offset for tp, offset in positions.items()}
         log.info("coordinator started", connector=config.name, positions=first, read_to=ends)
         owner = self._owner
-        trace = RoundTrace(config.name, wiring.clock, wiring.on_spans)
+        trace = RoundTrace(config.name, context.clock, context.on_spans)
         return _CommitLoop(
-            kernel, inbox, outbox, committer, watch, reports, wiring, owner, trace, ends
+            kernel, inbox, outbox, committer, watch, reports, context, owner, trace, ends
         )
 
     def _control_reader(self, admin: KafkaAdmin, partitions: list[TopicPartition]) -> ControlReader:
-        config, wiring = self._config, self._wiring
+        config, context = self._config, self._context
         reader = ControlReader(
-            lambda: LogReader(wiring.kafka),
-            lambda: wiring.control.subscribe(
-                wiring.kafka,
+            lambda: LogReader(context.kafka),
+            lambda: context.control.subscribe(
+                context.kafka,
                 config.control_topic,
                 config.connect_group_id,
                 ends=lambda: admin.ends(partitions),
@@ -317,26 +298,26 @@ class _CoordinatorRun:
     def _round_committer(
         self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
     ) -> RoundCommitter:
-        config, wiring, closing = self._config, self._wiring, self._closing
+        config, context, closing = self._config, self._context, self._closing
         settings = CommitterSettings(
             config,
             control,
             topic_id,
             has_history=has_history,
-            describes_tables=wiring.describes_tables,
+            describes_tables=context.describes_tables,
         )
         processes = None
         with contextlib.ExitStack() as opened:
-            committer, joint = open_committer(settings, wiring.clock, wiring.on_event, opened)
-            setup = wiring.commit_processes
+            committer, joint = open_committer(settings, context.clock, context.on_event, opened)
+            setup = context.commit_processes
             if setup is not None and (count := process_count(config, setup)):
                 opened.close()  # it only showed that the catalog can be opened
                 committer = processes = CommitProcesses(
                     settings,
-                    wiring.kafka,
+                    context.kafka,
                     setup,
                     count,
-                    wiring.on_event,
+                    context.on_event,
                     unanswered_ms_max=self._owner.idle_ms_max,
                 )
             closing.push(opened.pop_all())
@@ -359,19 +340,17 @@ class _CommitLoop:
     committer: RoundCommitter
     watch: ControlTopicWatch
     reports: _Reports
-    wiring: CoordinatorContext
+    context: CoordinatorContext
     owner: ConnectorCoordinator
     trace: RoundTrace
     read_to: dict[int, int] | None
 
-    def run(
-        self, layout: Layout, inputs: queue.SimpleQueue[Input], stopping: threading.Event
-    ) -> None:
+    def run(self, layout: Layout, inputs: queue.SimpleQueue[Input]) -> None:
         """Loop until the stop or new secrets, then commit once more."""
-        clock = self.wiring.clock
+        clock = self.context.clock
         self._receive(LayoutChanged(layout))
-        self.wiring.waits_for("the events of earlier rounds in the control topic to be read")
-        while not (stopping.is_set() or self.owner.is_outdated):
+        self.context.waits_for("the events of earlier rounds in the control topic to be read")
+        while not (self.owner.stopping.is_stopping or self.owner.is_outdated):
             self.watch.check(self.inbox.partitions, self.kernel.announcements)
             ends = self.watch.stalled_ends(self.inbox.partitions)
             if ends is not None:
@@ -407,7 +386,7 @@ class _CommitLoop:
 
     def _wait_ms(self) -> int:
         """Return how long to wait for events; while all is quiet, until the next tick counts."""
-        free_ms = quiet_ms(self.kernel, self.wiring.clock.monotonic_ms())
+        free_ms = quiet_ms(self.kernel, self.context.clock.monotonic_ms())
         longest_ms = POLL_IDLE_MS
         if free_ms != 0 and self.read_to is None and self.inbox.may_wait:
             longest_ms = min(POLL_QUIET_MS_MAX, self.watch.due_in_ms())
@@ -418,7 +397,7 @@ class _CommitLoop:
         positions = self.inbox.positions
         if self.read_to is not None and all(positions[p] >= e for p, e in self.read_to.items()):
             self.read_to = None
-            self.wiring.waits_for(None)
+            self.context.waits_for(None)
 
     def _finish(self) -> None:
         """Commit what the tasks announced at their end, and store offsets behind our own events.
@@ -426,9 +405,9 @@ class _CommitLoop:
         Bounded: what is in no table then stays announced, and the next coordinator commits it.
         """
         kernel = self.kernel
-        deadline_ms = self.wiring.clock.monotonic_ms() + FINISH_MS
+        deadline_ms = self.context.clock.monotonic_ms() + FINISH_MS
         if self._read_to_end(deadline_ms):
-            self._receive(Finish(self.wiring.clock.new_uuid()))
+            self._receive(Finish(self.context.clock.new_uuid()))
             if self._read_to_end(deadline_ms):
                 # it begins when the transaction before it has its markers in the log
                 self.outbox.store_offsets(stored := kernel.resumes_at)
@@ -441,7 +420,7 @@ class _CommitLoop:
 
         A transaction that a killed task left open hides the end: it is not waited for.
         """
-        clock = self.wiring.clock
+        clock = self.context.clock
         while self.kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
             self._read(POLL_BUSY_MS)
         ends = self.watch.ends(self.inbox.partitions)
@@ -453,7 +432,7 @@ class _CommitLoop:
         return self.kernel.phase is not Phase.COMMITTING
 
     def _receive(self, kernel_input: Input) -> None:
-        for effect in self.kernel.receive(kernel_input, self.wiring.clock.monotonic_ms()):
+        for effect in self.kernel.receive(kernel_input, self.context.clock.monotonic_ms()):
             for answer in self._act(effect):
                 self._receive(answer)
 
@@ -475,9 +454,9 @@ class _CommitLoop:
                 self.reports.round_ended(effect)
                 self.owner.round_ended()
                 if is_run_complete(
-                    self.wiring.ends, effect, has_kept=not self.kernel.announcements.is_empty
+                    self.context.ends, effect, has_kept=not self.kernel.announcements.is_empty
                 ):
-                    self.wiring.on_event("completed", {"layout": self.owner.layout.number})
+                    self.context.on_event("completed", {"layout": self.owner.layout.number})
             case TableDecided():
                 self.reports.decided(effect)
             case Stop(commit_id, message, coordinates):
@@ -492,15 +471,11 @@ class _CommitLoop:
         return []
 
 
-def _ignore() -> None:
-    """Nothing waits."""
-
-
 class _Reports:
     """Reports to the process around the coordinator; unchanged states are reported once."""
 
-    def __init__(self, wiring: CoordinatorContext) -> None:
-        self._wiring = wiring
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._failed_tables: list[dict[str, Any]] | None = None
         self._is_full = False
         self._is_to_report = False  # failed tables: a round ended, or the operator decided
@@ -520,29 +495,29 @@ class _Reports:
             failed = failed_tables(kernel.failures.by_table, kernel.announcements.by_table)
             if failed != self._failed_tables:
                 self._failed_tables = failed
-                self._wiring.on_event("failed_tables", {"tables": failed})
+                self._context.on_event("failed_tables", {"tables": failed})
 
     def uncommitted(self, kernel: Kernel) -> None:
         """Report how much is announced and in no table yet."""
         announced = kernel.announcements
         sizes = {"records": announced.records, "bytes": announced.size_bytes}
-        self._wiring.on_event("kept", sizes)
+        self._context.on_event("kept", sizes)
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Report a finished round."""
-        self._wiring.on_round(ended)
+        self._context.on_round(ended)
         self._is_to_report = True
 
     def decided(self, effect: TableDecided) -> None:
         """Report the result of an operator's decision."""
-        self._wiring.on_event("decided", {"request": effect.decision.request, **answer_to(effect)})
+        self._context.on_event("decided", {"request": effect.decision.request, **answer_to(effect)})
         self._is_to_report = True
 
     def malformed(self, record: KafkaRecord, reason: str) -> None:
         """Report a control event that cannot be read."""
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("control event cannot be read; ignored", reason=reason, **where)
-        self._wiring.on_event("malformed", where)
+        self._context.on_event("malformed", where)
 
     def _note_full(self, kernel: Kernel) -> None:
         if kernel.is_full != self._is_full:

@@ -14,11 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from connect.config.connector import ConnectorConfig
 from connect.config.node.node_config import NodeConfig
-from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
-from connect.errors import ConfigError, IcefloeError
-from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
@@ -26,21 +22,17 @@ from connect.model.layout import Layout
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import HostedUnit, HostedUnits
 from connect.protocol.source_end import end_offsets
-from connect.validation.parse import parse
-from connect.validation.providers import Providers, resolve
+from connect.validation.providers import Providers
 from connect.validation.secret_renewal import SecretRenewal
 from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.floor_rebase import restore_floors
-from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds
-from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
-from coordinator.rewind.rewind_answers import rewind_answer
+from coordinator.kernel.effects import RoundEnded, TableDecision
+from coordinator.operator_requests import OPERATIONS, OperatorRequests
+from coordinator.round_report import count_round, log_round, round_event
 
-TABLES_LOGGED_MAX = 20
-PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
 _STATES: Final[Mapping[str, str]] = {"opened": "RUNNING", "failing": "FAILED"}
 
 log = structlog.get_logger("coordinator")
@@ -93,7 +85,8 @@ class CoordinatorHost:
         self._clock = clock
         self._admins = SharedAdmins()
         self._control = coordinator_feeds()
-        self.units = HostedUnits(child, clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
+        self._requests = OperatorRequests(child, node, providers, clock)
+        self.units = HostedUnits(child, clock)
 
     def handle(self, command: Mapping[str, Any]) -> None:
         """One command of the node."""
@@ -111,15 +104,8 @@ class CoordinatorHost:
             case "decide":
                 refused = {"request": command["request"], "state": "not_running"}
                 self._child.channel.send({"event": "answer", "connector": name, **refused})
-            case "rebase":
-                work = threading.Thread(target=self._rebase, args=(command,), daemon=True)
-                work.start()  # a catalog that hangs must not keep other commands waiting
-            case "reset_valid_through":
-                work = threading.Thread(target=self._reset, args=(command,), daemon=True)
-                work.start()
-            case "rewind":
-                work = threading.Thread(target=self._rewind, args=(command,), daemon=True)
-                work.start()
+            case operation if operation in OPERATIONS:
+                self._requests.start(command)
             case "stop":
                 self.units.stop(command)
             case _:
@@ -133,18 +119,12 @@ class CoordinatorHost:
         self, unit: HostedUnit, command: Mapping[str, Any]
     ) -> ConnectorCoordinator | IdleCoordinator:
         name = unit.key[0]
-        renewal = SecretRenewal(
-            command["config"],
-            self._node.properties,
-            self._providers,
-            self._clock,
-            interval_ms=self._node.values["icefloe.secrets.refresh.ms"],
-        )
+        renewal = SecretRenewal.of(command["config"], self._node, self._providers, self._clock)
         resolved = renewal.latest()
         parsed = resolved.config
         if parsed.aggregation is not None:
             return IdleCoordinator(lambda: self.units.report(unit, "RUNNING", None))
-        wiring = CoordinatorContext(
+        context = CoordinatorContext(
             kafka=client_properties(resolved.node, parsed.kafka_overrides),
             secrets=renewal,
             node_group_id=self._node.group_id,
@@ -160,7 +140,7 @@ class CoordinatorHost:
             commit_processes=self._commit_processes,
         )
         layout = Layout.from_json(command["layout"])
-        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
+        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, context)
         return coordinator
 
     def _running(self, name: str) -> ConnectorCoordinator | None:
@@ -173,60 +153,6 @@ class CoordinatorHost:
         if unit is not None and running is not None and unit.layout != layout.number:
             unit.layout = layout.number
             running.set_layout(layout)
-
-    def _rebase(self, command: Mapping[str, Any]) -> None:
-        name = command["connector"]
-        answer: dict[str, Any]
-        try:
-            config = _iceberg_connector(command["config"], self._providers, self._node)
-            catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
-            try:
-                tables = sorted({*config.tables, *command["tables"]})
-                offsets = {int(p): offset for p, offset in command["offsets"].items()}
-                is_applied = command["apply"]
-                results = restore_floors(catalog, config, tables, offsets, is_applied=is_applied)
-                answer = {"tables": results}
-            finally:
-                catalog.close()
-        except IcefloeError as e:
-            answer = {"tables": [], "error": str(e)}
-        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
-        self._child.channel.send(reported)
-
-    def _reset(self, command: Mapping[str, Any]) -> None:
-        name = command["connector"]
-        answer: dict[str, Any] = {"tables": [], "error": None}
-        try:
-            config = _iceberg_connector(command["config"], self._providers, self._node)
-            catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
-            try:
-                answer["tables"] = reset_claims(
-                    catalog,
-                    config,
-                    command["tables"],
-                    command["reason"],
-                    self._clock,
-                    control_ends={int(p): end for p, end in command["control_ends"].items()},
-                    is_applied=command["apply"],
-                )
-            finally:
-                catalog.close()
-        except IcefloeError as e:
-            answer["error"] = str(e)
-        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
-        self._child.channel.send(reported)
-
-    def _rewind(self, command: Mapping[str, Any]) -> None:
-        name = command["connector"]
-        try:
-            config = _iceberg_connector(command["config"], self._providers, self._node)
-            node = self._providers.resolve_all(self._node.properties)
-            kafka = client_properties(node, config.kafka_overrides)
-            answer = rewind_answer(config, kafka, self._clock, command)
-        except IcefloeError as e:
-            answer = {"error": str(e), "code": e.code}
-        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
-        self._child.channel.send(reported)
 
     def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
         connector = unit.key[0]
@@ -275,84 +201,9 @@ class CoordinatorHost:
         self._child.channel.send({"event": kind, "connector": connector, **where})
 
     def _on_round(self, connector: str, ended: RoundEnded) -> None:
-        duration_ms = ended.ended_ms - ended.started_ms
-        process_metrics.counter("rounds", connector=connector).inc()
-        if ended.is_partial:
-            process_metrics.counter("rounds_partial", connector=connector).inc()
-        for outcome in ended.outcomes:
-            _count(connector, outcome)
-        if ended.valid_through_us is not None:
-            process_metrics.gauge("valid_through_timestamp_seconds", connector=connector).set(
-                ended.valid_through_us / 1e6
-            )
-        process_metrics.gauge("round_duration_ms", connector=connector).set(duration_ms)
-        process_metrics.durations("round_duration_seconds", connector=connector).observe(
-            duration_ms / 1000
-        )
-        _log_round(connector, ended, duration_ms)
-        read: dict[str, int] = {}
-        for part in ended.ranges:
-            if part.records_read:
-                read[part.topic] = read.get(part.topic, 0) + part.records_read
-        self._child.channel.send(
-            {
-                "event": "round",
-                "connector": connector,
-                "commit_id": str(ended.commit_id),
-                "partial": ended.is_partial,
-                "valid_through_us": ended.valid_through_us,
-                "duration_ms": duration_ms,
-                "records": sum(read.values()),
-                "topics": sorted(read),
-                "topic_records": read,
-                "tables": [_displayed(outcome) for outcome in ended.outcomes],
-            }
-        )
-
-
-def _iceberg_connector(
-    config: Mapping[str, str], providers: Providers, node: NodeConfig
-) -> ConnectorConfig:
-    connector = resolve(parse(config), providers, node=node.properties)
-    if not connector.is_iceberg:
-        raise ConfigError(
-            "this operation needs Iceberg's snapshots; "
-            f"{FORMAT_NAMES[connector.table_format]} have none",
-            code=UNSUPPORTED[connector.table_format],
-        )
-    return connector
-
-
-def _log_round(connector: str, ended: RoundEnded, duration_ms: int) -> None:
-    """Log a round; one without files at DEBUG, because idle connectors end many of those."""
-    written = [o for o in ended.outcomes if isinstance(o, TableCommitted) and o.files]
-    failed = [o for o in ended.outcomes if isinstance(o, TableFailed)]
-    write = log.info if written or failed or ended.is_partial else log.debug
-    write(
-        "round committed",
-        connector=connector,
-        commit_id=str(ended.commit_id),
-        tables=len(written),
-        tables_failed=len(failed),
-        rows=sum(outcome.records for outcome in written),
-        files=sum(outcome.files for outcome in written),
-        duration_ms=duration_ms,
-        partial=ended.is_partial,
-        table_names=[str(outcome.table) for outcome in written[:TABLES_LOGGED_MAX]],
-    )
-
-
-def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
-    where = {"connector": connector, "table": str(outcome.table)}
-    code = "committed" if isinstance(outcome, TableCommitted) else outcome.code
-    process_metrics.counter("table_commits", outcome=code, **where).inc()
-    if isinstance(outcome, TableCommitted) and outcome.snapshot_id is not None:
-        process_metrics.counter("records_committed", **where).inc(outcome.records)
-        process_metrics.counter("files_committed", **where).inc(outcome.files)
-        process_metrics.gauge("commit_duration_ms", **where).set(outcome.duration_ms)
-        process_metrics.durations("commit_duration_seconds", connector=connector).observe(
-            outcome.duration_ms / 1000
-        )
+        count_round(connector, ended)
+        log_round(connector, ended)
+        self._child.channel.send(round_event(connector, ended))
 
 
 def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
@@ -364,17 +215,3 @@ def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
     ):
         if answer["skipped"][amount]:
             process_metrics.counter(name, **given_up).inc(answer["skipped"][amount])
-
-
-def _displayed(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
-    table = str(outcome.table)
-    if isinstance(outcome, TableFailed):
-        return {"table": table, "code": outcome.code, "message": outcome.message}
-    return {
-        "table": table,
-        "snapshot_id": outcome.snapshot_id,
-        "files": outcome.files,
-        "records": outcome.records,
-        "bytes": outcome.size_bytes,
-        "duration_ms": outcome.duration_ms,
-    }

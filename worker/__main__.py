@@ -14,13 +14,13 @@ import sys
 
 from connect.processes.ipc import Channel
 from connect.processes.start_modules import start_module
-from worker.spark.opening import Opening
+from worker.spark.session_opening import SessionOpening
 
 
 def main() -> int:
     """Serve the node until its stop command, its end, or SIGTERM."""
     channel = Channel.from_node()
-    opening = None if channel is None else Opening.of(channel.first())
+    opening = None if channel is None else SessionOpening.of(channel.first())
     serving = start_module("worker.serving")
     status: int = serving.serve(channel, opening)
     return status

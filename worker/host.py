@@ -27,8 +27,6 @@ from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 from worker.task.task_metrics import publish
 
-PREDECESSOR_WAIT_MS = 60_000
-
 log = structlog.get_logger("worker")
 
 
@@ -49,7 +47,7 @@ class TaskHost:
         self._node = node
         self._providers = providers
         self._context = context
-        self.units = HostedUnits(child, context.clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
+        self.units = HostedUnits(child, context.clock)
 
     @property
     def _clock(self) -> Clock:
@@ -96,13 +94,7 @@ class TaskHost:
             layout.topic_ids,
             end_offsets(command["ends"]) if "ends" in command else None,
         )
-        renewal = SecretRenewal(
-            command["config"],
-            self._node.properties,
-            self._providers,
-            self._clock,
-            interval_ms=self._node.values["icefloe.secrets.refresh.ms"],
-        )
+        renewal = SecretRenewal.of(command["config"], self._node, self._providers, self._clock)
         resolved = renewal.latest()
         context = replace(
             self._context,

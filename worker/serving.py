@@ -17,8 +17,8 @@ from connect.processes.ipc import Channel
 from connect.state.connector_reader import connector_reader
 from worker.host import TaskHost
 from worker.spark.jvm_metrics import publish_jvm
-from worker.spark.opening import Opening, start_daemon
 from worker.spark.session import Session
+from worker.spark.session_opening import SessionOpening, start_daemon
 from worker.spark.warm_up import warm_up
 from worker.task.batch_runner import make_runner
 from worker.task.task_context import TaskContext
@@ -30,7 +30,7 @@ EXIT_SPARK_DIED = 70
 log = structlog.get_logger("worker")
 
 
-def serve(channel: Channel | None, opening: Opening | None) -> int:
+def serve(channel: Channel | None, opening: SessionOpening | None) -> int:
     """Serve the node until its stop command, its end, or SIGTERM; return the exit status.
 
     Args:
@@ -48,7 +48,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
         return 0
     child, node, providers = serving.child, serving.node, serving.providers
     if opening is None:
-        opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
+        opening = SessionOpening(providers.resolve_all(node.spark_properties), node.state_dir)
     log.info("waiting", waits_for="the Spark session", master=node.spark_properties["spark.master"])
     context = TaskContext(
         node=providers.resolve_all(node.properties),
@@ -73,7 +73,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     return 0
 
 
-def _begin_with_spark(opening: Opening, host: TaskHost, serving: Serving) -> None:
+def _begin_with_spark(opening: SessionOpening, host: TaskHost, serving: Serving) -> None:
     """Report the worker as ready when Spark runs; end the commands if it does not start.
 
     Tasks that the node has sent meanwhile do everything that needs no session.

@@ -4,12 +4,10 @@ Rules of this file:
 - All checks of local paths use this module: clients before they open a file (``reach``), and the
   policy of a connector's tables, warehouses and catalogs (``config/location_policy``).
 - The operator allows folders with ``icefloe.local.paths.allowed``. If the REST API has users,
-  tenants
-  write connectors, so only listed folders are allowed.
+  tenants write connectors, so only listed folders are allowed.
 - Paths are checked after links and ``..`` are resolved.
 - Spellings of one location are equal: ``s3a`` is ``s3``, ``file:/x`` is ``/x``. A local location
-  with
-  a host is rejected, because clients do not agree on its path.
+  with a host is rejected, because clients do not agree on its path.
 """
 
 from __future__ import annotations

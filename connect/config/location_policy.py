@@ -60,6 +60,26 @@ def grant_of(name: str, prefix: str, node: Mapping[str, str]) -> str | None:
     return listed.get(max(matching, key=len, default=_DEFAULT))
 
 
+def granted_entries(
+    name: str, prefix: str, node: Mapping[str, str], resolve: Callable[[str], str] | None
+) -> tuple[str, ...] | None:
+    """Return what a grant lists. Without one: nothing if the REST API has users, else everything.
+
+    Args:
+        name: name of the connector.
+        prefix: as in ``grant_of``.
+        node: node properties.
+        resolve: resolves placeholders; None if the properties have none.
+
+    Returns:
+        None for everything.
+    """
+    listed = grant_of(name, prefix, node)
+    if listed is None:
+        return () if node.get(USERS_FILE) else None
+    return tuple(list_of((resolve or str)(listed)))
+
+
 @dataclass(frozen=True, slots=True)
 class LocationPolicy:
     """The locations that a connector may use.

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from connect.config.key import list_of
-from connect.config.local_paths import USERS_FILE
-from connect.config.location_policy import OUTPUT_TOPICS_PREFIX, grant_of
+from connect.config.location_policy import OUTPUT_TOPICS_PREFIX, granted_entries
 from connect.config.name_pattern import matches
 
 
@@ -41,10 +39,7 @@ class OutputTopicsPolicy:
             node: node properties.
             resolve: resolves placeholders; None if the properties have none.
         """
-        listed = grant_of(name, OUTPUT_TOPICS_PREFIX, node)
-        if listed is None:
-            return cls(() if node.get(USERS_FILE) else None)
-        return cls(tuple(list_of((resolve or str)(listed))))
+        return cls(granted_entries(name, OUTPUT_TOPICS_PREFIX, node, resolve))
 
     def refusal(self, topic: str) -> str | None:
         """Return the reason why a topic is not allowed, or None if it is allowed."""

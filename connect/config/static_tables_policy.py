@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connect.config.key import list_of
-from connect.config.local_paths import USERS_FILE
 from connect.config.location_policy import (
     EVERYWHERE,
     STATIC_TABLES_PREFIX,
     LocationPolicy,
-    grant_of,
+    granted_entries,
 )
 from connect.config.name_pattern import matches
 
@@ -51,12 +49,9 @@ class StaticTablesPolicy:
             resolve: resolves placeholders; None if the properties have none.
         """
         of_connector = LocationPolicy.of(name, node, resolve)
-        listed = grant_of(name, STATIC_TABLES_PREFIX, node)
-        if listed is None:
-            names = () if node.get(USERS_FILE) else None
-            granted = () if node.get(USERS_FILE) else of_connector.granted
-            return cls(names, LocationPolicy(granted, of_connector.local))
-        entries = list_of((resolve or str)(listed))
+        entries = granted_entries(name, STATIC_TABLES_PREFIX, node, resolve)
+        if entries is None:
+            return cls(None, LocationPolicy(of_connector.granted, of_connector.local))
         return cls(
             tuple(entry for entry in entries if not is_location(entry)),
             LocationPolicy(tuple(filter(is_location, entries)), of_connector.local),

@@ -373,24 +373,29 @@ def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
         )
     if ("credential" in out or "token" in out) and "oauth2-server-uri" not in out:
         out["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"  # Java's default
-    auth = properties.get("rest.auth.type", "").lower()
-    if auth == "none":
-        out["auth"] = {"type": "noop"}
-    elif auth == "basic":
-        user = _required(properties, "rest.auth.basic.username")
-        password = _required(properties, "rest.auth.basic.password")
-        out["auth"] = {"type": "basic", "basic": {"username": user, "password": password}}
-    elif auth == "google":
-        out["auth"] = {"type": "google", "google": {}}
-    elif auth == "entra":
-        out["auth"] = {"type": "entra", "entra": {}}
-    elif auth == "sigv4":
-        out["rest.sigv4-enabled"] = "true"
-    elif auth not in {"", "oauth2"}:
-        raise ConfigError(f"iceberg.catalog.rest.auth.type {auth!r} is not supported", code="auth")
+    out |= _rest_login(properties)
     out["rest.sigv4.max-retries"] = "0"  # its adapter would send a request up to ten times more
     if ca_bundle := properties.get("ssl.cabundle"):
         out["ssl"] = {"cabundle": ca_bundle}
+
+
+def _rest_login(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return how requests log in; OAuth needs no more than its own properties."""
+    auth = properties.get("rest.auth.type", "").lower()
+    match auth:
+        case "" | "oauth2":
+            return {}
+        case "none":
+            return {"auth": {"type": "noop"}}
+        case "basic":
+            user = _required(properties, "rest.auth.basic.username")
+            password = _required(properties, "rest.auth.basic.password")
+            return {"auth": {"type": auth, auth: {"username": user, "password": password}}}
+        case "google" | "entra":
+            return {"auth": {"type": auth, auth: {}}}
+        case "sigv4":
+            return {"rest.sigv4-enabled": "true"}
+    raise ConfigError(f"iceberg.catalog.rest.auth.type {auth!r} is not supported", code="auth")
 
 
 def _database_uri(properties: Mapping[str, str], connect_ms: int, read_ms: int) -> str:

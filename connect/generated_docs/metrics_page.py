@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connect.metrics import metric_catalogue
+from connect.metrics import metric, metric_catalogue
 from connect.node.metrics import connect_metrics
 
 _HEAD = """\
@@ -64,7 +64,7 @@ def documentation() -> str:
         f"| {m.group} | {', '.join(f'`{name}`' for name in m.names)} | {m.why} |\n"
         for m in connect_metrics.UNEXPOSED
     )
-    bounds = ", ".join(f"{bound:g}" for bound in metric_catalogue.DURATION_BUCKETS_S)
+    bounds = ", ".join(f"{bound:g}" for bound in metric.DURATION_BUCKETS_S)
     return _HEAD.replace("{bounds}", bounds) + own + _CONNECT + theirs + _UNEXPOSED + left_out
 
 

@@ -9,7 +9,6 @@ Source:
 
 from __future__ import annotations
 
-import re
 from datetime import date, timedelta
 
 _DAYS_PER_CYCLE = 146_097
@@ -19,9 +18,6 @@ _S_PER_DAY = 86_400
 _NS_PER_S = 1_000_000_000
 _NS_PER_DAY = _S_PER_DAY * _NS_PER_S
 
-_DATE = re.compile(r"([+-]?\d{4,10})-(\d\d)-(\d\d)")
-_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
-
 
 def date_text(days: int) -> str:
     """Format a date given as days since 1970: ``2026-01-02``, ``+10000-01-01``, ``-0001-01-01``."""
@@ -30,20 +26,6 @@ def date_text(days: int) -> str:
     year = at.year + cycles * _YEARS_PER_CYCLE
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04}-{at.month:02}-{at.day:02}"
-
-
-def date_days(text: str) -> int:
-    """Return the days since 1970 of a date.
-
-    Raises:
-        ValueError: the text is not a date.
-    """
-    match = _DATE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not a date: {text[:40]!r}")
-    cycles, year = divmod(int(match[1]) - _EPOCH.year, _YEARS_PER_CYCLE)
-    at = date(year + _EPOCH.year, int(match[2]), int(match[3]))
-    return (at - _EPOCH).days + cycles * _DAYS_PER_CYCLE
 
 
 def time_text(nanos: int, *, has_seconds: bool = False) -> str:
@@ -58,30 +40,7 @@ def time_text(nanos: int, *, has_seconds: bool = False) -> str:
     return f"{text}.{digits}" if digits else text
 
 
-def time_nanos(text: str) -> int:
-    """Return the nanoseconds of a time of day.
-
-    Raises:
-        ValueError: the text is not a time of day.
-    """
-    match = _TIME.fullmatch(text)
-    if match is None or int(match[1]) > 23 or int(match[2]) > 59 or int(match[3] or 0) > 59:
-        raise ValueError(f"not a time of day: {text[:40]!r}")
-    seconds = (int(match[1]) * 60 + int(match[2])) * 60 + int(match[3] or 0)
-    return seconds * _NS_PER_S + int((match[4] or "").ljust(9, "0"))
-
-
 def instant_text(nanos: int) -> str:
     """Format an instant given as nanoseconds since 1970 UTC: ``2026-01-02T03:04:05.678901Z``."""
     days, rest = divmod(nanos, _NS_PER_DAY)
     return f"{date_text(days)}T{time_text(rest, has_seconds=True)}Z"
-
-
-def instant_nanos(text: str) -> int:
-    """Return the nanoseconds since 1970 of an instant in UTC; the ``Z`` is optional.
-
-    Raises:
-        ValueError: the text is not an instant.
-    """
-    day, _, rest = text.removesuffix("Z").partition("T")
-    return date_days(day) * _NS_PER_DAY + time_nanos(rest)

@@ -7,47 +7,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
-
-PREFIX: Final = "icefloe_"
-
-BUCKET: Final = "le"
-SUM: Final = "sum"
-INFINITE: Final = "+Inf"
-DURATION_BUCKETS_S: Final = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0),
-)
-
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One declared metric; exposed as ``icefloe_<name>``, counters with ``_total`` behind.
-
-    Attributes:
-        prefix: of the exposed name; empty for metrics of others with a usual name.
-    """
-
-    name: str
-    kind: Kind
-    unit: str
-    labels: tuple[str, ...]
-    doc: str
-    prefix: str = PREFIX
-
-    @property
-    def exposed_name(self) -> str:
-        """The name under which Prometheus sees it."""
-        return f"{self.prefix}{self.name}{'_total' if self.kind == 'counter' else ''}"
-
-    @property
-    def sample_labels(self) -> tuple[str, ...]:
-        """Labels of its samples: a histogram has a sample for each bucket, and one for the sum."""
-        return (*self.labels, BUCKET) if self.kind == "histogram" else self.labels
-
+from connect.metrics.metric import Metric
 
 _CONNECTOR = ("connector",)
 _TASK = ("connector", "task")
@@ -360,6 +320,14 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Duration of commits of tables.",
     ),
+    Metric(
+        "commit_processes_running",
+        "gauge",
+        "processes",
+        _CONNECTOR,
+        "Processes that commit the connector's tables (`icefloe.coordinator.commit.processes`); 0 "
+        "while its coordinator starts again.",
+    ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
     Metric(
@@ -381,14 +349,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "counter",
         "seconds",
         _TABLE,
-        "Time for which commits with copy-on-write read and wrote data files.",
+        "Time to read and write data files for copy-on-write, also of commits that fell back.",
     ),
     Metric(
         "copy_on_write_fallbacks",
         "counter",
         "commits",
         ("connector", "table", "reason"),
-        "Commits that used delete files although copy-on-write is set, by reason.",
+        "Commits that used vectors or delete files although copy-on-write is set, by reason.",
     ),
     Metric("deletion_vectors", "counter", "vectors", _TABLE, "Deletion vectors committed."),
     Metric(
@@ -398,7 +366,13 @@ CATALOGUE: tuple[Metric, ...] = (
         _TABLE,
         "Size of the key columns that commits with deletion vectors searched.",
     ),
-    Metric("deletion_vector_seconds", "counter", "seconds", _TABLE, "Time to make the vectors."),
+    Metric(
+        "deletion_vector_seconds",
+        "counter",
+        "seconds",
+        _TABLE,
+        "Time to make the vectors, also of commits that fell back.",
+    ),
     Metric(
         "deletion_vector_fallbacks",
         "counter",

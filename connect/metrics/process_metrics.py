@@ -28,14 +28,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from connect.errors import InvariantViolation
-from connect.metrics.metric_catalogue import (
-    CATALOGUE,
-    DURATION_BUCKETS_S,
-    INFINITE,
-    SUM,
-    Kind,
-    Metric,
-)
+from connect.metrics.metric import DURATION_BUCKETS_S, INFINITE, SUM, Kind, Metric
+from connect.metrics.metric_catalogue import CATALOGUE
 from connect.processes.ipc import Channel
 from connect.redaction.secret_values import KNOWN
 
@@ -72,7 +66,7 @@ class Value:
         self._registry.put(self._key, value)
 
 
-class Durations:
+class DurationHistogram:
     """One histogram of durations with its labels."""
 
     __slots__ = ("_key", "_registry")
@@ -109,13 +103,13 @@ class Registry:
             self._values.setdefault(key, 0)
         return Value(self, key)
 
-    def durations(self, name: str, labels: Mapping[str, object]) -> Durations:
+    def durations(self, name: str, labels: Mapping[str, object]) -> DurationHistogram:
         """The histogram with these labels.
 
         Raises:
             InvariantViolation: not declared so.
         """
-        return Durations(self, self._key("histogram", name, labels))
+        return DurationHistogram(self, self._key("histogram", name, labels))
 
     def _key(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Key:
         metric = _BY_NAME.get(name)
@@ -202,7 +196,7 @@ def gauge(name: str, **labels: object) -> Value:
     return PROCESS.value("gauge", name, labels)
 
 
-def durations(name: str, **labels: object) -> Durations:
+def durations(name: str, **labels: object) -> DurationHistogram:
     """A histogram of this process."""
     return PROCESS.durations(name, labels)
 

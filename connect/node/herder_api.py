@@ -23,15 +23,6 @@ from connect.protocol.offset_plan import OffsetTarget, PartitionMove
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING", "COMPLETED"]
 View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age", "maintenance"]
-VIEWS: tuple[View, ...] = (
-    "tables",
-    "rounds",
-    "lag",
-    "dead-letters",
-    "audit",
-    "orphan-age",
-    "maintenance",
-)
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 

@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 
-class ChildEvents:
+class BufferedEvents:
     """Passes events of the children on; keeps them, in order, until it knows to whom."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class NodeStart:
     state_lock: DirLock
     listening: socket.socket | None
     children: Mapping[str, SupervisedChild]
-    child_events: ChildEvents
+    child_events: BufferedEvents
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -122,7 +122,7 @@ class NodeStart:
         state_lock = DirLock("a node")
         state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
         listening = listen(config) if config.has_rest else None
-        events = ChildEvents()
+        events = BufferedEvents()
         children = {
             name: SupervisedChild(
                 child_spec(name, command, config, environ),

@@ -24,6 +24,7 @@ from connect.clock import Clock
 from connect.errors import IcefloeError
 from connect.processes.child_main import Child, error_fields
 
+PREDECESSOR_WAIT_MS = 60_000  # longer than a stop, and than taking over a transactional id
 INVENTORY_INTERVAL_S = 2.0
 INVENTORY_TRACE_CHARACTERS_MAX = 500
 WAIT_LOGGED_MS = 2_000
@@ -136,7 +137,7 @@ class HostedUnits:
         child: Child,
         clock: Clock,
         *,
-        predecessor_wait_ms: int,
+        predecessor_wait_ms: int = PREDECESSOR_WAIT_MS,
         launch: Callable[[str, Callable[[], None]], None] | None = None,
     ) -> None:
         self._child = child

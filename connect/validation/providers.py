@@ -3,9 +3,8 @@
 Rules of this file:
 - A provider must be declared in the node's properties (``config.providers``).
 - The file and dir providers read files below ``param.allowed.paths`` only, after links are
-  resolved.
-  The env provider requires ``param.allowlist.pattern``. Without the parameter, no value is
-  readable.
+  resolved. The env provider requires ``param.allowlist.pattern``. Without the parameter, no value
+  is readable.
 - Error messages contain no resolved values and no content of files.
 - Resolved values are never written to an answer, a topic, a log or arguments of a child process.
 """

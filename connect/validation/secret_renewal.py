@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
+from connect.config.node.node_config import NodeConfig
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.kafka.key_stores import versions
@@ -63,6 +64,18 @@ class SecretRenewal:
         self._seen = self._fingerprint()
         self._due_ms = clock.monotonic_ms() + interval_ms
         self._resolved = self._resolve()
+
+    @classmethod
+    def of(
+        cls, raw: Mapping[str, str], node: NodeConfig, providers: Providers, clock: Clock
+    ) -> SecretRenewal:
+        """Return the secrets of a connector on a node, compared as often as the node says.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        interval_ms = node.values["icefloe.secrets.refresh.ms"]
+        return cls(raw, node.properties, providers, clock, interval_ms=interval_ms)
 
     def are_outdated(self) -> bool:
         """Return whether a secret was replaced; compared at most once per interval."""

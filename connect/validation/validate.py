@@ -2,8 +2,7 @@
 
 Rules of this file:
 - The order of entries is that of Kafka Connect: framework keys, transformations, predicates, keys
-  of
-  the connector, keys of converters, client overrides, and undeclared keys.
+  of the connector, keys of converters, client overrides, and undeclared keys.
 - A value with a placeholder is returned as sent. The resolved value is neither returned nor part of
   an error message.
 """
@@ -272,30 +271,28 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
     for key in plugin.framework:
         if key.name == "connector.plugin.version":
             _check_version(answer, key.name, plugin)
-            displayed_versions = [plugin.version] if plugin.version else []
-            answer.define(key, recommended=displayed_versions, default=plugin.version)
+            _define_version(answer, key, plugin)
         elif key.name in classes:
             kind = classes[key.name]
             _check_class(answer, key.name, kind, plugins)
             answer.define(key, recommended=[p.class_name for p in plugins.of(kind)])
         elif key.name.endswith(".converter.plugin.version"):
             name = key.name.removesuffix(".plugin.version")
-            class_name = answer.raw.get(name, _default(plugin, name)) or ""
-            plugin_class = plugins.find(class_name.strip(), classes[name])
-            displayed_versions = (
-                [plugin_class.version] if plugin_class and plugin_class.version else []
-            )
-            if plugin_class is not None:
-                _check_version(answer, key.name, plugin_class, is_named=name in answer.raw)
-            elif plugins.find(class_name.strip()) is None:
+            class_name = (answer.raw.get(name, _default(plugin, name)) or "").strip()
+            converter = plugins.find(class_name, classes[name])
+            if converter is not None:
+                _check_version(answer, key.name, converter, is_named=name in answer.raw)
+            elif plugins.find(class_name) is None:
                 answer.hidden.add(key.name)
-            answer.define(
-                key,
-                recommended=displayed_versions,
-                default=plugin_class.version if plugin_class else None,
-            )
+            _define_version(answer, key, converter)
         else:
             answer.define(key)
+
+
+def _define_version(answer: _Answer, key: Key, plugin: Plugin | None) -> None:
+    """Define the key that selects a version: only the installed one can be chosen."""
+    version = None if plugin is None else plugin.version
+    answer.define(key, recommended=[version] if version else [], default=version)
 
 
 def _default(plugin: Plugin, name: str) -> str:

@@ -200,8 +200,9 @@ class RowRemoval:
         if listed is not None:
             unused = {*self.created, *self.consumed} - listed
             delete_files(table.io, sorted(unused))
-        for work in self._works.values():
-            work.writer.count(self.labels)
+        used_mode = self._mode if is_last else _write_mode(table, snapshot_id)
+        if used_mode in self._works:
+            self._works[used_mode].writer.count(self.labels)
 
     def _pause(self, mode: str, pause_ms: int) -> None:
         """Pause a mode that took the time; one that had none left is not paused."""
@@ -335,6 +336,14 @@ def _listed(table: Table, snapshot_id: int) -> frozenset[str] | None:
     except OSError as error:
         log.warning("files of a round are left as orphans", error=str(error))
         return None
+
+
+def _write_mode(table: Table, snapshot_id: int) -> str | None:
+    """Return how a snapshot removed rows; None if by equality delete files, or if it is gone."""
+    snapshot = table.snapshot_by_id(snapshot_id)
+    if snapshot is None or snapshot.summary is None:
+        return None
+    return snapshot.summary.additional_properties.get(WRITE_MODE)
 
 
 def _shape(table: Table) -> Hashable:

@@ -21,6 +21,7 @@ import structlog
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
+from connect.metrics import process_metrics
 from connect.redaction.secret_values import KNOWN
 from coordinator.commit.table_committers import CommitterSettings, OnEvent
 from coordinator.commit_processes.commit_process import (
@@ -122,6 +123,7 @@ class CommitProcesses:
             process = CommitProcess(number, self._setup, self._on_event, self._give_up)
             self._processes.append(process)  # it is watched while it is sent what it needs
             process.open(self._setup, opening)
+            self._report_running(len(self._processes))
             self._check()
         log.info("commit processes started", connector=self._connector, pids=self.pids)
 
@@ -147,6 +149,7 @@ class CommitProcesses:
             process.finish()
         for process in self._processes:
             process.wait(self._setup.finish_ms_max / 1000)
+        self._report_running(0)
         self._closed.set()
 
     def _watch(self) -> None:
@@ -160,6 +163,9 @@ class CommitProcesses:
                 reason = f"commits did not end within {setup.stop_ms_max} ms after the stop"
                 self._give_up(RetriableError(reason, code=COMMIT_PROCESS_LOST))
 
+    def _report_running(self, count: int) -> None:
+        process_metrics.gauge("commit_processes_running", connector=self._connector).set(count)
+
     def _check(self) -> None:
         if (error := self._error) is not None:
             raise error
@@ -170,6 +176,7 @@ class CommitProcesses:
             self._error = self._error or error
         if is_first:
             log.error("commit process lost", connector=self._connector, error=str(error))
+            self._report_running(0)
         for process in list(self._processes):  # also one that was being started the first time
             process.kill(self._error)
         if is_first:

@@ -21,7 +21,7 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
 from connect.gateways.catalog.catalog import open_catalog
 from connect.model.table_types import VariantType
-from control_schemas.events import ContentFile, FileContent
+from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.differential.support import config, run_batches, source
@@ -29,7 +29,7 @@ from tests.support.row_lineage import RowIdentity, identities_of, lineage_of, ne
 from tests.support.running_stack import duckdb_rows
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import Racing
-from tests.support.tables import announced, connector, reference, table_commit
+from tests.support.tables import announced, connector, data_file_named, reference, table_commit
 from tests.support.upserts import (
     COPIES_NOT_USED,
     VECTORS_NOT_USED,
@@ -323,6 +323,25 @@ def test_files_with_variants_use_vectors(lineage_copies: LineageUpserts) -> None
     assert duckdb_rows(t.reloaded(), "id", "v.a::int") == [(0, 0), (2, 2)]
 
 
+def test_copies_that_a_commit_does_not_use_are_not_counted(lineage_copies: LineageUpserts) -> None:
+    """Some are written before the file that cannot be copied; the commit uses vectors."""
+    t = lineage_copies
+    committed(t.committer().commit(t.round(([row(5, 50), row(7, 70)], []))))
+    event = announced(
+        reference(t.table), [imported(t, "same name")], offset=t.offset, batch=t.offset
+    )
+    t.offset += 1
+    committed(t.committer().commit(table_commit([event])))
+    committed(t.committer().commit(t.round(([row(6, 60), row(8, 80)], []))))
+    committed(t.committer().commit(t.round(([], [row(1, 0), row(5, 0), row(6, 0)]))))
+    assert head_of(t)[COPIES_NOT_USED] == "file_form"
+    assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
+    table = ("c", ".".join(t.name))
+    assert metric("copy_on_write_files", table) == metric("copy_on_write_bytes", table) == 0
+    assert metric("copy_on_write_fallbacks", (*table, "file_form")) == 1
+    assert metric("deletion_vectors", table) == 3
+
+
 @pytest.mark.parametrize("kind", ["no ids", "same name", "other type"])
 def test_files_that_cannot_have_row_ids_use_vectors(
     lineage_copies: LineageUpserts, kind: str
@@ -365,12 +384,5 @@ def imported(t: Upserts, kind: str) -> ContentFile:
     with t.table.io.new_output(path).create() as out:
         rows = pa.Table.from_pylist([row(1, 10), row(2, 20)], schema)
         pq.write_table(rows, out, store_schema=False)
-    return ContentFile(
-        content=FileContent.DATA,
-        file_path=path,
-        file_format="PARQUET",
-        spec_id=0,
-        partition=(),
-        record_count=2,
-        file_size_in_bytes=len(t.table.io.new_input(path)),
-    )
+    size = len(t.table.io.new_input(path))
+    return dataclasses.replace(data_file_named(path), record_count=2, file_size_in_bytes=size)

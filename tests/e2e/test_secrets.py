@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connect.node.herder_api import VIEWS
+from connect.node.herder_api import View
 from tests.e2e.conftest import CANARIES
 from tests.support.running_stack import RunningStack
 from tests.support.stack import RestCatalog, S3Server, unique_name
@@ -116,7 +117,7 @@ def _not_in_answers(running: RunningStack, names: list[str]) -> None:
     for name in names:
         for part in ("/status", "/topics", "/offsets"):
             _clean(running.api.get(f"/connectors/{name}{part}").text, part)
-        for view in VIEWS:
+        for view in get_args(View):
             _clean(running.api.get(f"/icefloe/v1/connectors/{name}/{view}").text, view)
         for part in ("", "/config", "/tasks"):
             # configuration is answered as it was sent: what is inline stays, placeholders too

@@ -7,7 +7,7 @@ import itertools
 import pstats
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,10 +284,26 @@ def test_equal_partitions_of_a_backlog_share_spark_tasks(
             reader, kind, session=session, sizes=ReadSizes(100), is_ordered=is_ordered
         )
         seen = BatchCollector()
-        read_by(how, two_cores, whole_topic(admin, topic, 4), seen)
+        ranges = whole_topic(admin, topic, 4)
+        read_by(how, two_cores, ranges, seen)
         may_cut = kind is SourceBlocks and not is_ordered
         assert seen.tasks == [2 if last_records == 500 or may_cut else 4]
+        assert seen.tasks == [kind.spark_task_count(ranges, 2, is_ordered=is_ordered)]
         assert len(seen.rows) == 1_500 + last_records
+
+
+def measured(
+    seen: BatchCollector, sizes: ReadSizes, topic: str, speed: Callable[[], int]
+) -> Callable[[Any, OffsetRanges], None]:
+    """A callback that takes batches, as if they were read with this many records a second."""
+
+    def measure(rows: Any, part: OffsetRanges) -> None:
+        seen(rows, part)
+        count = part.record_count_max
+        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
+        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count * 1000 / speed())
+
+    return measure
 
 
 def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
@@ -300,13 +316,8 @@ def test_the_batches_of_a_backlog_grow_with_the_measured_speed(
     growing = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
-    def measure(rows: Any, part: OffsetRanges) -> None:
-        seen(rows, part)
-        count = part.record_count_max
-        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
-        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count / 0.8)  # 800 records/s
-
-    growing.read(whole_topic(admin, topic), measure, is_stopping=never)
+    at_speed = measured(seen, sizes, topic, lambda: 800)
+    growing.read(whole_topic(admin, topic), at_speed, is_stopping=never)
     assert [p.record_count_max for p in seen.parts] == [1_000, 4_000, 4_000, 3_000]
     assert [offset for _, offset in seen.rows] == list(range(12_000))
 
@@ -321,14 +332,8 @@ def test_a_backlog_that_is_read_slower_has_smaller_batches(
     slower = with_source(reader, sizes=sizes)
     seen = BatchCollector()
 
-    def measure(rows: Any, part: OffsetRanges) -> None:
-        seen(rows, part)
-        count = part.record_count_max
-        progress = PartitionProgress(count, 0, 0, count, bytes_read=count * 100)
-        speed = 0.8 if len(seen.parts) < 3 else 0.25
-        sizes.add({TopicPartition(topic, 0): progress}, took_ms=count / speed)
-
-    slower.read(whole_topic(admin, topic), measure, is_stopping=never)
+    at_speed = measured(seen, sizes, topic, lambda: 800 if len(seen.parts) < 3 else 250)
+    slower.read(whole_topic(admin, topic), at_speed, is_stopping=never)
     sizes_of_batches = [p.record_count_max for p in seen.parts]
     assert sizes_of_batches == [1_000, 4_000, 4_000, *[1_250] * 5, 750]
     assert [offset for _, offset in seen.rows] == list(range(16_000))

@@ -10,7 +10,7 @@ PROGRAM = """
 import contextlib, sys
 from pathlib import Path
 import psutil
-from worker.spark.opening import Opening, start_daemon
+from worker.spark.session_opening import SessionOpening, start_daemon
 from worker.spark.warm_up import warm_up
 
 def daemons():
@@ -21,7 +21,7 @@ def daemons():
                 found[process.pid] = process.ppid()
     return {pid for pid, parent in found.items() if parent not in found}  # the others are forks
 
-session = Opening({"spark.master": "local[2]"}, Path(sys.argv[1])).session.result()
+session = SessionOpening({"spark.master": "local[2]"}, Path(sys.argv[1])).session.result()
 start_daemon(session.context)
 first = daemons()
 warm_up(session)

@@ -12,19 +12,17 @@ from coordinator.commit.delta_files import delta_file
 from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import LOCATION, TABLE_UUID, DeltaLog, SteppedClock
+from tests.simulation.table_rounds import DONE, TableRounds
 from tests.support.delta_tables import delta_connector
 from tests.support.tables import announced, data_file_named, table_commit
 
 SEEDS = int(os.environ.get("DELTA_SEEDS", "600"))
 FIRST_SEED = int(os.environ.get("DELTA_FIRST_SEED", "1"))
-ROUNDS = 8
-DONE = "done"
-STEPS_MAX = 400
 CONFIG = delta_connector("/lake")
 REFERENCE = TableReference("iceberg", ("db",), "events", TABLE_UUID)
 
 
-class DeltaRun:
+class DeltaRun(TableRounds):
     """One table, its announcements, and the coordinators that bring them in.
 
     Args:
@@ -75,6 +73,10 @@ class DeltaRun:
             return f"{outcome.code}: {outcome.message}"
         return DONE if isinstance(outcome, TableCommitted) else None
 
+    def is_complete(self) -> bool:
+        """Whether the table has all announced files."""
+        return set(self.log.files()) == set(self.files)
+
     def end(self) -> list[str]:
         """Let every request land; return what is wrong with the table."""
         while self.log.under_way:
@@ -86,18 +88,7 @@ class DeltaRun:
 
 def run(seed: int, **defect: bool) -> list[str]:
     """Bring some rounds into a table; return what is wrong."""
-    made = DeltaRun(seed, **defect)
-    for _ in range(ROUNDS):
-        made.announce()
-        if not made.announced:
-            continue
-        steps = (made.step() for _ in range(STEPS_MAX))
-        found = next((step for step in steps if step), "no commit succeeded")
-        if found != DONE:
-            return [found]
-        if set(made.log.files()) != set(made.files):
-            return ["a committed round lacks files"]
-    return made.end()
+    return DeltaRun(seed, **defect).run()
 
 
 def test_every_file_is_in_the_table_once() -> None:

@@ -26,21 +26,19 @@ from coordinator.commit.parquet_files import parquet_file
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import SteppedClock
 from tests.simulation.folder_store import Killed, MemoryStore
+from tests.simulation.table_rounds import DONE, TableRounds
 from tests.support.parquet_folders import parquet_connector
 from tests.support.tables import announced, data_file_named, table_commit
 
 SEEDS = int(os.environ.get("PARQUET_SEEDS", "400"))
 FIRST_SEED = int(os.environ.get("PARQUET_FIRST_SEED", "1"))
-ROUNDS = 8
-DONE = "done"
-STEPS_MAX = 400
 CONFIG = parquet_connector("/lake")
 LOCATION = "file:///lake/db/events"
 IDENTIFIER = ("db", "events")
 CONTENT = bytes(100)
 
 
-class ParquetRun:
+class ParquetRun(TableRounds):
     """One folder, its announcements, and the coordinators that bring them in.
 
     Args:
@@ -133,6 +131,10 @@ class ParquetRun:
                 committed |= {file["path"] for file in json.loads(content)["files"]}
         return None if committed >= set(self.store.visible()) else "a file is not committed"
 
+    def is_complete(self) -> bool:
+        """Whether readers see all announced files."""
+        return self.store.visible() == self.names
+
     def end(self) -> list[str]:
         """Let every request land; return what is wrong with the folder."""
         while self.store.under_way:
@@ -143,18 +145,7 @@ class ParquetRun:
 
 def run(seed: int, **defect: bool) -> list[str]:
     """Bring some rounds into a folder; return what is wrong."""
-    made = ParquetRun(seed, **defect)
-    for _ in range(ROUNDS):
-        made.announce()
-        if not made.announced:
-            continue
-        steps = (made.step() for _ in range(STEPS_MAX))
-        found = next((step for step in steps if step), "no commit succeeded")
-        if found != DONE:
-            return [found]
-        if made.store.visible() != made.names:
-            return ["a committed round lacks files"]
-    return made.end()
+    return ParquetRun(seed, **defect).run()
 
 
 def test_readers_see_every_file_and_no_other() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from connect.cli.event_json import BOUNDS, COUNTS, DECIMAL, NO_SPEC_ID, NS_PER_US, PLAIN
-from connect.java_compat.iso_time import date_days, instant_nanos, time_nanos
 from control_schemas.events import (
     CommitComplete,
     CommitToTable,
@@ -25,6 +24,7 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
+from tests.support.iso_parsing import date_days, instant_nanos, time_nanos
 
 
 def event_from_json(document: Mapping[str, Any]) -> Event:

@@ -43,7 +43,7 @@ from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.task import ConnectorTask
-from worker.task.task_context import BATCH_STOP_MS, StopSignal, TaskAssignment, TaskContext
+from worker.task.task_context import BATCH_STOP_MS, TaskAssignment, TaskContext, TaskStop
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 
@@ -191,7 +191,7 @@ class TaskHarness:
             **self.sizes,
         )
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
-        return ConnectorTask(config, assignment, context, StopSignal(self.batch_stop_ms))
+        return ConnectorTask(config, assignment, context, TaskStop(self.batch_stop_ms))
 
     def _stored(self, name: str, _node: object) -> StoredConnector:
         assert self.floor is not None

@@ -422,3 +422,13 @@ def test_no_vague_module_names() -> None:
     """A module is named after what it holds."""
     vague = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
     assert not [name(p) for p in sources(*PACKAGES, "tests") if p.stem in vague]
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """A reader who searches for a class finds one place."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sources(*PACKAGES):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{name(path)}:{node.lineno}")
+    assert not {each: found for each, found in places.items() if len(found) > 1}

@@ -1,4 +1,4 @@
-"""Makes record batches of the blocks that ``worker/spark/RecordBlocks.java`` reads.
+"""Makes record batches of the blocks that ``worker/spark/java`` reads.
 
 Rules of this file:
 - A block is a row whose values are the buffers of Arrow arrays. No byte of a record is copied.
@@ -34,7 +34,7 @@ _COLUMNS: Final = (
     "header_value_ends",
     "header_value_valid",
 )
-"""Of a block, after the number of its records and its topics; see ``RecordBlocks.java``."""
+"""Of a block, after the number of its records and its topics; see ``Block.java``."""
 
 _NUMBER: Final = struct.Struct(">q")
 
@@ -55,7 +55,7 @@ def records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def blocks_of(payload: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the records of blocks that were read without a Spark task (``readNow``)."""
+    """Yield the records of blocks that were read without a Spark task (``DriverBlocks.java``)."""
     whole, at = pa.py_buffer(payload), 0
     while at < len(payload):
         (count,) = _NUMBER.unpack_from(payload, at)

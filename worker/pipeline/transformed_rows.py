@@ -23,7 +23,14 @@ from connect.records.tables.schema_evolution import changes
 from worker.batch.blocks import Block, one_chunk
 from worker.decode.decoded_rows import Columns
 from worker.decode.registered_messages import unfit_tables
-from worker.transforms.rows import ColumnStep, Fields, KeyColumns, OriginColumns, Rows, TooManyRows
+from worker.transforms.rows import (
+    ColumnStep,
+    Fields,
+    MessageKeyReader,
+    OriginColumns,
+    Rows,
+    TooManyRows,
+)
 from worker.transforms.step_chain import applied, unknown_rows
 from worker.write.table_writers import AlikeTables
 
@@ -50,7 +57,7 @@ class ColumnChain:
         tables: Sequence[AlikeTables],
         *,
         reference: ReferencePath,
-        keys: KeyColumns | None,
+        keys: MessageKeyReader | None,
     ) -> None:
         self._steps = tuple(steps)
         self._output_fields = wanted_fields

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame
 
 from connect.jvm.jars import resolve
 from worker.spark.class_archive import archive_dir, find_archive, keep
-from worker.spark.opening import start_daemon
 from worker.spark.session import Session, open_session
+from worker.spark.session_opening import start_daemon
 from worker.spark.warm_up import warm_up, warm_up_rows
 
 END_TIMEOUT_S = 900.0

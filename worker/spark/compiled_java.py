@@ -1,9 +1,12 @@
 """Loads Java classes of this project: Spark's own compiler compiles them in the worker's JVM.
 
 Rules of this file:
-- A source is a resource of a package, with one public class. The first use of it in a session
-  compiles it and adds the classes to the session, so that executors get them as well.
-- A class that only the driver uses is compiled without a session, and no executor gets it.
+- A Python package has its Java sources in the folder ``java``. They are compiled together.
+- The first use in a session compiles them and adds the classes to the session, so that executors
+  get them as well.
+- Classes that only the driver uses are compiled without a session, and no executor gets them.
+- py4j keeps methods by the name of their class. So a class that is called from Python is loaded for
+  sessions, or for the driver, but never for both.
 - Janino compiles them. It is part of Spark, and no JDK is needed. It supports neither lambdas nor
   inferred type arguments.
 """
@@ -25,13 +28,12 @@ from worker.spark.session import Session
 _loading = threading.Lock()
 
 
-def load_class(spark: SparkSession, package: str, source: str, name: str) -> Any:
+def load_class(spark: SparkSession, package: str, name: str) -> Any:
     """Return a Java class.
 
     Args:
         spark: the session.
-        package: Python package that has the source as a resource.
-        source: file name of the source.
+        package: Python package that has the sources.
         name: full name of the class in Java, with ``$`` before a nested one.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
@@ -41,32 +43,49 @@ def load_class(spark: SparkSession, package: str, source: str, name: str) -> Any
             return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
         except Py4JJavaError:
             pass
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(loader)
-        compiler.cook(files(package).joinpath(source).read_text())
-        compiled = compiler.getBytecodes()
-        jar = Path(str(spark.conf.get("spark.local.dir"))) / f"icefloe-{Path(source).stem}.jar"
+        compiled = _compile(spark.sparkContext, package, loader)
+        jar = Path(str(spark.conf.get("spark.local.dir"))) / f"icefloe-{package}.jar"
         with zipfile.ZipFile(jar, "w") as archive:
-            for each in list(compiled):
-                archive.writestr(f"{each.replace('.', '/')}.class", bytes(compiled[each]))
+            for path in list(compiled):
+                archive.writestr(path, bytes(compiled[path]))
         spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))  # noqa: SLF001
         return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
 
 
-def load_driver_class(session: Session, package: str, source: str, name: str) -> Any:
-    """Return a Java class for this JVM only, before Spark SQL runs; arguments as ``load_class``.
-
-    py4j keeps methods by the name of their class. So a method is called on objects of this class,
-    or of the one of ``load_class``, but not of both.
-    """
+def load_driver_class(session: Session, package: str, name: str) -> Any:
+    """Return a Java class for this JVM only, before Spark SQL runs; arguments as ``load_class``."""
     with _loading:
         if name not in session.driver_classes:
             jvm: Any = session.context._jvm  # noqa: SLF001 - no public way
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(jvm.java.lang.ClassLoader.getSystemClassLoader())
-            compiler.cook(files(package).joinpath(source).read_text())
-            session.driver_classes[name] = compiler.getClassLoader().loadClass(name)
+            system = jvm.java.lang.ClassLoader.getSystemClassLoader()
+            util = jvm.org.codehaus.commons.compiler.util
+            compiled = util.resource.MapResourceFinder(_compile(session.context, package, system))
+            loader = util.ResourceFinderClassLoader(compiled, system)
+            session.driver_classes[name] = loader.loadClass(name)
         return session.driver_classes[name]
+
+
+def _compile(context: SparkContext, package: str, loader: Any) -> Any:
+    """Return a Java map of class files by their paths.
+
+    Args:
+        context: of the JVM.
+        package: as ``load_class``.
+        loader: has the classes that the sources use.
+    """
+    jvm: Any = context._jvm  # noqa: SLF001 - no public way
+    gateway: Any = context._gateway  # noqa: SLF001 - the same
+    resource = jvm.org.codehaus.commons.compiler.util.resource
+    sources = sorted(files(package).joinpath("java").iterdir(), key=lambda each: each.name)
+    units = gateway.new_array(resource.Resource, len(sources))
+    for index, source in enumerate(sources):
+        units[index] = resource.StringResource(source.name, source.read_text())
+    compiled = jvm.java.util.HashMap()
+    compiler = jvm.org.codehaus.janino.Compiler()
+    compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
+    compiler.setClassFileCreator(resource.MapResourceCreator(compiled))
+    compiler.compile(units)
+    return compiled
 
 
 def new_instance(context: SparkContext, loaded: Any, *arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """Reads ranges of Kafka offsets with Spark tasks, in blocks of many records.
 
 Rules of this file:
-- ``RecordBlocks.java`` reads. It uses Kafka's own consumer, the one of Spark's Kafka source.
+- ``java/RangeBlocks.java`` reads. It uses Kafka's own consumer, the one of Spark's Kafka source.
 - A Spark task has one consumer for all of its ranges, which the next read uses again.
 - Few records can be read without a Spark task. They come as text over py4j, which converts bytes
   one by one.
@@ -34,7 +34,9 @@ FEW_BYTES: Final = 2 * 2**20
 
 FEW_TIMEOUT_MS: Final = 5_000
 """After this time a Spark task reads them: it can be cancelled. A new consumer has to connect."""
-_JAVA: Final = ("worker.spark", "RecordBlocks.java", "icefloe.source.RecordBlocks")
+_PACKAGE: Final = "worker.spark"
+_BY_SPARK: Final = "icefloe.source.RecordBlocks"
+_IN_DRIVER: Final = "icefloe.source.DriverBlocks"
 _PREFIX: Final = "kafka."
 _OWN: Final = {
     "auto.offset.reset": "none",
@@ -100,7 +102,7 @@ class RecordBlocks:
         name = {"client.id": kafka.pop(_GROUP)} if _GROUP in kafka else {}
         self._properties = name | kafka
         self._columns = frozenset(columns)
-        self._readers: dict[tuple[int, bool], Any] = {}
+        self._readers: dict[tuple[str, int], Any] = {}
 
     def rows(self, tasks: Sequence[Sequence[RangeOfPartition]], *, poll_records: int) -> DataFrame:
         """Return the blocks of some ranges; ``worker.batch.record_blocks`` makes records of them.
@@ -110,7 +112,7 @@ class RecordBlocks:
             poll_records: upper bound of the records that a consumer returns at once.
         """
         plan = "\n".join(map(_line, tasks))
-        return DataFrame(self._reader_of(poll_records).rows(plan), self._session.of_blocks)
+        return DataFrame(self._reader(_BY_SPARK, poll_records).rows(plan), self._session.of_blocks)
 
     def read_few(self, ranges: Sequence[RangeOfPartition], *, poll_records: int) -> bytes | None:
         """Read few records now, in Spark's JVM but without a Spark task.
@@ -126,8 +128,8 @@ class RecordBlocks:
         Raises:
             Py4JError: Kafka's consumer failed.
         """
-        reader = self._reader_of(poll_records, is_few=True)
-        text = reader.readNow(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS)
+        reader = self._reader(_IN_DRIVER, poll_records)
+        text = reader.read(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS)
         return None if text is None else base64.b64decode(text)
 
     def open(self, *, poll_records: int) -> OpenBlocks:
@@ -136,34 +138,35 @@ class RecordBlocks:
         Args:
             poll_records: upper bound of the records that a consumer returns at once.
         """
-        reader = self._reader_of(poll_records)
+        reader = self._reader(_BY_SPARK, poll_records)
         ranges = reader.emptyRanges()
         rows = DataFrame(reader.rowsOf(ranges), self._session.of_blocks)
         return OpenBlocks(rows, poll_records, reader, ranges)
 
-    def _reader_of(self, poll_records: int, *, is_few: bool = False) -> Any:
-        name = poll_records, is_few
-        if name not in self._readers:
-            self._readers[name] = self._reader(poll_records, is_few=is_few)
-        return self._readers[name]
+    def _reader(self, java_class: str, poll_records: int) -> Any:
+        """Return the object of a Java class that reads with polls of this size."""
+        key = java_class, poll_records
+        if key not in self._readers:
+            self._readers[key] = self._new_reader(java_class, poll_records)
+        return self._readers[key]
 
-    def _reader(self, poll_records: int, *, is_few: bool) -> Any:
+    def _new_reader(self, java_class: str, poll_records: int) -> Any:
         session = self._session
-        if is_few:  # Spark SQL may still be starting
-            loaded = load_driver_class(session, *_JAVA)
-            spark = None
+        of_spark: list[Any] = []
+        if java_class == _IN_DRIVER:  # Spark SQL may still be starting
+            loaded = load_driver_class(session, _PACKAGE, java_class)
         else:
-            loaded = load_class(session.of_blocks, *_JAVA)
-            spark = session.of_blocks._jsparkSession  # noqa: SLF001 - no public way to the JVM
+            loaded = load_class(session.of_blocks, _PACKAGE, java_class)
+            of_spark = [session.of_blocks._jsparkSession]  # noqa: SLF001 - no public way
         most = min(poll_records, int(self._properties["max.poll.records"]))
         properties = {**self._properties, **_OWN, "max.poll.records": str(most)}
-        jvm: Any = session.context._jvm  # noqa: SLF001 - the same
+        jvm: Any = session.context._jvm  # noqa: SLF001 - no public way
         return new_instance(
             session.context,
             loaded,
-            spark,
+            *of_spark,
             jvm.java.util.HashMap(properties),
-            FEW_RECORDS if is_few else BLOCK_ROWS,
+            FEW_RECORDS if java_class == _IN_DRIVER else BLOCK_ROWS,
             BLOCK_BYTES,
             "key" in self._columns,
             "headers" in self._columns,
@@ -171,5 +174,5 @@ class RecordBlocks:
 
 
 def _line(ranges: Sequence[RangeOfPartition]) -> str:
-    """Return the ranges of a Spark task as ``RecordBlocks.java`` parses them."""
+    """Return the ranges of a Spark task as ``OffsetRange.java`` parses them."""
     return ",".join(f"{r.place.partition} {r.start} {r.end} {r.place.topic}" for r in ranges)

@@ -3,7 +3,7 @@
 Rules of this file:
 - It reads no topic, writes no file and needs no broker.
 - It runs while the tasks start. Without it the first batch waits until the JVM has loaded its
-  classes. The Python daemon starts earlier, see ``worker.spark.opening``.
+  classes. The Python daemon starts earlier, see ``worker.spark.session_opening``.
 - The class archive is made from a warm-up, so it contains the classes that the warm-up loads.
 """
 

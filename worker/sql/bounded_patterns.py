@@ -20,7 +20,6 @@ from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, once_
 
 CALLS_MAX: Final = 50
 _PACKAGE: Final = "icefloe.sql.BoundedPatterns"
-_SOURCE: Final = "BoundedPatterns.java"
 _SHOWN_CHARACTERS_MAX: Final = 120
 _LIKE_CHARACTERS_MAX: Final = 1_000
 # Spark runs these as startsWith, endsWith, contains or comparisons, without a pattern
@@ -203,7 +202,7 @@ class BoundedPatterns:
         key = (kind, *arguments)
         if key not in self._compiled:
             name = f"{_PACKAGE}${kind}"
-            loaded = load_class(self._spark, "worker.sql", _SOURCE, name)
+            loaded = load_class(self._spark, "worker.sql", name)
             is_wrong = False
             try:
                 target = new_instance(self._spark.sparkContext, loaded, *arguments)

@@ -53,7 +53,7 @@ class PatternRefusedError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PatternPart:
     """A part of a pattern.
 
     Attributes:
@@ -76,7 +76,7 @@ class Part:
         return self.length_min == 0
 
 
-def check_pattern(pattern: str) -> Part:
+def check_pattern(pattern: str) -> PatternPart:
     """Check a regular expression and return its properties.
 
     Raises:
@@ -130,7 +130,7 @@ class _PatternParser:
         self._at = 0
         self._is_referring = False
 
-    def whole(self) -> Part:
+    def whole(self) -> PatternPart:
         part = self._choice(0)
         if self._at < len(self._text):
             _refuse(f"the bracket at character {self._at + 1} closes no group")
@@ -139,7 +139,7 @@ class _PatternParser:
             return _with_start(part, begins_with_any=False)
         return part
 
-    def _choice(self, depth: int) -> Part:
+    def _choice(self, depth: int) -> PatternPart:
         if depth > NESTING_MAX:
             _refuse(f"its groups are nested more than {NESTING_MAX} levels deep")
         ways = [self._sequence(depth)]
@@ -150,19 +150,19 @@ class _PatternParser:
             _refuse("more than one of its alternatives may be empty")
         if len(ways) == 1:
             return ways[0]
-        return Part(
+        return PatternPart(
             visits=1 + sum(way.visits for way in ways),
             length_min=min(way.length_min for way in ways),
             length_max=_most([way.length_max for way in ways]),
             is_repeating=any(way.is_repeating for way in ways),
         )
 
-    def _sequence(self, depth: int) -> Part:
-        sequence = Part()
+    def _sequence(self, depth: int) -> PatternPart:
+        sequence = PatternPart()
         is_first = True
         while self._at < len(self._text) and self._text[self._at] not in "|)":
             each = self._quantified(depth)
-            sequence = Part(
+            sequence = PatternPart(
                 sequence.visits + each.visits,
                 sequence.length_min + each.length_min,
                 _sum(sequence.length_max, each.length_max),
@@ -172,7 +172,7 @@ class _PatternParser:
             is_first = False
         return sequence
 
-    def _quantified(self, depth: int) -> Part:
+    def _quantified(self, depth: int) -> PatternPart:
         kind, part = self._atom(depth)
         match = _TOKEN.match(self._text, self._at)
         if match is None or match.lastgroup != "quantifier":
@@ -185,7 +185,7 @@ class _PatternParser:
         least, most = _counts(match[0])
         if max(least, most or 0) > COUNT_MAX:
             _refuse(f"a quantifier has a count above {COUNT_MAX}")
-        return Part(
+        return PatternPart(
             visits=1 + part.visits * (1 if kind in _PLAIN else 2),
             length_min=part.length_min * least,
             length_max=None if most is None else _product(part.length_max, most),
@@ -193,10 +193,10 @@ class _PatternParser:
             is_repeating=True,
         )
 
-    def _atom(self, depth: int) -> tuple[str, Part]:
+    def _atom(self, depth: int) -> tuple[str, PatternPart]:
         if self._text[self._at] == "[":
             self._class(depth)
-            return "class", Part(1, 1, 2)  # a character may be a surrogate pair
+            return "class", PatternPart(1, 1, 2)  # a character may be a surrogate pair
         match = _TOKEN.match(self._text, self._at)
         kind = None if match is None else match.lastgroup
         if match is None or kind is None or kind == "quantifier":
@@ -205,25 +205,25 @@ class _PatternParser:
         if kind == "open":
             return "group", self._group(match[0], depth)
         if kind in ("any", "character"):
-            return kind, Part(1, 1, 2)
+            return kind, PatternPart(1, 1, 2)
         if kind == "line_end":
-            return kind, Part(2, 1, 2)
+            return kind, PatternPart(2, 1, 2)
         self._is_referring |= kind == "back"
-        return kind, Part(1, 0, 0 if kind != "back" else None, is_repeating=kind == "back")
+        return kind, PatternPart(1, 0, 0 if kind != "back" else None, is_repeating=kind == "back")
 
-    def _group(self, opening: str, depth: int) -> Part:
+    def _group(self, opening: str, depth: int) -> PatternPart:
         body = self._choice(depth + 1)
         if not self._text.startswith(")", self._at):
             _refuse("a group is not closed")
         self._at += 1
         if opening in _LOOKAHEAD:
-            return Part(body.visits + 1, is_repeating=body.is_repeating)
+            return PatternPart(body.visits + 1, is_repeating=body.is_repeating)
         if opening in _LOOKBEHIND:
             if body.length_max is None:
                 _refuse("the length of a look-behind is not bounded")
             starts = body.length_max - body.length_min + 1
-            return Part(1 + starts * body.visits, is_repeating=body.is_repeating)
-        return Part(
+            return PatternPart(1 + starts * body.visits, is_repeating=body.is_repeating)
+        return PatternPart(
             body.visits + 1,
             body.length_min,
             body.length_max,
@@ -264,8 +264,10 @@ def _counts(quantifier: str) -> tuple[int, int | None]:
     return int(least), int(most) if most else None
 
 
-def _with_start(part: Part, *, begins_with_any: bool) -> Part:
-    return Part(part.visits, part.length_min, part.length_max, begins_with_any, part.is_repeating)
+def _with_start(part: PatternPart, *, begins_with_any: bool) -> PatternPart:
+    return PatternPart(
+        part.visits, part.length_min, part.length_max, begins_with_any, part.is_repeating
+    )
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -57,6 +57,8 @@ from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.row_distribution import RowDistribution
+from worker.task.source_blocks import SourceBlocks
+from worker.task.source_rows import SourceRows
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
 from worker.task.topic_rows import BatchTables, TopicRows
@@ -395,7 +397,9 @@ def make_runner(
     tables = TaskTables(config, catalog, clock)
     dead_letter_table = DeadLetterTable(config, catalog, clock, assignment.task)
     distribution = (
-        RowDistribution(session, config.is_row_level, as_blocks=plan is None)
+        RowDistribution(
+            session, config.is_row_level, source=SourceBlocks if plan is None else SourceRows
+        )
         if config.distributes_rows
         else None
     )

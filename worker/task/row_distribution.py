@@ -23,11 +23,11 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.distribution import Distribution, TableShares
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.passed_writing import write_passed
-from worker.spark.batch_sizing import task_count
 from worker.spark.session import Session
-from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges
+from worker.task.source_blocks import SourceBlocks
 from worker.task.source_reader import as_arrow
+from worker.task.task_source import TaskSource
 
 OnSpec = Callable[[PipelineSpec], DataFrame]
 """Returns the descriptors of a batch; where rows are distributed, with rows for other tasks."""
@@ -40,12 +40,12 @@ class RowDistribution:
     Args:
         session: waits for the worker's Spark session.
         is_row_level: whether records replace or delete rows by key.
-        as_blocks: whether records are read in blocks, and not as rows of Spark's Kafka source.
+        source: reads the batches.
     """
 
     session: Callable[[], Session]
     is_row_level: bool
-    as_blocks: bool = True
+    source: type[TaskSource] = SourceBlocks
     shares: TableShares = field(default_factory=TableShares)
 
     @property
@@ -54,7 +54,7 @@ class RowDistribution:
 
         Where records are read in blocks, Arrow batches have one row.
         """
-        return not self.as_blocks and self.session().cluster is not None
+        return self.source is not SourceBlocks and self.session().cluster is not None
 
     def descriptors(
         self, run: OnSpec, spec: PipelineSpec, ranges: OffsetRanges, *, is_small: bool
@@ -81,7 +81,9 @@ class RowDistribution:
     @contextlib.contextmanager
     def _of_batch(self, ranges: OffsetRanges, *, is_small: bool) -> Iterator[Distribution | None]:
         session = self.session()
-        read_tasks = self._read_tasks(ranges, session.cores)
+        read_tasks = self.source.spark_task_count(
+            ranges, session.cores, is_ordered=self.is_row_level
+        )
         if is_small or read_tasks == 1 or (self.is_row_level and not self.shares.are_known):
             yield None
             return
@@ -98,13 +100,6 @@ class RowDistribution:
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-
-    def _read_tasks(self, ranges: OffsetRanges, cores: int) -> int:
-        """Return how many Spark tasks read a batch that is not small."""
-        if self.as_blocks:
-            return len(spread(ranges, cores, is_ordered=self.is_row_level))
-        counts = ranges.record_counts()
-        return task_count(counts, cores) or max(len(counts), cores)
 
 
 def _forget_shuffles(rows: DataFrame) -> None:

@@ -71,6 +71,11 @@ class SourceBlocks(TaskSource):
         self._planned = self._blocks.open(poll_records=self.sizes.poll_records(1))
         return self._planned.rows
 
+    @staticmethod
+    def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
+        """Return how many Spark tasks read a batch that is not small."""
+        return len(spread(ranges, cores, is_ordered=is_ordered))
+
     def batch(self, ranges: OffsetRanges) -> BatchRows:
         """Return the records of ranges; read them now if they are few."""
         few = self._few(ranges) if self.are_few(ranges.record_count_max) else None

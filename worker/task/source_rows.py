@@ -37,6 +37,13 @@ class SourceRows(TaskSource):
     def plan(self, record_count: int) -> None:
         """Return None: a query makes its plan from the rows of each batch."""
 
+    @staticmethod
+    def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
+        """Return how many Spark tasks read a batch that is not small."""
+        counts = ranges.record_counts()
+        uncombined = len(counts) if is_ordered else max(len(counts), cores)
+        return task_count(counts, cores) or uncombined
+
     def batch(self, ranges: OffsetRanges) -> DataFrame:
         """Return the rows of ranges."""
         moved = ranges.not_empty()

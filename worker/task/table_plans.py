@@ -63,7 +63,7 @@ def _change_plan(table: Table, name: str, config: ConnectorConfig) -> ChangePlan
     return ChangePlan(key_ids, spec.model_dump_json())
 
 
-def described(plan: TablePlan | None) -> TablePlan | None:
+def without_credentials(plan: TablePlan | None) -> TablePlan | None:
     """Return what a batch depends on; credentials of the store may differ at each load."""
     return None if plan is None else replace(plan, io_properties={})
 

@@ -18,7 +18,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, RetriableError
 from connect.protocol.java_sink_members import GROUP_IN_USE
 from worker.task.aggregate_start import open_aggregate_run
-from worker.task.task_context import StopSignal, TaskAssignment, TaskContext, TaskSetup
+from worker.task.task_context import TaskAssignment, TaskContext, TaskSetup, TaskStop
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_start import open_task_run
 
@@ -45,9 +45,9 @@ class ConnectorTask:
         config: ConnectorConfig,
         assignment: TaskAssignment,
         context: TaskContext,
-        stop: StopSignal | None = None,
+        stop: TaskStop | None = None,
     ) -> None:
-        self._setup = TaskSetup(config, assignment, context, stop=stop or StopSignal())
+        self._setup = TaskSetup(config, assignment, context, stop=stop or TaskStop())
 
     @property
     def metrics(self) -> TaskMetrics:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -18,6 +16,7 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
+from connect.processes.stop_signal import StopSignal
 from connect.protocol.control_feed import ControlFeeds
 from connect.state.connector_reader import ReadConnector
 from connect.validation.secret_renewal import SecretRenewal
@@ -177,21 +176,16 @@ class TaskContext:
     on_spans: Callable[[Sequence[RoundSpan]], None] | None = None
 
 
-def _ignore() -> None:
-    """Nothing waits."""
-
-
-class StopSignal:
-    """A stop request that any thread may make and the task's thread checks.
+class TaskStop(StopSignal):
+    """The stop request of one task.
 
     Args:
         batch_ms: how long a stop waits for the end of a running batch.
     """
 
     def __init__(self, batch_ms: int = BATCH_STOP_MS) -> None:
+        super().__init__()
         self._batch_ms = batch_ms
-        self._requested = threading.Event()
-        self._wake: Callable[[], None] = _ignore
         self._seen_ms: int | None = None
 
     def must_cancel(self, now_ms: int) -> bool:
@@ -207,29 +201,6 @@ class StopSignal:
         if self._seen_ms is None:
             self._seen_ms = now_ms
         return now_ms - self._seen_ms >= self._batch_ms
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a stop was requested."""
-        return self._requested.is_set()
-
-    def request(self) -> None:
-        """Request the stop, and end the wait for control events."""
-        self._requested.set()
-        self._wake()
-
-    @contextlib.contextmanager
-    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call ``wake`` at a stop request during the block; the caller checks ``is_stopping``."""
-        self._wake = wake
-        try:
-            yield
-        finally:
-            self._wake = _ignore
-
-    def pause(self, duration_ms: int) -> None:
-        """Wait; return at once when a stop is requested."""
-        self._requested.wait(duration_ms / 1000)
 
 
 @dataclass(slots=True)
@@ -251,7 +222,7 @@ class TaskSetup:
     assignment: TaskAssignment
     context: TaskContext
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
-    stop: StopSignal = field(default_factory=StopSignal)
+    stop: TaskStop = field(default_factory=TaskStop)
     losses: ReportedLosses = field(default_factory=ReportedLosses)
     bound: BatchBound = field(default_factory=BatchBound)
 

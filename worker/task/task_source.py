@@ -60,6 +60,17 @@ class TaskSource(ABC):
             None if a batch cannot be planned, or if such a batch needs no Spark job.
         """
 
+    @staticmethod
+    @abstractmethod
+    def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
+        """Return how many Spark tasks read a batch that is not small.
+
+        Args:
+            ranges: what is read.
+            cores: number of Spark tasks that run in parallel.
+            is_ordered: as the attribute.
+        """
+
     @abstractmethod
     def batch(self, ranges: OffsetRanges) -> BatchRows:
         """Return the records of ranges, of which at least one is not empty."""

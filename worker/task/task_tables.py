@@ -45,7 +45,7 @@ from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan, UnusableTable
 from worker.task.table_ages import TableAges
 from worker.task.table_loads import TableLoads
-from worker.task.table_plans import check_usable, described, plan_of, refusal_of
+from worker.task.table_plans import check_usable, plan_of, refusal_of, without_credentials
 from worker.task.table_updates import (
     COMMITS_MAX,
     commit_schema,
@@ -132,10 +132,10 @@ class TaskTables:
             CommitRefused, RetriableError: as ``refresh``.
         """
         old = self._ages.old(names)
-        before = [described(self._plans.get(name)) for name in old]
+        before = [without_credentials(self._plans.get(name)) for name in old]
         self._load_all(old)
         self._ages.used(names)
-        return before == [described(self._plans.get(name)) for name in old]
+        return before == [without_credentials(self._plans.get(name)) for name in old]
 
     @property
     def are_known(self) -> bool:

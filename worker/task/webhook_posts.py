@@ -26,9 +26,9 @@ from connect.config.output_config import OUTPUT_PREFIX, OutputConfig
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.gateways.webhook import Webhook, WebhookAddress
+from connect.processes.stop_signal import StopSignal
 from worker.batch.messages import OutputRow
 from worker.task.read_ledger import TaskAnnouncement
-from worker.task.task_context import StopSignal
 
 BATCH_BYTES: Final = 512 * 2**10
 RETRY_POLICY: Final = BackoffPolicy(first_ms=200, longest_ms=5_000)

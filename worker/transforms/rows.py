@@ -26,7 +26,7 @@ class TooManyRows(Exception):  # noqa: N818 - a result about a block
     """Steps make more rows of a block than fit into memory at once."""
 
 
-class KeyColumns(Protocol):
+class MessageKeyReader(Protocol):
     """Reads message keys by columns."""
 
     @property
@@ -54,7 +54,7 @@ class OriginColumns:
         self,
         block: Block,
         places: Positions,
-        keys: KeyColumns | None = None,
+        keys: MessageKeyReader | None = None,
         *,
         is_text: bool = True,
         seen: Seen | None = None,

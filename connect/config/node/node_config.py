@@ -228,22 +228,6 @@ class NodeConfig:
         return int(self.values["icefloe.drain.grace.ms"])
 
     @property
-    def task_restarts_max(self) -> int:
-        """Return the maximum number of automatic restarts of a failed task."""
-        return int(self.values["icefloe.task.restart.max"])
-
-    @property
-    def task_restart_backoff_ms(self) -> tuple[int, int]:
-        """Return the initial and the maximum backoff of restarts, in milliseconds."""
-        first_ms = int(self.values["icefloe.task.restart.backoff.ms"])
-        return first_ms, max(first_ms, int(self.values["icefloe.task.restart.backoff.max.ms"]))
-
-    @property
-    def metadata_refresh_ms(self) -> int:
-        """Return the refresh interval of topic metadata, in milliseconds."""
-        return int(self.values["icefloe.metadata.refresh.ms"])
-
-    @property
     def spark_properties(self) -> dict[str, str]:
         """Return the ``spark.*`` properties of the worker's session, including the master."""
         own = {k: v for k, v in self.properties.items() if k.startswith("spark.")}

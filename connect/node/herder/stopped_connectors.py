@@ -347,14 +347,15 @@ class ValidThroughReset:
             },
         )
         is_done = is_applied and all(t["code"] is None for t in answer["tables"])
-        if is_done and answer["error"] is None:
+        error = answer.get("error")
+        if is_done and error is None:
             self._offset_events.announce_reset(state)
         return {
             "connector": state.name,
-            "applied": is_done and answer["error"] is None,
+            "applied": is_done and error is None,
             "reason": reason,
             "tables": answer["tables"],
-            "error": answer["error"],
+            "error": error,
         }
 
 

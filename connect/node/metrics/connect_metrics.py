@@ -15,7 +15,7 @@ from typing import TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from connect.metrics.metric_catalogue import Kind
+from connect.metrics.metric import Kind
 from connect.metrics.process_metrics import Sample
 from connect.node.herder_api import ReportedStatus
 

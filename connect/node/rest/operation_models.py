@@ -54,7 +54,7 @@ class RecordPart(ExtensibleModel):
     bytes: int | None
 
 
-class DeadLetter(View):
+class StoredDeadLetter(View):
     """One dead letter: its error headers, and the sizes of key, value and other headers."""
 
     topic: str
@@ -73,7 +73,7 @@ class RecordPartContent(RecordPart):
     text: str | None
 
 
-class DeadLetterContent(DeadLetter):
+class DeadLetterContent(StoredDeadLetter):
     """One dead letter with key, value and other headers as text."""
 
     key: RecordPartContent

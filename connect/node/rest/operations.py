@@ -55,10 +55,10 @@ def read_dead_letter_kinds(name: ConnectorName, services: ServicesDep) -> o.Dead
 @router.get("/dead-letters/{partition}/{offset}", dependencies=[_READ], responses=errors(404, 503))
 def read_dead_letter(
     name: ConnectorName, partition: Partition, offset: Offset, services: ServicesDep
-) -> o.DeadLetter:
+) -> o.StoredDeadLetter:
     """Show one dead letter: its error headers and sizes, without its content."""
     letter = _dead_letter(services, name, partition, offset, with_content=False)
-    return o.DeadLetter.model_validate(letter)
+    return o.StoredDeadLetter.model_validate(letter)
 
 
 @router.get(

@@ -2,8 +2,7 @@
 
 Rules of this file:
 - A change adds an optional column at any depth, widens a type (int to long, float to double,
-  decimal
-  precision), or makes a column optional. Columns are never dropped, renamed or narrowed.
+  decimal precision), or makes a column optional. Columns are never dropped, renamed or narrowed.
 - If two records need different types for a new column, it gets string if one type is string, else
   the wider type, else the first one.
 """

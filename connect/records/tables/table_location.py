@@ -2,8 +2,7 @@
 
 Rules of this file:
 - The template may contain the variables ``${namespace}`` and ``${table}`` only. Namespace levels
-  are
-  joined by dots, so that no table is inside another table's folder.
+  are joined by dots, so that no table is inside another table's folder.
 - The values of the variables consist of letters, digits, ``_`` and ``-``. Names may come from
   records, so they must neither leave the folder nor map two tables to one folder.
 """

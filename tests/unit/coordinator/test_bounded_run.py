@@ -15,14 +15,6 @@ from tests.support.kernel_driver import P0, P1, T1, T2, Driver
 READ_TO = 7  # next source offset of every answer of the driver
 
 
-@pytest.fixture
-def driver() -> Driver:
-    """A kernel whose layout has two partitions."""
-    d = Driver()
-    d.layout(P0, P1)
-    return d
-
-
 def answered(driver: Driver, commit: UUID) -> None:
     """Both tasks answer; the first one with a file for each table."""
     driver.written(commit, T1, task=0)

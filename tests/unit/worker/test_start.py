@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from connect.processes.ipc import Channel
-from worker.spark.opening import session_properties
+from worker.spark.session_opening import session_properties
 
 HEAVY = (
     "connect.processes.child_main",

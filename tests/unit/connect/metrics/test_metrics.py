@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from connect.errors import ConfigError, InvariantViolation
 from connect.generated_docs import metrics_page
 from connect.metrics import process_metrics
-from connect.metrics.metric_catalogue import CATALOGUE, DURATION_BUCKETS_S, Kind
+from connect.metrics.metric import DURATION_BUCKETS_S, Kind
+from connect.metrics.metric_catalogue import CATALOGUE
 from connect.metrics.process_metrics import CountsOfHelper, Exposition, Registry
 from connect.node.herder_api import ReportedStatus, TaskStatus
 from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from connect.node.node_start import ChildEvents
+from connect.node.node_start import BufferedEvents
 
 HEAVY = ("confluent_kafka", "fastapi", "pandas", "pyarrow", "pydantic", "pyiceberg", "uvicorn")
 
@@ -23,7 +23,7 @@ def test_children_start_before_slow_imports() -> None:
 
 def test_events_wait_for_their_receiver() -> None:
     """They arrive once each, in order, before later events."""
-    events = ChildEvents()
+    events = BufferedEvents()
     received: list[tuple[str, object]] = []
     events("worker", {"event": "a"})
     events("coordinator", {"event": "b"})

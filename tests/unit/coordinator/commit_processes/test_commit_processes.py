@@ -18,6 +18,7 @@ import pytest
 
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, RetriableError
+from connect.metrics import process_metrics
 from control_schemas.events import TableReference
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.commit.table_committers import CommitterSettings
@@ -136,6 +137,25 @@ def test_the_number_of_processes_of_a_connector(settings: dict[str, Any], count:
     config = connector("c", tables, **more)
     assert process_count(config, CommitProcessSetup(4, {})) == count
     assert process_count(config, None) == 0
+
+
+def running() -> float:
+    """How many processes the metric of the connector has."""
+    name = "commit_processes_running"
+    (number,) = (s[2] for s in process_metrics.PROCESS.snapshot()[1] if s[0] == name)
+    return number
+
+
+def test_the_running_processes_are_counted() -> None:
+    """Operators see them until they end, or until one of them is lost."""
+    with processes("answer", 3):
+        assert running() == 3
+    assert running() == 0
+    with processes("dies") as made:
+        assert running() == 2
+        with pytest.raises(RetriableError, match="ended with status 3"):
+            made.commit(commit_of("bad"))
+        assert running() == 0
 
 
 def test_a_lost_process_ends_the_commits_of_all() -> None:

@@ -23,14 +23,6 @@ from coordinator.kernel.kernel import Kernel
 from tests.support.kernel_driver import P0, P1, T1, T2, Driver
 
 
-@pytest.fixture
-def driver() -> Driver:
-    """A kernel whose layout has two partitions."""
-    d = Driver()
-    d.layout(P0, P1)
-    return d
-
-
 def taken(effects: list[Effect]) -> dict[str, list[int]]:
     """Per table the control offsets of what a round commits."""
     (effect,) = effects

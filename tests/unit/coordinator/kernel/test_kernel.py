@@ -33,14 +33,6 @@ from coordinator.uncommitted_report import records_in
 from tests.support.kernel_driver import P0, P1, SECOND_US, T1, T2, Driver
 
 
-@pytest.fixture
-def driver() -> Driver:
-    """A kernel whose layout has two partitions."""
-    d = Driver()
-    d.layout(P0, P1)
-    return d
-
-
 def test_no_round_starts_without_a_layout() -> None:
     """The kernel does not know which partitions a round must cover."""
     d = Driver()

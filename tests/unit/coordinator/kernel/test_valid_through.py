@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
 from connect.model.layout import TopicPartition
 from control_schemas.events import (
     CommitComplete,
@@ -16,14 +14,6 @@ from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import InboxAdvanced, InitialLogEnds, SendCompletion, TableDecision
 from coordinator.kernel.kernel import Kernel
 from tests.support.kernel_driver import P0, P1, T1, T2, Driver
-
-
-@pytest.fixture
-def driver() -> Driver:
-    """A kernel whose layout has two partitions."""
-    d = Driver()
-    d.layout(P0, P1)
-    return d
 
 
 def test_the_vtts_never_decreases(driver: Driver) -> None:

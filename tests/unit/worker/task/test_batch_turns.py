@@ -8,7 +8,7 @@ import pytest
 
 from connect.errors import RetriableError
 from worker.task.batch_turns import BatchTurns, RunningBatch
-from worker.task.task_context import StopSignal
+from worker.task.task_context import TaskStop
 
 BATCH = RunningBatch(1_000, 0)
 
@@ -59,7 +59,7 @@ def test_an_error_of_a_batch_ends_its_turn() -> None:
 
 def test_a_stop_cancels_a_batch_after_its_time() -> None:
     """The time counts from the first call that sees the request."""
-    stop = StopSignal(batch_ms=400)
+    stop = TaskStop(batch_ms=400)
     assert not stop.must_cancel(5_000)
     stop.request()
     assert [stop.must_cancel(now_ms) for now_ms in (6_000, 6_399, 6_400)] == [False, False, True]

@@ -9,13 +9,13 @@ from connect.errors import RetriableError
 from connect.protocol.control_feed import ControlFeeds
 from tests.support.control_log import ControlLog, start_commit, wait_until
 from worker.task.control_listener import ControlListener
-from worker.task.task_context import StopSignal
+from worker.task.task_context import TaskStop
 from worker.task.task_rounds import TaskRounds
 
 
 def test_a_stop_ends_the_wait_for_events() -> None:
     """A task waits until its source is due, which may be for long."""
-    log, stop = ControlLog(), StopSignal()
+    log, stop = ControlLog(), TaskStop()
     events = ControlFeeds(log.open_reader).subscribe({"a": "b"}, "control", "g", ends=log.ends)
     waiting = threading.Thread(target=events.poll, args=(600_000,))
     with stop.waking(events.wake):

@@ -17,7 +17,7 @@ from worker.task.task import (
     ConnectorTask,
     RestartBackoff,
 )
-from worker.task.task_context import StopSignal, TaskAssignment, TaskContext
+from worker.task.task_context import TaskAssignment, TaskContext, TaskStop
 
 ATTEMPTS = 12
 CONFIG = {
@@ -31,7 +31,7 @@ CONFIG = {
 }
 
 
-class CountedPauses(StopSignal):
+class CountedPauses(TaskStop):
     """Records each pause instead of waiting, and stops after some."""
 
     def __init__(self) -> None:

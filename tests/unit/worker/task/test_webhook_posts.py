@@ -13,11 +13,11 @@ import pytest
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 from connect.model.layout import TopicPartition
+from connect.processes.stop_signal import StopSignal
 from tests.differential.support import config
 from worker.batch.messages import SCHEMA, MessageChunk
 from worker.task import webhook_posts
 from worker.task.read_ledger import OffsetRanges, TaskAnnouncement, WrittenBatch
-from worker.task.task_context import StopSignal
 from worker.task.webhook_posts import WebhookPosts
 
 TP = TopicPartition("t", 0)

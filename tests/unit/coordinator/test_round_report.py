@@ -9,8 +9,8 @@ from uuid import UUID
 from structlog.testing import capture_logs
 
 from control_schemas.events import TableReference
-from coordinator.host import _log_round
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableFailed
+from coordinator.round_report import log_round
 
 ROUND = UUID(int=7)
 TABLES = tuple(TableReference("iceberg", ("db",), name) for name in ("a", "b", "c"))
@@ -22,7 +22,7 @@ def logged(
     """The one event that a round writes."""
     ended = RoundEnded(ROUND, 1_000, 1_250, is_partial, None, tuple(outcomes), ())
     with capture_logs() as events:
-        _log_round("orders", ended, 250)
+        log_round("orders", ended)
     [event] = events
     return dict(event)
 

@@ -20,7 +20,7 @@ STATE_DIR = "icefloe.state.dir"
 log = structlog.get_logger("worker")
 
 
-class Opening:
+class SessionOpening:
     """A session that is being opened in a thread.
 
     Args:
@@ -39,7 +39,7 @@ class Opening:
         threads.shutdown(wait=False)
 
     @classmethod
-    def of(cls, configure: Mapping[str, Any]) -> Opening | None:
+    def of(cls, configure: Mapping[str, Any]) -> SessionOpening | None:
         """Start with a node's first message; return None if it has placeholders to resolve."""
         session = session_properties(configure.get("properties", {}))
         return None if session is None else cls(*session)
