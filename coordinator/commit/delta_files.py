@@ -114,7 +114,7 @@ def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str |
         value = partition[field_id]
         if _is_out_of_years(kind, value):
             raise CommitRefused(
-                f"a file has rows with {value} in partition column {part.name}, outside of the "
+                f"a file has rows with {value!r} in partition column {part.name}, outside of the "
                 "years 1 to 9999, and readers would no longer open the table: skip the file, and "
                 "let a transformation drop such records",
                 code="delta_unsupported",
