@@ -13,8 +13,7 @@ Source:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -34,10 +33,15 @@ from pyiceberg.types import (
 from connect.errors import CommitRefused
 from connect.gateways.delta.delta_model import DeltaFile, DeltaVersion
 from connect.gateways.delta.delta_schema import Leaf, Path, leaves
+from connect.model.partition_text import date_text, instant_text
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.held_files import created_ms
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_US: Final = 86_400_000_000
+_FIRST_US: Final = -719_162 * _DAY_US
+"""Begin of the year 1. Readers know no other years."""
+_END_US: Final = 2_932_897 * _DAY_US
+"""End of the year 9999."""
 _BOUNDED: Final = (
     DateType,
     DecimalType,
@@ -108,8 +112,23 @@ def _partition_values(file: ContentFile, table: DeltaVersion) -> dict[str, str |
     for field_id, part in expected.items():
         kind = table.schema.find_type(part.source_id)
         value = partition[field_id]
+        if _is_out_of_years(kind, value):
+            raise CommitRefused(
+                f"a file has rows with {value!r} in partition column {part.name}, outside of the "
+                "years 1 to 9999, and readers would no longer open the table: skip the file, and "
+                "let a transformation drop such records",
+                code="delta_unsupported",
+                file=file.file_path,
+            )
         values[part.name] = None if value is None else partition_text(kind, value)
     return values
+
+
+def _is_out_of_years(kind: IcebergType, value: Any) -> bool:
+    if value is None or not isinstance(kind, DateType | TimestampType | TimestamptzType):
+        return False
+    instant_us = value * _DAY_US if isinstance(kind, DateType) else value
+    return not _FIRST_US <= instant_us < _END_US
 
 
 def partition_text(kind: IcebergType, value: Any) -> str:
@@ -122,11 +141,11 @@ def partition_text(kind: IcebergType, value: Any) -> str:
     if isinstance(kind, BooleanType):
         return "true" if value else "false"
     if isinstance(kind, DateType):
-        return _date(value)
+        return date_text(value)
     if isinstance(kind, TimestamptzType):
-        return f"{_moment(value):%Y-%m-%dT%H:%M:%S.%f}Z"
+        return f"{instant_text(value, 'T')}Z"
     if isinstance(kind, TimestampType):
-        return f"{_moment(value):%Y-%m-%d %H:%M:%S.%f}"
+        return instant_text(value, " ")
     return str(value)
 
 
@@ -155,31 +174,15 @@ def _bound(kind: IcebergType, value: bytes | None) -> Any:
         return None
     assert isinstance(kind, PrimitiveType)
     read: Any = from_bytes(kind, value)
+    if _is_out_of_years(kind, read):
+        return None
     if isinstance(kind, DateType):
-        return _guarded(_date, read)
-    if isinstance(kind, TimestamptzType):
-        return _guarded(lambda us: f"{_moment(us):%Y-%m-%dT%H:%M:%S.%f}Z", read)
-    if isinstance(kind, TimestampType):
-        return _guarded(lambda us: f"{_moment(us):%Y-%m-%dT%H:%M:%S.%f}", read)
+        return date_text(read)
+    if isinstance(kind, TimestamptzType | TimestampType):
+        return f"{instant_text(read, 'T')}{'Z' if isinstance(kind, TimestamptzType) else ''}"
     if isinstance(kind, DecimalType):  # JSON numbers are exact up to 15 digits everywhere
         return float(read) if kind.precision <= _JSON_DIGITS_MAX else None
     return read
-
-
-def _guarded(write: Callable[[int], str], value: int) -> str | None:
-    """Return the text of a date or instant; None before year 1 and after year 9999."""
-    try:
-        return write(value)
-    except OverflowError:
-        return None
-
-
-def _date(days: int) -> str:
-    return (date(1970, 1, 1) + timedelta(days=days)).isoformat()
-
-
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _nested(by_path: Mapping[Path, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -53,6 +52,7 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import storage_errors, verify_written
+from connect.model.partition_text import partition_folder
 from coordinator.commit.row_lineage import writer_version
 from coordinator.row_deletes.deleted_keys import DeletedKeys
 from coordinator.row_deletes.file_copies import FileCopy
@@ -210,8 +210,9 @@ class TableFiles:
         partition = cast("FilePartition", source.partition)
         spec = self._specs[partition.spec_id]
         name = f"{self._clock.new_timed_uuid()}-00000.parquet"
-        path = spec.partition_to_path(Record(*partition.values), self._schema)
-        folder = _Folder(path) if spec.fields else None
+        folder = None
+        if spec.fields:
+            folder = _Folder(partition_folder(spec, self._schema, partition.values))
         path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
         return path, self._table.io.new_output(path).create(overwrite=True)
 

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 from connect.errors import CommitRefused
 from coordinator.commit.delta_files import delta_file
 from coordinator.commit.log_committer import LogCommitter
-from coordinator.kernel.effects import TableCommitted
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.delta_tables import DeltaRig, delta_duckdb
 from tests.support.tables import (
     QuickClock,
@@ -63,11 +63,11 @@ VALUES: dict[str, tuple[IcebergType, list[Any]]] = {
     "timestamptz": (
         TimestamptzType(),
         [
-            dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+            dt.datetime(1, 12, 31, 23, 59, 59, 999_999, UTC),  # zero times of other languages
             dt.datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
         ],
     ),
-    "timestamp": (TimestampType(), [AT.replace(year=1900, tzinfo=None), AT.replace(tzinfo=None)]),
+    "timestamp": (TimestampType(), [AT.replace(year=999, tzinfo=None), AT.replace(tzinfo=None)]),
     "string": (StringType(), ["a b/c%3A=é", "z'\"\\:?#+&" + "x" * 40]),
     "decimal": (DecimalType(12, 2), [Decimal("-12345678.90"), Decimal("0.01")]),
     "large_decimal": (
@@ -145,6 +145,20 @@ def test_values_and_statistics_are_read_back(tmp_path: Path) -> None:
                 assert duck.execute(query, [rows[n][f"c_{name}"]]).fetchall() == [(n,)], name
         query = f"select id from delta_scan('{rig.location}') where c_double > 100"
         assert duck.execute(query).fetchall() == [(1,)]  # NaN is above all numbers
+
+
+@pytest.mark.parametrize("column", ["d", "t"])
+def test_a_partition_outside_of_the_years_of_dates_is_refused(tmp_path: Path, column: str) -> None:
+    """A number in the wrong unit is one. After a commit, the library opens the table no more."""
+    rig = rig_of(tmp_path, {"d": DateType(), "t": TimestampType()}, column)
+    partition = partition_of(rig.table, {"d": 20_000_000, "t": -(10**17)})
+    file = written_file(rig.table, [{"id": 1}], partition=partition)
+    worker = LogCommitter(rig.store(), delta_file, rig.config, QuickClock())
+    event = announced(reference(rig.table), [file], offset=0)
+    outcome = worker.commit(table_commit([event]))
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("delta_unsupported", False)
+    assert rig.ids() == []
 
 
 def test_a_decimal_cannot_be_a_partition(tmp_path: Path) -> None:

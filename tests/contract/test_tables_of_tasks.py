@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -15,6 +17,7 @@ from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.differential.support import config
+from tests.support.fakes.rest_catalog import MemoryCatalogServer
 from tests.support.tables import connector
 from worker.batch.descriptors import BatchResult, TableRequest
 from worker.task.table_ages import REFRESH_MS
@@ -188,6 +191,57 @@ def test_only_tables_with_rows_are_loaded_again(counted: CountedCatalog) -> None
     assert tables.confirm(["db.t05", "db.t30"])  # rows for tables that are old
     assert counted.loaded == ["db.t05", "db.t07", "db.t05", "db.t30"]
     tables.close()
+
+
+def test_missing_tables_that_records_name_are_forgotten(catalog: CatalogGateway) -> None:
+    """Records can name any number of them over the years."""
+    catalog.create(("db", "a"), SCHEMA)
+    clock = ShiftedClock()
+    keys = {"iceberg__tables__dynamic_enabled": "true", "iceberg__tables__route_field": "table"}
+    tables = TaskTables(connector("c", [], **keys), catalog, clock)
+    tables.apply_requests(BatchResult(table_requests=(TableRequest("db.a"),)))
+    for number in range(5):
+        tables.refresh()
+        name = f"db.missing{number}"
+        requests = (TableRequest(name),)
+        tables.apply_requests(BatchResult(table_requests=requests))
+        assert name in tables.spec().absent
+        clock.skipped_ms += REFRESH_MS
+    tables.refresh()
+    assert not tables.spec().absent
+    assert set(tables._ages._loaded_ms) == {"db.a"}
+    tables.close()
+
+
+def test_the_threads_of_queries_share_clients_of_a_rest_catalog(tmp_path: Path) -> None:
+    """Each query has a thread of its own, which loads tables that were not loaded for long."""
+    server = MemoryCatalogServer(f"file://{tmp_path}/warehouse")
+    server.start()
+    with closing(server), closing(open_catalog("iceberg", server.properties)) as gateway:
+        gateway.create(("db", "a"), SCHEMA)
+        clients: set[int] = set()
+
+        def load() -> None:
+            gateway.load(("db", "a"))
+            clients.add(id(gateway._client()))
+
+        for _ in range(5):
+            thread = threading.Thread(target=load)
+            thread.start()
+            thread.join()
+        assert len(clients) == 1
+        meeting = threading.Barrier(3)
+
+        def meet() -> None:
+            load()
+            meeting.wait(60)
+
+        threads = [threading.Thread(target=meet) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(clients) == 3  # threads that run never share one
 
 
 def test_a_batch_for_a_table_that_changed_meanwhile_runs_again(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.accumulators import _accumulatorRegistry
 
 from connect import failpoints
 from connect.clock import SystemClock
@@ -33,6 +34,7 @@ from worker.task.task_context import TaskAssignment, TaskContext
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 FROZEN_MS = 10_000
+BUS = "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus"
 
 
 @dataclass
@@ -160,6 +162,28 @@ def test_a_frozen_run_changes_nothing_of_its_successor(aggregates: Aggregates) -
         aggregates.produce(*some(8))
         wait_until(aggregates.are_complete)
     check_each_update_once(aggregates.updates())
+
+
+def test_runs_leave_nothing_in_spark(aggregates: Aggregates, spark_session: Session) -> None:
+    """Runs end with each renewal of a secret and each error, and a worker runs for months."""
+    context: Any = spark_session.context
+    ended: list[BaseException | None] = []
+    kept: list[tuple[int, int]] = []
+    for run in range(3):
+        with aggregates.running(ended):
+            aggregates.produce(*some(10 * run))
+            wait_until(aggregates.are_complete)
+        listeners = context._jsc.sc().listenerBus().findListenersByClass(_class(context, BUS))
+        kept.append((len(_accumulatorRegistry), listeners.size()))
+        assert all(not each.value for each in spark_session.accumulators)
+    assert ended == []
+    assert len(set(kept)) == 1
+
+
+def _class(context: Any, name: str) -> Any:
+    """Return a class as Spark's methods take it."""
+    loaded = context._jvm.java.lang.Class.forName(name)
+    return context._jvm.scala.reflect.ClassTag.apply(loaded)
 
 
 def test_state_on_s3_continues_after_a_restart(

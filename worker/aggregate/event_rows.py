@@ -40,6 +40,7 @@ from worker.batch.descriptors import (
     to_batch,
 )
 from worker.batch.error_rows import error_row, is_reported
+from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
 from worker.batch.spark_types import spark_arrow
 from worker.pipeline.pipeline import PipelineTask
@@ -123,7 +124,7 @@ def event_rows(
         reports: receives the report of each part of a batch.
     """
     rows = pa.schema([(f.name, spark_arrow(f.field_type)) for f in schema.fields])
-    return partial(_run, spec, rows, reports)
+    return under_policy(partial(_run, spec, rows, reports))
 
 
 def result_of(reports: list[Report]) -> BatchResult:

@@ -13,7 +13,8 @@ Rules of this file:
 - Two manifests for the same offsets: the one of the higher generation counts. A higher generation
   begins at the committed offsets. If the lower one had committed these offsets, the higher one
   would have begun there, and all of its manifests would be for higher offsets.
-- A file is deleted only after a batch was committed that does not need it.
+- A file is deleted only after a batch was committed that does not need it. Only files with the name
+  of a run's file are deleted: others may store tables or other states below the same location.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _VERSION: Final = 1
 _GENERATION: Final = re.compile(r"g([0-9]{12})-[^/]+(?=/|$)")
 _MANIFEST: Final = re.compile(r"manifest-([0-9]{12})\.json")
 _CLAIM: Final = "claimed"
+_OF_RUN: Final = re.compile(
+    rf"{_GENERATION.pattern}/(?:{_CLAIM}|{_MANIFEST.pattern}|file-[0-9]{{12}})"
+)
 _QUERY: Final = "metadata"
 _LISTINGS_MAX: Final = 20
 _LOGS: Final = ("offsets", "commits")
@@ -126,8 +130,9 @@ class StateCheckpoint:
             RetriableError: ``state_claimed``: another run has one; ``state_unavailable``.
         """
         names = self._folder.names()
-        self._names = [name for name in names if not name.startswith(f"{self._own}/")]
-        if _newest(self._names) >= self._generation:
+        own = f"{self._own}/"
+        self._names = [n for n in names if _OF_RUN.fullmatch(n) and not n.startswith(own)]
+        if _newest(name for name in names if not name.startswith(own)) >= self._generation:
             raise RetriableError(
                 f"another run claimed the state at {self._folder.location} at the same time",
                 code=STATE_CLAIMED,

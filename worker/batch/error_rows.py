@@ -23,6 +23,9 @@ CONVERTER_UNAVAILABLE = "converter_unavailable"
 DISK_FULL = "disk_full"
 """The temporary folder has no room for rows that one Spark task passes on to another."""
 
+HOST_REFUSED = "host_refused"
+"""The policy of the node does not allow the host of a registry."""
+
 LARGE_RECORD = "record_not_small"
 """A record is large in a read that expects small records."""
 
@@ -38,6 +41,7 @@ REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 _REPORTED = REFUSALS | {
     DEAD_LETTERS_FULL,
     DISK_FULL,
+    HOST_REFUSED,
     OUTPUT_COLUMN,
     OUTPUT_FULL,
     STORE_UNAVAILABLE,

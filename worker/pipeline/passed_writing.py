@@ -21,6 +21,7 @@ from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, RecordError, RetriableError
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, file_rows, to_batch
 from worker.batch.error_rows import error_row, is_reported
+from worker.batch.node_policy import under_policy
 from worker.batch.passed_rows import ORDER, PASSED, PassedPart, ReceivedRows
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.write.parquet_writer import Writers, sizes_of
@@ -37,7 +38,7 @@ def write_passed(
         spec: as for ``worker.pipeline.pipeline.run``, with a distribution. ``df`` has what ``run``
             yields, each row in the Spark task that it names.
     """
-    return partial(_write, spec)
+    return under_policy(partial(_write, spec))
 
 
 def _write(

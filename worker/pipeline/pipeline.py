@@ -36,6 +36,7 @@ from worker.batch.descriptors import (
     to_batch,
 )
 from worker.batch.error_rows import error_row, is_reported
+from worker.batch.node_policy import under_policy
 from worker.batch.passed_rows import PassedRows
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
 from worker.outputs.output_rows import AppendsWithOutputs
@@ -72,7 +73,7 @@ def run(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
         a picklable function. It takes record batches, writes files and yields descriptors, which
         ``collect`` puts together on the driver.
     """
-    return partial(_run, spec)
+    return under_policy(partial(_run, spec))
 
 
 def _run(

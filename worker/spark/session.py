@@ -40,6 +40,7 @@ from connect.jvm.jars import resolve
 from connect.jvm.java import find_java
 from worker.spark.batch_sizing import LARGE_BYTES, SMALL_ROWS
 from worker.spark.class_archive import archive_options
+from worker.spark.large_functions import note_functions
 from worker.spark.session_folder import SessionFolder
 from worker.spark.source_options import LARGE_RECORD_TEXT
 
@@ -77,6 +78,7 @@ _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_QUERY_LISTENERS = "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus"
 _LOG4J = """\
 status = error
 rootLogger.level = {level}
@@ -135,6 +137,8 @@ class Session:
         folder: private folder for checkpoints and spill files, removed by ``close``.
         folders: all private folders, locked.
         driver_classes: Java classes of this project that only the driver uses, by name.
+        accumulators: those that no query uses. PySpark keeps each until the process ends, so
+            another query uses it again.
     """
 
     context: SparkContext
@@ -142,6 +146,7 @@ class Session:
     folder: Path
     folders: tuple[SessionFolder, ...]
     driver_classes: dict[str, Any] = field(default_factory=dict)
+    accumulators: list[Any] = field(default_factory=list)
 
     @property
     def spark(self) -> SparkSession:
@@ -188,6 +193,18 @@ class Session:
         closes connections without a call since the last clean-up.
         """
         release_callbacks(self.spark)
+
+    def forget_listeners(self) -> None:
+        """Remove the listeners of queries with state, which Spark would call for ever.
+
+        Each such query adds one that passes events of queries on, to no listener of the worker.
+        """
+        jvm: Any = self.context._jvm  # noqa: SLF001 - no public way
+        bus = self.context._jsc.sc().listenerBus()  # noqa: SLF001 - the same
+        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName(_QUERY_LISTENERS))
+        listeners = bus.findListenersByClass(kind)
+        for index in range(listeners.size()):
+            bus.removeListener(listeners.apply(index))
 
     def wait_for_jvm(self) -> None:
         """Block until the JVM has ended, for any reason."""
@@ -413,6 +430,7 @@ def open_session(
     try:
         with _environment(variables):
             context = SparkContext.getOrCreate()
+            note_functions(context)
     finally:
         properties.unlink()
     starting = ThreadPoolExecutor(1, thread_name_prefix="spark-sql")

@@ -30,6 +30,7 @@ from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import TableReference
 from worker.batch.blocks import Block, blocks, one_chunk
 from worker.batch.error_rows import error_row, is_converter_outage
+from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
 from worker.batch.spark_types import spark_arrow
 from worker.pipeline.record_fallback import to_arrow
@@ -84,7 +85,7 @@ def read(
         spec, config=config, tables=(_view(plan),), absent=frozenset(), unusable={}
     )
     alias = spec.config.transforms[-1].alias
-    return partial(_read, inner, alias, split, spec.has_dead_letters)
+    return under_policy(partial(_read, inner, alias, split, spec.has_dead_letters))
 
 
 def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:

@@ -38,6 +38,7 @@ from connect.records.transforms.transform import DATE, DECIMAL, TIMESTAMP
 from worker.batch.blocks import Block, joined, one_chunk
 from worker.batch.descriptors import losses_row
 from worker.batch.error_rows import reported
+from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import nulls
 from worker.decode.decoded_rows import Columns
@@ -75,7 +76,8 @@ def write(spec: PipelineSpec, split: ColumnSplit) -> Callable[..., Iterator[pa.R
     """
     alias = spec.config.transforms[-1].alias
     config = dataclasses.replace(spec.config, transforms=())
-    return partial(_write, dataclasses.replace(spec, config=config), alias, split)
+    spec = dataclasses.replace(spec, config=config)
+    return under_policy(partial(_write, spec, alias, split))
 
 
 def _write(

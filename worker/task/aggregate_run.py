@@ -366,7 +366,7 @@ class BatchComputing:
         spark = streaming_session(self._session.spark, aggregation)
         schema = event_schema(aggregation)
         spec = event_spec(config, schema)
-        self._reports = spark.sparkContext.accumulator([], Reports())
+        self._reports = self._accumulator()
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", config.name)
         columns = spec.columns()
         options = source_options(
@@ -387,6 +387,7 @@ class BatchComputing:
             events = records.mapInArrow(event_rows(spec, schema, self._reports), event_ddl(schema))
             return self._started(events, aggregation)
         except (PySparkException, Py4JError) as error:
+            self._give_accumulator()
             raise map_spark_error(error) from error
 
     def _started(self, events: DataFrame, aggregation: Aggregation) -> StreamingQuery:
@@ -420,10 +421,27 @@ class BatchComputing:
         self._is_free.release()
         try:
             query.stop()
+            self._session.forget_listeners()
         except (PySparkException, Py4JError) as error:
             log.warning("the streaming query did not stop", error=str(map_spark_error(error)))
+        else:
+            self._give_accumulator()
         finally:
             self._session.release_callbacks()
+
+    def _accumulator(self) -> Accumulator[list[Report]]:
+        try:
+            used: Accumulator[list[Report]] = self._session.accumulators.pop()
+        except IndexError:
+            return self._session.context.accumulator([], Reports())
+        return used
+
+    def _give_accumulator(self) -> None:
+        """Let another run use the accumulator; no task of this query adds to it any more."""
+        reports, self._reports = self._reports, None
+        if reports is not None:
+            reports.value = []
+            self._session.accumulators.append(reports)
 
     def _take(self, rows: DataFrame, number: int) -> None:
         """Compute a batch. An error is kept: Spark would take the exception apart as text."""

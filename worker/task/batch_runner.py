@@ -49,6 +49,7 @@ from worker.batch.error_rows import NOT_WRITABLE
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.pipeline import run
+from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
 from worker.sql.sql_batches import SparkQuery, sql_plan
@@ -233,9 +234,10 @@ class PipelineRunner:
 
     def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a batch; with a distribution, rows for other tasks too."""
-        if self.query is not None:
-            return self.query.run(rows, spec)
-        return rows.mapInArrow(run(spec), spec.descriptor_ddl)
+        query = self.query
+        if query is not None:
+            return deleted_with(lambda: query.run(rows, spec))
+        return deleted_with(lambda: rows.mapInArrow(run(spec), spec.descriptor_ddl))
 
     def _taken_plan(self, rows: DataFrame, valid_through_ms: int | None) -> DataFrame | None:
         """Return the planned work of a batch, if the plan is of its rows and tables."""

@@ -23,6 +23,7 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.distribution import Distribution, TableShares
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.passed_writing import write_passed
+from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_blocks import SourceBlocks
@@ -71,8 +72,9 @@ class RowDistribution:
             if distribution is None:
                 return as_arrow(run(spec))
             spec = replace(spec, distribution=distribution)
-            passed = run(spec).repartitionById(distribution.task_count, "task")
-            written = passed.mapInArrow(write_passed(spec), DESCRIPTOR_DDL)
+            made = run(spec)
+            passed = made.repartitionById(distribution.task_count, "task")
+            written = deleted_with(lambda: passed.mapInArrow(write_passed(spec), DESCRIPTOR_DDL))
             try:
                 return as_arrow(written)
             finally:

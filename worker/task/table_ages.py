@@ -33,6 +33,12 @@ class TableAges:
         self._loaded_ms[name] = self.clock.monotonic_ms()
         self._used.discard(name)
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Some tables are not known any more; records may name any number of missing tables."""
+        for name in names:
+            self._loaded_ms.pop(name, None)
+            self._used.discard(name)
+
     def used(self, names: Iterable[str]) -> None:
         """A batch has rows for these tables."""
         self._used.update(names)

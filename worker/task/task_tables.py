@@ -298,6 +298,7 @@ class TaskTables:
         """Let records request tables again that were missing a minute ago."""
         if gone := self._ages.old(self._absent):
             self._absent.difference_update(gone)
+            self._ages.forget(gone)
             self._spec = None
 
     def _widen(self, request: SchemaRequest) -> None:

@@ -25,7 +25,6 @@ from pyiceberg.transforms import (
     VoidTransform,
 )
 from pyiceberg.transforms import Transform as FieldTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
     DecimalType,
@@ -41,6 +40,7 @@ from pyiceberg.types import (
 from pyiceberg_core import transform as vectorised  # type: ignore[import-untyped] # a Rust module
 
 from connect.errors import ConfigError
+from connect.model.partition_text import partition_folder
 from control_schemas.events import PartitionField
 
 Transform = Callable[[pa.Array], pa.Array]
@@ -150,7 +150,7 @@ class Partitioner:
         value_texts = tuple(map(repr, values))
         partition_key = self._keys.get(value_texts)
         if partition_key is None:
-            path = self._spec.partition_to_path(Record(*values), self._schema) if values else ""
+            path = partition_folder(self._spec, self._schema, values) if values else ""
             internal = tuple(map(_internal, values))
             fields = tuple(
                 PartitionField(f.spec.field_id, f.spec.name, str(f.result), value)

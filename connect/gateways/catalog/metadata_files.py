@@ -10,6 +10,8 @@ Rules of this file:
   ``HistoryNeeded`` before anything is written.
 - A metadata file is never changed. So where the history is in a file has to be found once, by
   parsing the file. It is known of files that this client wrote: then only the rest is read.
+- Only the last files of a table are remembered. A commit makes the one before it useless, unless
+  the commit fails.
 - A file of another size, or without the brackets where they were, is parsed again.
 
 Source:
@@ -56,7 +58,8 @@ _DECODER = json.JSONDecoder()
 _MARK = "history"
 _METADATA = ".metadata.json"
 _COMPRESSED = ".gz.metadata.json"
-_KNOWN_MAX = 4_096
+_KNOWN_TABLES_MAX = 4_096
+_KNOWN_FILES_MAX = 3
 _KNOWN_BYTES_MAX = 64 * 1024
 _LOCAL = ("file:", "/")
 _COPY_BYTES = {True: 1024 * 1024, False: 16 * 1024 * 1024}  # a piece is a request to a store
@@ -324,13 +327,13 @@ class MetadataFiles:
 
     Attributes:
         text_bytes_max: of a file whose text is kept until the thread commits.
-        known_max: number of files whose histories are remembered.
+        known_max: number of tables whose last files are remembered.
     """
 
     def __init__(self) -> None:
         self.text_bytes_max = _TEXT_BYTES_MAX
-        self.known_max = _KNOWN_MAX
-        self._known: OrderedDict[str, HistoryText] = OrderedDict()
+        self.known_max = _KNOWN_TABLES_MAX
+        self._known: OrderedDict[str, dict[str, HistoryText]] = OrderedDict()
         self._lock = threading.Lock()
         self._thread = threading.local()
         self._writes_nulls = Config().get_bool("legacy-current-snapshot-id")
@@ -370,7 +373,7 @@ class MetadataFiles:
             self._thread.last = _Read(location, None, self._kept(text))
             return text
         with self._lock:
-            known = self._known.get(location)
+            known = self._known.get(_folder(location), {}).get(location)
         short = None
         if text is None and known is not None and known.file_bytes > self.text_bytes_max:
             short = known.read_around(open_file)
@@ -425,9 +428,14 @@ class MetadataFiles:
     def _remember(self, location: str, history: HistoryText) -> None:
         if history.memory_bytes > _KNOWN_BYTES_MAX:
             return
+        folder = _folder(location)
         with self._lock:
-            self._known[location] = history
-            self._known.move_to_end(location)
+            of_table = self._known.setdefault(folder, {})
+            of_table.pop(location, None)
+            of_table[location] = history
+            while len(of_table) > _KNOWN_FILES_MAX:
+                del of_table[next(iter(of_table))]
+            self._known.move_to_end(folder)
             while len(self._known) > self.known_max:
                 self._known.popitem(last=False)
 
@@ -456,6 +464,11 @@ class _MetadataFile(PyArrowFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002 - the base's
         """Read the file, and return what is left of it."""
         return BytesIO(self._files.read(self.location, super().open))
+
+
+def _folder(location: str) -> str:
+    """Return the folder of a table's metadata files."""
+    return location.rpartition("/")[0]
 
 
 def _whole(open_file: Callable[[], NativeFile]) -> bytes:

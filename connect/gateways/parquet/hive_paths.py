@@ -28,6 +28,7 @@ from pyiceberg.types import (
 )
 
 from connect.errors import CommitRefused
+from connect.model.partition_text import value_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 FOLDER_BYTES_MAX: Final = 255
@@ -114,7 +115,7 @@ def _text(part: PartitionField, kind: IcebergType, values: Mapping[int, Any]) ->
     if value is None or value == "":  # as Hive and Spark: an empty name could not be a folder's
         return NULL_PARTITION
     if isinstance(part.transform, TimeTransform):
-        return _escaped(part.transform.to_human_string(kind, value))
+        return _escaped(value_text(part.transform, kind, value))
     if isinstance(kind, BooleanType):
         return "true" if value else "false"
     if isinstance(kind, DateType):

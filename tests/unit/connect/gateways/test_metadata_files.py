@@ -116,9 +116,9 @@ def file_of(table: Table) -> bytes:
     return Path(table.metadata_location.removeprefix("file://")).read_bytes()
 
 
-def new_table(gateway: CatalogGateway, **properties: str) -> Table:
+def new_table(gateway: CatalogGateway, *, name: str = "t", **properties: str) -> Table:
     """An empty table."""
-    return gateway.create(("db", "t"), SCHEMA, properties={**TRICKY, **properties})
+    return gateway.create(("db", name), SCHEMA, properties={**TRICKY, **properties})
 
 
 @pytest.fixture
@@ -357,13 +357,16 @@ def test_threads_leave_out_the_history_separately(gateway: CatalogGateway) -> No
 
 
 def test_few_positions_are_remembered(gateway: CatalogGateway) -> None:
-    """Only those of the last files."""
-    files_of(gateway).known_max = 3
-    table = new_table(gateway)
-    for number in range(1, 8):
-        table = commit(gateway, table, added(table.metadata, number))
-    client: Any = gateway._client()
-    assert len(client._files._known) == 3
+    """Only those of the last files of a table, and of the last tables."""
+    files = files_of(gateway)
+    files.known_max = 2
+    for name in ("t", "u", "v"):
+        table = new_table(gateway, name=name)
+        for number in range(1, 8):
+            table = commit(gateway, table, added(table.metadata, number))
+        assert table.metadata_location in list(files._known.values())[-1]
+    assert len(files._known) == 2
+    assert sum(map(len, files._known.values())) <= 2 * 3
 
 
 def test_metadata_of_an_unpartitioned_table_without_snapshots() -> None:

@@ -205,6 +205,27 @@ def test_a_later_run_needs_files_of_earlier_ones(store: Store) -> None:
     assert value_of(third, 1) == 12
 
 
+def test_files_of_others_below_the_location_stay(store: Store) -> None:
+    """A table, or the state of another connector, may be in a folder below it."""
+    others = {
+        "part-0.parquet",
+        "orders/data/part-0.parquet",
+        "orders/g000000000001-x/file-000000000001",
+        "g000000000001-x/part-0.parquet",
+    }
+    for name in others:
+        store.folder.write(name, b"x")
+    first = store.claimed()
+    first.begin_empty({P0: 0})
+    first.committed(saved(first, 0, {P0: 5}))
+    second = store.claimed()
+    state = second.find({P0: 5})
+    assert state is not None
+    second.restore(state, {P0: 5})
+    second.committed(saved(second, 1, {P0: 9}))
+    assert others <= set(store.folder.names())
+
+
 def test_new_and_deleted_partitions(store: Store) -> None:
     """A state continues with the partitions that are read now."""
     run = store.claimed()

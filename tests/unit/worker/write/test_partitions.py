@@ -124,6 +124,29 @@ def test_paths_are_escaped() -> None:
     assert key.path == "p%2Fq=..%2Fa+b%3Dc"
 
 
+@pytest.mark.parametrize(
+    ("kind", "transform", "value", "path"),
+    [
+        (TimestamptzType(), DayTransform(), 1_732_579_200_000_000_000, "p=epoch%2B20053000"),
+        (TimestampType(), HourTransform(), -(2**62), "p=epoch-1281023895"),
+        (TimestampType(), MonthTransform(), 2**62, "p=148108-07"),
+        (DateType(), IdentityTransform(), 2**31 - 1, "p=epoch%2B2147483647"),
+        (DateType(), IdentityTransform(), -(2**31), "p=epoch-2147483648"),
+        (DateType(), IdentityTransform(), -719_162, "p=0001-01-01"),
+        (TimestampType(), IdentityTransform(), -(2**63), "p=epoch-9223372036854775808"),
+    ],
+)
+def test_a_year_that_python_lacks_stops_no_row(
+    kind: IcebergType, transform: Any, value: int, path: str
+) -> None:
+    """Producers send numbers in the wrong unit, and Iceberg has their values."""
+    rows = pa.table({"c": column(kind, [value])})
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "p"))
+    [(key, part)] = Partitioner(spec, Schema(NestedField(1, "c", kind))).split(rows)
+    assert key.path == path
+    assert part.num_rows == 1
+
+
 def test_an_unknown_transform_is_an_error() -> None:
     """A transform of a later version of Iceberg."""
     field = PartitionField(1, 1000, UnknownTransform("zorder"), "p")

@@ -1,0 +1,31 @@
+"""The node's policy in the processes of Spark tasks.
+
+Rules of this file:
+- A Spark task runs in a process of its own, which knows nothing of the node. It sends requests to
+  schema registries and stores that a tenant names. So the policy travels with the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from connect.gateways.reach import Reach, install, reach
+
+T = TypeVar("T")
+
+
+def under_policy(work: Callable[..., T]) -> Callable[..., T]:
+    """Return work that runs under the policy of this process, in any process.
+
+    Args:
+        work: picklable.
+    """
+    return partial(_run, reach(), work)
+
+
+def _run(policy: Reach, work: Callable[..., T], *arguments: Any) -> T:
+    if reach() != policy:
+        install(policy)
+    return work(*arguments)
