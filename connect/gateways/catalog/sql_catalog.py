@@ -100,7 +100,8 @@ class LeanSqlCatalog(SqlCatalog):
             return super().commit_table(table, requirements, updates)
         key = _key(table.name())
         try:
-            current = self._kept(table) or self._load(key)
+            # without updates nothing compares the row with what was read
+            current = (self._kept(table) if updates else None) or self._load(key)
         finally:
             self._last.parsed = None
         staged = self._update_and_stage_table(current, table.name(), requirements, updates)
