@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
@@ -59,8 +60,8 @@ def gateway(request: pytest.FixtureRequest) -> Iterator[CatalogGateway]:
 
 def commit(committer: Committer, harness: TableHarness, offset: int) -> Counter[str]:
     """Commit two new files; return the calls by name."""
-    event = announced(reference(harness.table), harness.files(2), offset=offset)
-    round_commit = table_commit([event])
+    files = announced(reference(harness.table), harness.files(2), offset=offset)
+    round_commit = table_commit([files])
     with counted_calls() as calls:
         outcome = committer.commit(round_commit)
     assert isinstance(outcome, TableCommitted), outcome
@@ -74,6 +75,14 @@ def known_table(gateway: CatalogGateway, name: str = "t") -> tuple[TableHarness,
     committer = harness.committer()
     for offset in range(3):
         commit(committer, harness, offset)
+    return harness, committer
+
+
+def table_known_for_long(gateway: CatalogGateway) -> tuple[TableHarness, Committer]:
+    """A table that the coordinator knows since more than a minute, and commits to alone."""
+    harness, committer = known_table(gateway)
+    committer._memories[harness.table.name()].held_files.since_ms = 0
+    commit(committer, harness, 3)
     return harness, committer
 
 
@@ -101,6 +110,51 @@ def test_a_metadata_file_is_read_once_for_a_commit(sql_catalog_properties: dict[
     committer._catalog = racing
     assert isinstance(committer.commit(harness.round(4)), TableCommitted)
     assert len(harness.reloaded().metadata.snapshots) == 6
+    gateway.close()
+
+
+def statements_of(client: Any, work: Callable[[], object]) -> list[str]:
+    """Return the first word of each SQL statement that some work sends."""
+    sent: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        sent.append(arguments[2].split()[0])
+
+    event.listen(client.engine, "before_cursor_execute", note)
+    try:
+        work()
+    finally:
+        event.remove(client.engine, "before_cursor_execute", note)
+    return sent
+
+
+def test_a_sql_catalog_is_asked_once_and_changed_once(
+    sql_catalog_properties: dict[str, str],
+) -> None:
+    """The commit changes the row of the load, or nothing."""
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    harness, committer = table_known_for_long(gateway)
+    client = gateway._client()
+    assert statements_of(client, lambda: commit(committer, harness, 4)) == ["SELECT", "UPDATE"]
+    gateway.close()
+
+
+def test_a_conflict_leaves_no_metadata_file(sql_catalog_properties: dict[str, str]) -> None:
+    """Another writer commits between load and commit; the commit is repeated on its result."""
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    harness, committer = table_known_for_long(gateway)
+    other = TableHarness(open_catalog("iceberg", sql_catalog_properties), harness.table, "d")
+    racing: Any = Racing(gateway, [lambda: commit(other.committer(), other, 0)])
+    committer._catalog = racing
+    statements = statements_of(gateway._client(), lambda: committer.commit(harness.round(4)))
+    assert statements[:3] == ["SELECT", "UPDATE", "SELECT"]
+    assert statements.count("UPDATE") == 2
+    table = harness.reloaded()
+    assert len(table.metadata.snapshots) == 6
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    named = {Path(entry.metadata_file).name for entry in table.metadata.metadata_log}
+    named.add(Path(table.metadata_location).name)
+    assert {file.name for file in folder.glob("*.metadata.json")} == named
     gateway.close()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.record_blocks import records
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
@@ -26,8 +26,10 @@ COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()
 
 
-def as_records(rows: DataFrame, **columns: str) -> pa.Table:
+def as_records(rows: BatchRows, **columns: str) -> pa.Table:
     """Collect columns of the records of a micro-batch, by name and SQL type."""
+    if isinstance(rows, FewRecords):
+        return pa.Table.from_batches(rows.batches).select(list(columns))
     ddl = ", ".join(f"{name} {of_type}" for name, of_type in columns.items())
     return as_arrow(rows.mapInArrow(partial(_chosen, list(columns)), ddl))
 

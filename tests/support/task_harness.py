@@ -40,6 +40,7 @@ from tests.support.pauses import growing_pauses
 from tests.support.source_reads import as_records
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.batch.error_rows import DEAD_LETTERS_FULL
+from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.task import ConnectorTask
@@ -71,11 +72,11 @@ class FakeBatchRunner:
     batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
     planned: list[tuple[DataFrame, int | None]] = field(default_factory=list)
-    rows: list[DataFrame] = field(default_factory=list)
+    rows: list[BatchRows] = field(default_factory=list)
 
     def run(
         self,
-        rows: DataFrame,
+        rows: BatchRows,
         ranges: OffsetRanges,
         valid_through_ms: int | None = None,
         *,

@@ -9,9 +9,12 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
 
 from connect.clock import Clock
+from worker.batch.few_records import BatchRows, FewRecords
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
 from worker.task.read_ledger import ReadLedger
@@ -52,6 +55,30 @@ class RoundAnswers:
 
     def __post_init__(self) -> None:
         self._stored_ms = self.clock.monotonic_ms()
+
+    def check_during(self, rows: BatchRows) -> BatchRows:
+        """Prepare the announcement of a batch that is about to become files.
+
+        If its records are in memory and a round waits for them, the check of the topics is
+        requested from the broker meanwhile.
+
+        Returns:
+            The rows; if Spark reads them again, the check is requested again.
+
+        Raises:
+            RetriableError: the request cannot be sent.
+        """
+        self.source.drop_request()
+        if self.rounds.requested is None or not isinstance(rows, FewRecords):
+            return rows
+        self.source.request_topic_ids()
+        read = rows.as_rows
+
+        def read_again() -> DataFrame:
+            self.source.drop_request()
+            return read()
+
+        return replace(rows, as_rows=read_again)
 
     def announce(self) -> None:
         """Announce everything that is pending, as the answer of the requested round, if any.

@@ -5,6 +5,8 @@ Rules of this file:
   old topic means nothing in the new one. Only the topic id tells the two apart.
 - Topic ids are checked before the first read and before each announcement. So a task never
   announces records that it read from another topic at an old offset.
+- The request for the ids may be sent as soon as the records are in memory, while they become files.
+  It is dropped if anything is read after it.
 - An offset is never guessed. A partition without a committed offset starts from a setting only if
   it was never read before (``connect.protocol.start_offsets``). One that was read continues where
   its last announcement ended, if the connector continues after data loss and that is certain.
@@ -50,6 +52,7 @@ class SourceLog:
     setup: TaskSetup
     admin: KafkaAdmin
     _lso_monitor: LsoMonitor = field(init=False)
+    _requested_ids: Callable[[], dict[str, str]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         config = self.setup.config
@@ -183,6 +186,18 @@ class SourceLog:
             positions = {tp: max(at, logs[tp][0]) for tp, at in positions.items()}
         check_positions(positions, logs)
 
+    def request_topic_ids(self) -> None:
+        """Send the request of the next ``check_topics``: all records are read that it is for.
+
+        Raises:
+            RetriableError: the client cannot send it.
+        """
+        self._requested_ids = self.admin.request_topic_ids(self.setup.assignment.own_topic_ids)
+
+    def drop_request(self) -> None:
+        """Send the request of the next ``check_topics`` again: more records are read."""
+        self._requested_ids = None
+
     def check_topics(self, positions: Offsets) -> None:
         """Check that every topic exists and has the topic id of the layout.
 
@@ -198,7 +213,8 @@ class SourceLog:
 
     def _check_topic_ids(self, positions: Offsets) -> None:
         expected = self.setup.assignment.own_topic_ids
-        ids = self.admin.topic_ids(expected)
+        requested, self._requested_ids = self._requested_ids, None
+        ids = self.admin.topic_ids(expected) if requested is None else requested()
         for topic, topic_id in sorted(expected.items()):
             current = ids.get(topic)
             if current == topic_id:

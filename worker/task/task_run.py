@@ -237,6 +237,7 @@ class TaskRun:
         started_ms = self._now_ms()
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
+            rows = self.answers.check_during(rows)
             running = RunningBatch(ranges.record_count_max, started_ms)
             awaited = awaited_executors(self.reader.session, self.setup.context)
             with self._turns.writing(running), awaited:
@@ -284,8 +285,7 @@ class TaskRun:
 
     def _is_held_back(self) -> bool:
         """Return whether back-pressure forbids to read; log when that changes."""
-        has_pending = bool(self.ledger.pending)
-        is_held_back = self.rounds.must_pause(self._now_ms(), has_pending=has_pending)
+        is_held_back = self.rounds.must_pause(self._now_ms(), has_pending=bool(self.ledger.pending))
         metrics = self.setup.metrics.source
         if is_held_back and not metrics.is_held_back:
             log.warning(

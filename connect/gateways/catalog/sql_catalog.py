@@ -1,11 +1,13 @@
 """PyIceberg's SQL catalog with fewer steps for a load and a commit.
 
 Rules of this file:
-- The conditions of a commit are those of PyIceberg: the table is read again, requirements are
-  checked against what was read, and the row changes only if it still has the location that was
-  read.
-- A metadata file is never changed. So a commit does not parse the file again that its thread loaded
-  last. Each thread keeps one table, none after a commit, and none with a long history.
+- The conditions of a commit are those of PyIceberg: requirements are checked against what was read,
+  and the row changes only if it still has the location that was read.
+- PyIceberg reads the table again at the commit. This client does so only if its thread does not
+  keep the table as it was loaded. A change by another client since then is a conflict.
+- A metadata file is never changed. So a thread keeps what it parsed last: one table, none after a
+  commit, and none with a long history.
+- A metadata file that no row names is deleted after a conflict.
 - Statements are compiled once. They have the values of PyIceberg's.
 
 Source:
@@ -29,6 +31,7 @@ from sqlalchemy import Table as SqlTable
 from sqlalchemy import bindparam, select, update
 
 from connect.gateways.catalog.table_metadata import table_metadata
+from connect.gateways.storage.object_store import delete_files
 
 _KEPT_SNAPSHOTS_MAX = 500  # about 2 MB
 
@@ -97,7 +100,8 @@ class LeanSqlCatalog(SqlCatalog):
             return super().commit_table(table, requirements, updates)
         key = _key(table.name())
         try:
-            current = self._load(key)
+            # without updates nothing compares the row with what was read
+            current = (self._kept(table) if updates else None) or self._load(key)
         finally:
             self._last.parsed = None
         staged = self._update_and_stage_table(current, table.name(), requirements, updates)
@@ -107,11 +111,25 @@ class LeanSqlCatalog(SqlCatalog):
         places = {"before": current.metadata_location, "after": staged.metadata_location}
         with self.engine.begin() as connection:
             changed = connection.execute(self._update, {**key, **places}).rowcount
-            if changed < 1:
-                raise CommitFailedException(
-                    f"Table has been updated by another process: {'.'.join(key.values())}"
-                )
+        if changed < 1:
+            delete_files(staged.io, [staged.metadata_location])
+            raise CommitFailedException(
+                f"Table has been updated by another process: {'.'.join(key.values())}"
+            )
         return _answer(staged.metadata, staged.metadata_location)
+
+    def _kept(self, table: Table) -> Table | None:
+        """Return the table as this thread loaded it last; None if it keeps another one."""
+        kept: tuple[str, bool, TableMetadata] | None = getattr(self._last, "parsed", None)
+        if kept is None or kept[:2] != (table.metadata_location, self._leaves_history_out):
+            return None
+        return Table(
+            identifier=table.name(),
+            metadata=kept[2],
+            metadata_location=table.metadata_location,
+            io=table.io,
+            catalog=self,
+        )
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
         location = orm_table.metadata_location

@@ -21,13 +21,14 @@ class BulkProducer:
 
     Args:
         properties: Java-named client properties.
+        linger_ms: how long a record waits for others before it is sent.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], *, linger_ms: float = 20) -> None:
         self._failed: KafkaError | None = None
         own: dict[str, Any] = {
             "enable.idempotence": True,
-            "linger.ms": 20,
+            "linger.ms": linger_ms,
             "batch.num.messages": 20_000,
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": QUEUE_RECORDS_MAX,

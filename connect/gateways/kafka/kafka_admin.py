@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -70,21 +70,31 @@ class KafkaAdmin(GroupAdmin):
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """Return the ids (base64) of existing topics; a topic created again has a new id."""
+        return self.request_topic_ids(names)()
+
+    def request_topic_ids(self, names: Collection[str]) -> Callable[[], dict[str, str]]:
+        """Send the request of ``topic_ids``; return a call that waits for its answer."""
         if not names:
-            return {}
-        out: dict[str, str] = {}
+            return dict
         listed = ", ".join(sorted(names))[:200]
-        with self._mapped(f"describing topics {listed}", f"Describe on Topic {listed}"):
+        doing = f"describing topics {listed}", f"Describe on Topic {listed}"
+        with self._mapped(*doing):
             futures = self._admin.describe_topics(
                 TopicCollection(sorted(names)), request_timeout=self._timeout_s
             )
-            for name, future in futures.items():
-                try:
-                    out[name] = str(self._result(future).topic_id)
-                except KafkaException as e:
-                    if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        raise
-        return out
+
+        def answer() -> dict[str, str]:
+            out: dict[str, str] = {}
+            with self._mapped(*doing):
+                for name, future in futures.items():
+                    try:
+                        out[name] = str(self._result(future).topic_id)
+                    except KafkaException as e:
+                        if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                            raise
+            return out
+
+        return answer
 
     def topic_id(self, name: str) -> str | None:
         """Return the id of one topic; None if it does not exist."""

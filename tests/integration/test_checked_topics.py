@@ -1,0 +1,146 @@
+"""The check that no topic was recreated: sent while few records become files, against a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from connect.errors import DataLost
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from control_schemas.events import StartCommit
+from tests.support.spark_marks import SPARK_MARKS
+from tests.support.stack import Topics
+from tests.support.task_harness import FakeBatchRunner, TaskHarness, paths, wait_until
+from worker.batch.few_records import BatchRows, FewRecords
+from worker.spark.session import Session
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
+
+pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
+
+
+@dataclass
+class ObservedRunner(FakeBatchRunner):
+    """A runner that does something before it takes the records of a batch."""
+
+    before: Callable[[BatchRows], object] = id
+
+    def run(
+        self,
+        rows: BatchRows,
+        ranges: OffsetRanges,
+        valid_through_ms: int | None = None,
+        *,
+        is_small: bool = False,
+    ) -> WrittenBatch:
+        """Take the records of the batch."""
+        self.before(rows)
+        return super().run(rows, ranges, valid_through_ms, is_small=is_small)
+
+
+@pytest.fixture
+def runner() -> ObservedRunner:
+    """The runner of the task."""
+    return ObservedRunner(takes_few_records=True)
+
+
+@pytest.fixture
+def harness(
+    spark_session: Session,
+    kafka_properties: dict[str, str],
+    topics: Topics,
+    runner: ObservedRunner,
+) -> Iterator[TaskHarness]:
+    """Small reads are batch reads; the topic has an id."""
+    harness = TaskHarness(
+        spark_session,
+        kafka_properties,
+        topics.create("source"),
+        topics.create("control"),
+        1,
+        runner,
+    ).every(1_000)
+    harness.topic_ids = harness.admin.topic_ids([harness.topic])
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, runner: ObservedRunner) -> list[str]:
+    """The requests of topic ids, and the batches, in their order."""
+    steps: list[str] = []
+    request = KafkaAdmin.request_topic_ids
+
+    def noted(admin: KafkaAdmin, names: Collection[str]) -> Callable[[], dict[str, str]]:
+        steps.append("check")
+        return request(admin, names)
+
+    monkeypatch.setattr(KafkaAdmin, "request_topic_ids", noted)
+    runner.before = lambda _: steps.append("write")
+    return steps
+
+
+def read_in_a_round(harness: TaskHarness, steps: list[str]) -> list[str]:
+    """Return the steps of a round with two records, after another round."""
+    harness.produce(1)
+    with harness.running():
+        harness.round()
+        harness.produce(2)
+        steps.clear()
+        assert paths(harness.round()[1]) == ["0:1-2"]
+        return list(steps)
+
+
+def test_topics_are_checked_while_few_records_become_files(
+    harness: TaskHarness, steps: list[str]
+) -> None:
+    """One request, sent when the records are in memory."""
+    assert read_in_a_round(harness, steps) == ["check", "write"]
+
+
+def test_topics_are_checked_after_a_spark_job(
+    harness: TaskHarness, runner: ObservedRunner, steps: list[str]
+) -> None:
+    """The job reads the records while it writes them."""
+    runner.takes_few_records = False
+    assert read_in_a_round(harness, steps) == ["write", "check"]
+
+
+def test_topics_are_checked_again_if_spark_reads_again(
+    harness: TaskHarness, runner: ObservedRunner, steps: list[str]
+) -> None:
+    """The first answer says nothing about the topic that Spark read."""
+
+    def read_again(rows: BatchRows) -> None:
+        assert isinstance(rows, FewRecords)
+        steps.append("write")
+        rows.as_rows()
+
+    runner.before = read_again
+    assert read_in_a_round(harness, steps) == ["check", "write", "check"]
+
+
+def test_records_that_spark_read_from_a_recreated_topic_are_not_announced(
+    harness: TaskHarness, runner: ObservedRunner
+) -> None:
+    """The topic is recreated between the first read and the second one."""
+    harness.produce(1)
+    with harness.running():
+        harness.round()
+        harness.produce(2)
+
+        def recreate(rows: BatchRows) -> None:
+            assert isinstance(rows, FewRecords)
+            harness.admin.delete_topic(harness.topic)
+            wait_until(lambda: harness.topic not in harness.admin.topics())
+            harness.admin.ensure_topic(harness.topic, 1, replication_factor=1)
+            rows.as_rows()
+
+        runner.before = recreate
+        harness.send(StartCommit(uuid4()))
+        wait_until(lambda: bool(harness.ended))
+    error = harness.ended[0]
+    assert isinstance(error, DataLost)
+    assert error.code == "source_topic_recreated"
