@@ -216,6 +216,24 @@ def test_a_commit_of_another_client_before_the_look_up_is_noticed(long_table: Lo
     direct.close()
 
 
+def test_a_coordinator_that_ends_before_the_look_up_leaves_no_doubt(long_table: LongTable) -> None:
+    """Its successor reads the table, and takes the file as committed."""
+
+    def end() -> None:
+        raise SystemExit
+
+    after_response(long_table, "transactions/commit", end)
+    commit = long_table.round()
+    with pytest.raises(SystemExit):
+        long_table.commit(commit)
+    assert long_table.proxy.applied == 1
+    outcome = long_table.harness.committer().commit(commit)
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.snapshot_id is None
+    assert long_table.proxy.applied == 1
+    long_table.check()
+
+
 def test_a_catalog_that_lists_no_transactions_gets_none(long_table: LongTable) -> None:
     """By the specification a server without a list has them; it is not asked for one."""
     listed = long_table.client._supported_endpoints

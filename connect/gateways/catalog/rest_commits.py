@@ -153,7 +153,7 @@ class RestCommits(RestCatalog):
         Raises:
             CommitStateUnknownException, Exception: as ``commit_unread``.
         """
-        request = _CommitTransactionRequest(table_changes=(change.request,))
+        request = _transaction([change])
         response = self._posted(self.url("transactions/commit"), request)
         if response.status_code in _NOT_OFFERED:
             log.info(
@@ -218,9 +218,7 @@ class RestCommits(RestCatalog):
         Raises:
             Exception: as ``commit_table``; after a refused token the next request has a new one.
         """
-        request = _CommitTransactionRequest(
-            table_changes=tuple(change.request for change in changes)
-        )
+        request = _transaction(changes)
         response = self._session.post(
             self.url("transactions/commit"), data=request.model_dump_json().encode(UTF8)
         )
@@ -231,6 +229,11 @@ class RestCommits(RestCatalog):
                 self._refresh_token()
             errors_by_status = {404: NoSuchTableError, 409: CommitFailedException}
             rest_response._handle_non_200_response(error, errors_by_status)  # noqa: SLF001 - reads the message
+
+
+def _transaction(changes: Iterable[TableChange]) -> _CommitTransactionRequest:
+    parts = {"table-changes": tuple(change.request for change in changes)}
+    return _CommitTransactionRequest.model_validate(parts)
 
 
 def _raise_for(response: Response) -> None:
