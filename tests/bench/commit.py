@@ -4,7 +4,8 @@ Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50
 with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
 table alone and all in one request. That catalog is in memory, in a process of its own.
 ``--histories 10 10000``, with ``--rest`` or on SQLite, compares tables with a made-up history.
-``--processes 0 1 2``, with ``--rest``, compares numbers of commit processes of one connector.
+``--processes 0 1 2 4``, with ``--rest`` or ``--light``, compares numbers of commit processes of one
+connector. ``--light`` is a catalog in a process of its own that takes little CPU.
 """
 
 from __future__ import annotations
@@ -184,20 +185,8 @@ def many_tables(gateway: CatalogGateway, tables: int) -> None:
 
 def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     """Measure a round of ten files per table with a slow catalog."""
-    port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.fakes.rest_catalog",
-        str(port),
-        f"file://{folder}",
-    ]
-    server = ChildProcess(
-        "the late catalog", [*command, str(latency_ms)], log_file=Path(folder) / "catalog.log"
-    )
-    uri = f"http://127.0.0.1:{port}"
-    server.wait_until(lambda: answers(f"{uri}/v1/config"), timeout_ms=30_000)
-    gateway = open_catalog("iceberg", {"type": "rest", "uri": uri})
+    server, properties = _catalog_process("rest_catalog", folder, str(latency_ms))
+    gateway = open_catalog("iceberg", properties)
     names = [f"bench.many_{n}" for n in range(tables)]
     made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
     offset = 0
@@ -228,10 +217,30 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     server.stop(timeout_ms=5_000)
 
 
+def _catalog_process(
+    module: str, folder: str, *arguments: str
+) -> tuple[ChildProcess, dict[str, str]]:
+    port = free_port()
+    name = f"tests.support.fakes.{module}"
+    command = [sys.executable, "-m", name, str(port), f"file://{folder}", *arguments]
+    server = ChildProcess("the catalog", command, log_file=Path(folder) / "catalog.log")
+    uri = f"http://127.0.0.1:{port}"
+    server.wait_until(lambda: answers(f"{uri}/v1/config"), timeout_ms=30_000)
+    return server, {"type": "rest", "uri": uri}
+
+
 def several_processes(
-    properties: dict[str, str], tables: int, files: int, counts: list[int]
+    properties: dict[str, str], tables: int, files: int, counts: list[int], catalog: list[int]
 ) -> None:
-    """Measure rounds of one connector that are committed by this process or by several others."""
+    """Measure rounds of one connector that are committed by this process or by several others.
+
+    Args:
+        properties: of the catalog.
+        tables: of the connector.
+        files: for each table and round.
+        counts: of commit processes.
+        catalog: its process, if it has one of its own.
+    """
     gateway = open_catalog("iceberg", properties)
     names = [f"bench.spread_{n}" for n in range(tables)]
     made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
@@ -246,17 +255,19 @@ def several_processes(
             for _ in range(2):  # clients are opened, tables are read with their history
                 _commit_ms(rounds, [_round(t, next(offsets), files) for t in made])
             commits = [[_round(t, next(offsets), files) for t in made] for _ in range(ROUNDS)]
-            before_s = _cpu_s(pids)
+            before_s, catalog_s = _cpu_s(pids), _cpu_s(catalog)
             spent = [_commit_ms(rounds, each) for each in commits]
             others_ms = (_cpu_s(pids) - before_s) * 1000
+            catalog_ms = (_cpu_s(catalog) - catalog_s) * 1000
             number, wall_s = tables * ROUNDS, sum(wall for wall, _ in spent) / 1000
             own_ms = sum(cpu for _, cpu in spent)
             print(
                 f"{tables} tables, {files} files each, {count} commit processes: "
                 f"{number / wall_s:.0f} commits a second; CPU of a commit: coordinator "
-                f"{own_ms / number:.2f} ms, commit processes {others_ms / number:.2f} ms; of "
-                f"{os.cpu_count()} cores, coordinator {own_ms / wall_s / 1000:.2f}, commit "
-                f"processes {others_ms / wall_s / 1000:.2f}"
+                f"{own_ms / number:.2f} ms, commit processes {others_ms / number:.2f} ms, catalog "
+                f"{catalog_ms / number:.2f} ms; of {os.cpu_count()} cores, coordinator "
+                f"{own_ms / wall_s / 1000:.2f}, commit processes {others_ms / wall_s / 1000:.2f}, "
+                f"catalog {catalog_ms / wall_s / 1000:.2f}"
             )
             rounds.close()
     gateway.close()
@@ -303,6 +314,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--light", action="store_true")
     parser.add_argument("--histories", type=int, nargs="*", default=[])
     parser.add_argument("--processes", type=int, nargs="*", default=[])
     parser.add_argument("--latency-ms", type=int)
@@ -310,6 +322,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if given.latency_ms is not None:
             late_catalog(given.tables, given.latency_ms, folder)
+            return
+        if given.light:
+            light, properties = _catalog_process("light_catalog", folder)
+            several_processes(properties, given.tables, given.files, given.processes, [light.pid])
+            light.stop(timeout_ms=5_000)
             return
         server = RestCatalog(Path(folder)) if given.rest else None
         if server:
@@ -325,7 +342,7 @@ def main() -> None:
         for snapshots in given.histories:
             long_history(plain, snapshots, given.files)
         if given.processes:
-            several_processes(properties, given.tables, given.files, given.processes)
+            several_processes(properties, given.tables, given.files, given.processes, [])
         if given.histories or given.processes:
             plain.close()
             if server:

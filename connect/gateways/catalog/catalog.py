@@ -43,13 +43,13 @@ from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog_clients import (
     GuardedMetastore,
     GuardedRest,
-    TableChange,
     refuse_python_modules,
 )
 from connect.gateways.catalog.catalog_errors import commit_error, request_error
 from connect.gateways.catalog.catalog_libraries import require_libraries
 from connect.gateways.catalog.catalog_reach import check_catalog
 from connect.gateways.catalog.client_pool import ClientPool
+from connect.gateways.catalog.rest_commits import TableChange
 from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 from connect.gateways.catalog_properties import ClientConfig, client_config
 from connect.gateways.reach import reach

@@ -11,40 +11,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
+from uuid import UUID
 
-from pydantic import Field
-from pyiceberg.catalog import TOKEN, Catalog, MetastoreCatalog
-from pyiceberg.catalog.rest import (
-    AUTHORIZATION_HEADER,
-    BEARER_PREFIX,
-    DEFAULT_ENDPOINTS,
-    VIEW_ENDPOINTS,
-    Capability,
-    Endpoint,
-    Endpoints,
-    HttpMethod,
-    RestCatalog,
-    TableResponse,
-)
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.rest import Capability, TableResponse
 from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     CommitFailedException,
-    CommitStateUnknownException,
     NoSuchTableError,
     UnauthorizedError,
 )
 from pyiceberg.io import FileIO
-from pyiceberg.table import (
-    CommitTableRequest,
-    CommitTableResponse,
-    Namespace,
-    StagedTable,
-    Table,
-    TableIdentifier,
-)
+from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
@@ -53,7 +33,7 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import HTTPError, PreparedRequest, Session
 from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, Retry
@@ -70,9 +50,11 @@ from connect.gateways.catalog.metadata_files import (
     adds_only,
 )
 from connect.gateways.catalog.metadata_v3 import write_metadata
-from connect.gateways.catalog.rest_requests import PreparedRequests, body_of, names
+from connect.gateways.catalog.rest_commits import RestCommits
+from connect.gateways.catalog.rest_requests import body_of
 from connect.gateways.catalog.table_metadata import (
     changed_metadata,
+    left_out_bytes,
     referenced_only,
     table_response,
 )
@@ -99,31 +81,9 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 }
 
 
-_TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _REMOTE_SIGNING = "s3.remote-signing-enabled"
-_TOKEN_EXPIRED = frozenset({401, 419})
-_COMMIT_ERRORS: Mapping[int, type[Exception]] = {
-    409: CommitFailedException,
-    500: CommitStateUnknownException,
-    502: CommitStateUnknownException,
-    504: CommitStateUnknownException,
-}
-"""Errors of PyIceberg's ``commit_table``."""
 PATIENCE_TRIES = 4
 RETRY_AFTER_S_MAX = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class TableChange:
-    """One table's part of a transaction over several tables."""
-
-    table: Table
-    requirements: Sequence[TableRequirement]
-    updates: Sequence[TableUpdate]
-
-
-class _CommitTransactionRequest(IcebergBaseModel):
-    table_changes: tuple[CommitTableRequest, ...] = Field(alias="table-changes")
 
 
 def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = None) -> None:
@@ -191,14 +151,14 @@ def _adapter() -> HTTPAdapter:
     return _OriginAdapter(patience)
 
 
-class GuardedRest(RestCatalog):
+class GuardedRest(RestCommits):
     """A REST catalog client for one thread."""
 
     def __init__(
         self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
     ) -> None:
         self._limits = (connect_s, read_s)
-        self._prepared: PreparedRequests | None = None
+        self._long_histories: set[UUID] = set()
         # said by the connector: a catalog's answer may replace it in ``properties``
         self._opens_stores = properties.get(_REMOTE_SIGNING, "").lower() == "false"
         super().__init__(name, **properties)
@@ -243,98 +203,16 @@ class GuardedRest(RestCatalog):
             return self._load_once(identifier, with_history=with_history)
 
     def _load_once(self, identifier: Identifier, *, with_history: bool) -> Table:
-        place = self._split_identifier_for_path(identifier)
-        url = self.url(Endpoints.load_table, prefixed=True, **place)
-        response = self._requests.send("GET", url if with_history else f"{url}?snapshots=refs")
+        response = self._load_response(identifier, with_history=with_history)
         try:
             response.raise_for_status()
         except HTTPError as error:
             rest_response._handle_non_200_response(error, {404: NoSuchTableError})  # noqa: SLF001 - reads the message
-        answer = table_response(body_of(response), with_history=with_history)
+        text = body_of(response)
+        answer = table_response(text, with_history=with_history)
+        if not with_history:
+            self._note_history(answer.metadata.table_uuid, left_out_bytes(text))
         return self._response_to_table(identifier, answer)
-
-    def commit_unread(
-        self, table: Table, requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]
-    ) -> None:
-        """Commit as ``commit_table``, without parsing the answer, which lists all snapshots.
-
-        Raises:
-            CommitStateUnknownException: the answer does not name the table and its new snapshot.
-            Exception: as ``commit_table``.
-        """
-        identifier = table.name()
-        request = CommitTableRequest(
-            identifier=TableIdentifier(
-                namespace=Namespace(list(identifier[:-1])), name=identifier[-1]
-            ),
-            requirements=tuple(requirements),
-            updates=tuple(updates),
-        )
-        place = self._split_identifier_for_path(request.identifier)
-        url = self.url(Endpoints.update_table, prefixed=True, **place)
-        body = request.model_dump_json().encode(UTF8)
-        token = table.config.get(TOKEN)
-        headers = {AUTHORIZATION_HEADER: f"{BEARER_PREFIX} {token}"} if token else None
-        response = self._requests.send("POST", url, body=body, headers=headers)
-        if response.status_code in _TOKEN_EXPIRED:  # nothing was changed
-            response.close()
-            self._refresh_token()
-            response = self._requests.send("POST", url, body=body, headers=headers)
-        try:
-            response.raise_for_status()
-        except HTTPError as error:
-            rest_response._handle_non_200_response(error, dict(_COMMIT_ERRORS))  # noqa: SLF001 - reads the message
-        added = [u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate)]
-        expected = [str(each).encode() for each in (*added, table.metadata.table_uuid)]
-        if not names(response, expected):
-            raise CommitStateUnknownException("the catalog's answer is not the committed table")
-
-    @property
-    def _requests(self) -> PreparedRequests:
-        if self._prepared is None:
-            self._prepared = PreparedRequests(self._session)
-        return self._prepared
-
-    @property
-    def has_transactions(self) -> bool:
-        """Whether the server says that it commits to several tables at once.
-
-        One that lists no endpoints has, by the specification, this one too.
-        """
-        listed = self._supported_endpoints
-        return _TRANSACTION in listed or listed - VIEW_ENDPOINTS == DEFAULT_ENDPOINTS
-
-    def commit_transaction(self, changes: Sequence[TableChange]) -> None:
-        """Send several tables' changes in one request, once.
-
-        Raises:
-            Exception: as ``commit_table``; after a refused token the next request has a new one.
-        """
-        request = _CommitTransactionRequest.model_validate(
-            {
-                "table-changes": [
-                    {
-                        "identifier": {
-                            "namespace": change.table.name()[:-1],
-                            "name": change.table.name()[-1],
-                        },
-                        "requirements": change.requirements,
-                        "updates": change.updates,
-                    }
-                    for change in changes
-                ]
-            }
-        )
-        response = self._session.post(
-            self.url("transactions/commit"), data=request.model_dump_json().encode(UTF8)
-        )
-        try:
-            response.raise_for_status()
-        except HTTPError as error:
-            if response.status_code in _TOKEN_EXPIRED:
-                self._refresh_token()
-            errors_by_status = {404: NoSuchTableError, 409: CommitFailedException}
-            rest_response._handle_non_200_response(error, errors_by_status)  # noqa: SLF001 - reads the message
 
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None

@@ -48,7 +48,7 @@ class PreparedRequests:
         url: str,
         *,
         body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | None] | None = None,
     ) -> Response:
         """Send a request; the answer's body is not read yet.
 
@@ -56,7 +56,7 @@ class PreparedRequests:
             method: in capitals.
             url: with its query.
             body: of the request.
-            headers: of this request, before the login.
+            headers: of this request, before the login; None leaves out one of the session.
 
         Raises:
             requests.RequestException: no answer.
@@ -65,7 +65,12 @@ class PreparedRequests:
         request = PreparedRequest()
         request.method = method
         request.url = exact = _requoted(url)
-        request.headers = CaseInsensitiveDict({**session.headers, **(headers or {})})
+        request.headers = CaseInsensitiveDict(session.headers)
+        for name, text in (headers or {}).items():
+            if text is None:
+                request.headers.pop(name, None)
+            else:
+                request.headers[name] = text
         request.body = body
         if body is not None:
             request.headers["Content-Length"] = str(len(body))

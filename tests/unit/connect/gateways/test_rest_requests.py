@@ -147,7 +147,7 @@ def test_a_request_equals_that_of_the_session(server: Server) -> None:
     url = f"{server.url}/plain/a%20b%1Fc/d é"
     for method, body in (("GET", None), ("POST", b'{"a":1}')):
         with session() as opened:
-            own = {"X-Own": "1", "Authorization": "Bearer table"}
+            own = {"X-Own": "1", "Authorization": "Bearer table", "Accept": None}
             sender = PreparedRequests(opened)
             for _ in range(2):
                 body_of(sender.send(method, url, body=body, headers=own))

@@ -30,6 +30,7 @@ CLIENTS = re.compile(
 OPENERS = {
     "connect/cli/main.py": "imports a command, opens nothing",
     "connect/gateways/catalog/catalog_clients.py": "REST and SQL catalogs",
+    "connect/gateways/catalog/rest_commits.py": "commits of the REST client, opens nothing",
     "connect/gateways/catalog/folder_tables.py": "logs of tables without a catalog",
     "connect/gateways/parquet/s3_store.py": "logs of Parquet folders on S3",
     "connect/gateways/kafka/kafka_clients.py": "producers and readers",
