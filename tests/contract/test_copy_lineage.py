@@ -225,11 +225,29 @@ def test_row_ids_that_another_commit_gave_meanwhile_are_kept(rest_catalog: RestC
     t.catalog.close()
 
 
-def test_position_deletes_of_version_2_use_vectors(rest_catalog: RestCatalog) -> None:
-    """They name the files that would be replaced; vectors take them in."""
+def test_position_deletes_of_version_2_are_left_out(rest_catalog: RestCatalog) -> None:
+    """Of an upgraded table; row ids count the deleted rows, too."""
     t = upgraded_with_position_deletes(rest_catalog)
+    LineageUpserts.foreign(t, [row(9, 9)])  # gives row ids to the table
+    t.rows.append(row(9, 9))
+    marked = {path: [0] for path, (_, rows) in lineage_of(t.reloaded()).items() if rows == 4}
+    before = {r[0]: i for r, i in identities_of(t.reloaded(), marked)}
+    assert before.keys() == {1, 2, 3, 9}
     committed(t.committer().commit(t.round(([row(1, 11)], []))))
-    assert head_of(t)[COPIES_NOT_USED] == "position_deletes"
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    assert head_of(t)["removed-position-delete-files"] == "1"
+    t.check()
+    now = identities(t)
+    assert {key: now[key] for key in (2, 3, 9)} == {key: before[key] for key in (2, 3, 9)}
+    t.catalog.close()
+
+
+def test_a_vector_counts_where_position_deletes_name_its_file_too(
+    rest_catalog: RestCatalog,
+) -> None:
+    """It has taken them in, and a copy leaves out what it marks."""
+    t = upgraded_with_position_deletes(rest_catalog)
+    committed(t.committer(**FEW_BYTES).commit(t.round(([row(1, 11)], []))))
     assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
     committed(t.committer().commit(t.round(([row(2, 12)], []))))
     assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
