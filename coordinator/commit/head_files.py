@@ -121,6 +121,15 @@ class HeadFiles:
         """The delete files."""
         return (HeadFile(m, place) for m in self.deletes for place in range(len(m.entries)))
 
+    def has_all_data(self, spec_id: int) -> bool:
+        """Return whether ``data`` has all data files of a partition spec."""
+        read = {m.manifest.manifest_path for m in self.data}
+        return all(
+            m.manifest_path in read or not (m.has_added_files() or m.has_existing_files())
+            for m in self.listed
+            if m.content == ManifestContent.DATA and m.partition_spec_id == spec_id
+        )
+
     def unchanged(self) -> tuple[ManifestFile, ...]:
         """Return the manifests without removed files."""
         changed = {m.manifest.manifest_path for m in (*self.data, *self.deletes) if m.removed}

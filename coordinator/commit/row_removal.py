@@ -24,7 +24,7 @@ from typing import Final
 
 import structlog
 from pyiceberg.manifest import ManifestFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 
 from connect import failpoints
 from connect.clock import Clock
@@ -36,7 +36,7 @@ from connect.protocol.snapshot_ancestry import ANNOUNCED_RECORDS, WRITE_MODE
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.copied_rows import CopyWriter, writer_options
 from coordinator.commit.file_selection import Selection
-from coordinator.commit.former_deletes import FormerVectors
+from coordinator.commit.former_deletes import FormerPositions, FormerVectors
 from coordinator.commit.head_files import HeadFiles
 from coordinator.commit.manifests import manifest_set
 from coordinator.commit.prepared_manifests import AttemptId
@@ -233,7 +233,7 @@ class _TableWork:
 
     Attributes:
         mode: how rows are removed.
-        shape: schema and specs of the table.
+        shape: schema, specs and name mapping of the table.
         selection: what the commit adds.
         new: the announced data files with their steps.
         deletes: of the round.
@@ -274,14 +274,15 @@ class _TableWork:
             for file in map(convert.data_file, of_step.delete_files)
         ]
         deletes = RoundDeletes(delete_files, files.open_input, files.names_of, budget)
-        vectors = FormerVectors(budget)
+        vectors, positions = FormerVectors(budget), FormerPositions(budget)
         writer: RowWriter
         if mode == COPY_ON_WRITE:
             options = writer_options(table.properties)
             copies = FileCopies(deletes, files.create, options, removal.created)
-            writer = CopyWriter(copies, vectors, has_lineage=has_row_lineage(metadata))
+            has_lineage = has_row_lineage(metadata)
+            writer = CopyWriter(copies, vectors, positions, has_lineage=has_lineage)
         else:
-            writer = VectorWriter(RowPositions(deletes), vectors, removal.created)
+            writer = VectorWriter(RowPositions(deletes), vectors, positions, removal.created)
         return cls(mode, _shape(table), selection, new, deletes, writer)
 
     def resolve(
@@ -349,5 +350,10 @@ def _write_mode(table: Table, snapshot_id: int) -> str | None:
 def _shape(table: Table) -> Hashable:
     """Return what sources, keys and copies depend on."""
     metadata = table.metadata
-    specs = frozenset(metadata.specs())
-    return metadata.format_version, metadata.current_schema_id, metadata.default_spec_id, specs
+    return (
+        metadata.format_version,
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+        frozenset(metadata.specs()),
+        table.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
+    )

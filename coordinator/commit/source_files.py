@@ -16,13 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import (
-    UnsupportedPyArrowTypeException,
-    compute_statistics_plan,
-    parquet_path_to_id_mapping,
-    pyarrow_to_schema,
-    schema_to_pyarrow,
-)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -31,6 +25,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import (
     DateType,
@@ -50,9 +45,9 @@ from pyiceberg.types import (
 from connect.clock import Clock
 from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
-from connect.gateways.storage.file_metrics import FooterReader
 from connect.gateways.storage.object_store import storage_errors, verify_written
 from connect.model.partition_text import partition_folder
+from coordinator.commit.copied_columns import metrics_of, with_field_ids
 from coordinator.commit.row_lineage import writer_version
 from coordinator.row_deletes.deleted_keys import DeletedKeys
 from coordinator.row_deletes.file_copies import FileCopy
@@ -108,6 +103,7 @@ class TableFiles:
             _constants(spec, data_file),
             lambda columns, keys: self._may_have(data_file, spec, columns, keys),
             data_file.column_sizes or {},
+            with_ids=self.with_ids,
         )
 
     def may_list(self, manifest: ManifestFile, deletes: RoundDeletes) -> bool:
@@ -173,9 +169,7 @@ class TableFiles:
         }
         if ids:
             return ids
-        mapping = self._table.name_mapping()
-        if mapping is None:
-            raise NotResolved(FORM, "a data file has no field ids, and the table no name mapping")
+        mapping = self._mapping()
         names = set(schema.names)
         return {
             mapped.field_id: name
@@ -183,6 +177,16 @@ class TableFiles:
             for name in mapped.names
             if name in names and mapped.field_id is not None
         }
+
+    def with_ids(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of a file without field ids, with those of the name mapping."""
+        return with_field_ids(schema, self._mapping())
+
+    def _mapping(self) -> NameMapping:
+        mapping = self._table.name_mapping()
+        if mapping is None:
+            raise NotResolved(FORM, "a data file has no field ids, and the table no name mapping")
+        return mapping
 
     def open_input(self, path: str) -> Any:
         """Open a file for reading.
@@ -243,15 +247,8 @@ class TableFiles:
         if copy.path is None:
             return None
         properties = table_properties.metrics(self._table.properties)
-        try:
-            schema = pyarrow_to_schema(
-                copy.schema, self._table.name_mapping(), format_version=self._version
-            )
-            collectors = compute_statistics_plan(schema, properties)
-            ids = parquet_path_to_id_mapping(schema)
-            metrics = FooterReader(collectors, ids).read(copy.footer)
-        except (ValueError, TypeError, KeyError, UnsupportedPyArrowTypeException) as error:
-            raise NotResolved(FORM, "the columns of a data file are not Iceberg's") from error
+        mapping = self._table.name_mapping()
+        metrics = metrics_of(copy, self._schema, mapping, properties, self._version)
         out = DataFile.from_args(
             self._version,
             content=DataFileContent.DATA,

@@ -14,18 +14,14 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.manifest import DataFile
 from pyroaring import BitMap64
 
-from connect.gateways.storage.object_store import storage_errors
 from connect.metrics import process_metrics
 from coordinator.commit.deletion_vectors import (
     VectorPlace,
@@ -34,6 +30,7 @@ from coordinator.commit.deletion_vectors import (
 )
 from coordinator.commit.former_deletes import (
     FormerDeletes,
+    FormerPositions,
     FormerVectors,
     check_size,
     place_in_file,
@@ -42,8 +39,8 @@ from coordinator.commit.head_files import HeadFile
 from coordinator.commit.row_change import RowChange
 from coordinator.commit.source_files import TableFiles
 from coordinator.row_deletes.deleted_keys import IN_TABLE
-from coordinator.row_deletes.limits import NotResolved, ResolveBudget
-from coordinator.row_deletes.row_positions import RowPositions, bitmap
+from coordinator.row_deletes.limits import ResolveBudget
+from coordinator.row_deletes.row_positions import RowPositions
 from coordinator.row_deletes.vector_format import puffin_file, vector_bytes
 
 
@@ -71,14 +68,14 @@ class VectorWriter:
     Attributes:
         positions: of the rows that the round deletes.
         vectors: of the table.
+        former: position delete files of the table.
         created: gets the paths of Puffin files.
     """
 
     positions: RowPositions
     vectors: FormerVectors
+    former: FormerPositions
     created: list[str]
-    _tables: dict[str, pa.Table] = field(default_factory=dict)
-    _table_bytes: int = 0
     _written: _Written | None = None
 
     @property
@@ -145,29 +142,8 @@ class VectorWriter:
         if vector is not None:
             return self.vectors.of(files, [vector])[place_in_file(vector)], [vector]
         deletes = former.positions_of(each)
-        positions = BitMap64()
-        for delete in deletes:
-            positions |= self._positions_in(files, delete.file, each.file.file_path)
+        positions = self.former.of_file(files, deletes, each.file.file_path)
         return positions, [d for d in deletes if referenced_data_file(d.file) is not None]
-
-    def _positions_in(self, files: TableFiles, delete: DataFile, path: str) -> BitMap64:
-        """Return the rows of a data file that a position delete file marks."""
-        if delete.file_path not in self._tables:
-            self._budget.check_time()
-            self._table_bytes += delete.file_size_in_bytes
-            self._budget.check_bytes(self._table_bytes)
-            if delete.file_format != FileFormat.PARQUET or delete.key_metadata:
-                raise NotResolved(
-                    "position_deletes", f"{delete.file_path} is no plain Parquet file"
-                )
-            with (
-                storage_errors(f"reading {delete.file_path}"),
-                files.open_input(delete.file_path) as stream,
-            ):
-                self._tables[delete.file_path] = pq.read_table(stream, columns=["file_path", "pos"])
-        table = self._tables[delete.file_path]
-        rows = table.filter(pc.equal(table["file_path"], path))
-        return bitmap(rows["pos"].to_numpy())
 
     def _add(self, change: RowChange, vectors: Sequence[_Vector]) -> None:
         """Write the vectors, and list them."""

@@ -30,6 +30,7 @@ class FileCopy:
         size_bytes: of the copy.
         footer: Parquet's, of the copy.
         schema: Arrow's, of the copy.
+        variants: paths of the variants in the copy.
     """
 
     state: RowState
@@ -37,6 +38,7 @@ class FileCopy:
     size_bytes: int = 0
     footer: Any = None
     schema: pa.Schema | None = None
+    variants: frozenset[tuple[str, ...]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -112,7 +114,13 @@ class FileCopies:
         with self.deletes.opened(source.path) as file:
             rows = self.deletes.rows_of(source)
             check = self.deletes.budget.check_time
-            copied = copy_rows(file, rows, create, self.options, check, state=source.state)
-            if copied is None:
-                return FileCopy(source.state)
-            return FileCopy(source.state, path, copied.size_bytes, copied.footer, copied.schema)
+            copied = copy_rows(
+                file,
+                rows,
+                create,
+                self.options,
+                check,
+                state=source.state,
+                with_ids=source.with_ids,
+            )
+            return FileCopy(source.state, *((path, *copied) if copied else ()))

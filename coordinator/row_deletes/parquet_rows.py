@@ -3,12 +3,14 @@
 Rules of this file:
 - A copy has the columns, types and field ids of its source, and where the table has row ids, their
   columns. Where Arrow cannot keep them, nothing is copied (``NotResolved``).
+- A variant is copied as the bytes of its parts, and marked again. Arrow reads and writes a struct.
 - Rows are read in batches of bounded size, and written in row groups of bounded size.
 - A column that the file lacks has the value of its partition, or null.
 """
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +22,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from connect.gateways.storage.variant_footer import VariantFooter, variants_in
 from coordinator.row_deletes.deleted_keys import DeletedKeys
 from coordinator.row_deletes.limits import FORM, NotResolved
-from coordinator.row_deletes.row_state import UNKNOWN, LineageColumns, Mask, RowState
+from coordinator.row_deletes.row_state import (
+    UNKNOWN,
+    LineageColumns,
+    Mask,
+    RowState,
+    WithIds,
+    without_ids,
+)
 
 Positions = npt.NDArray[np.int64]
 NamesOf = Callable[[pa.Schema], Mapping[int, str]]
@@ -32,8 +42,9 @@ _BATCH_ROWS_MAX: Final = 2**20
 _SAMPLE_ROWS: Final = 256
 _GROUP_BYTES: Final = 64 * 2**20
 _BUFFER_BYTES: Final = 2**20
-_VARIANT: Final = re.compile(r"^ *\w+ group field_id=-?\d+ .* \(Variant\b", re.MULTILINE)
+_VARIANT: Final = re.compile(r"^ *\w+ group field_id=-?\d+ .* \(Variant\b.*", re.MULTILINE)
 """A group in the text of a Parquet schema that is a variant."""
+_VERSION: Final = "(Variant(1)) {"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +180,16 @@ class CopiedRows(NamedTuple):
     """A copy of a file.
 
     Attributes:
-        footer: Parquet's.
         size_bytes: of the copy.
+        footer: Parquet's.
         schema: Arrow's.
+        variants: paths of the variants.
     """
 
-    footer: Any
     size_bytes: int
+    footer: Any
     schema: pa.Schema
+    variants: frozenset[tuple[str, ...]]
 
 
 def copy_rows(
@@ -187,6 +200,7 @@ def copy_rows(
     check: Callable[[], None],
     *,
     state: RowState = UNKNOWN,
+    with_ids: WithIds = without_ids,
 ) -> CopiedRows | None:
     """Copy the rows that a filter keeps.
 
@@ -197,6 +211,7 @@ def copy_rows(
         options: of the Parquet writer.
         check: called between batches.
         state: what the table knows about the rows.
+        with_ids: adds the field ids to the schema of a file without any.
 
     Returns:
         The copy; None if no row is kept, and there is none.
@@ -204,37 +219,73 @@ def copy_rows(
     Raises:
         NotResolved: Arrow cannot keep the columns of the file.
     """
-    if _VARIANT.search(str(file.metadata.schema)):
-        raise NotResolved(FORM, "Arrow would write variants as structs")
+    variants = _variants(file)
     lineage = None
     if state.lineage is not None:
-        lineage = LineageColumns(file.schema_arrow, state.lineage)
+        lineage = LineageColumns(file.schema_arrow, state.lineage, with_ids)
     schema = file.schema_arrow if lineage is None else lineage.schema
     stream: Any = None
+    marks: VariantFooter | None = None
     writer: pq.ParquetWriter | None = None
     try:
         for group in _groups(_kept(file, rows, state, lineage, check)):
             if writer is None:
                 plain = schema.remove_metadata()
                 stream = create()
+                marks = VariantFooter(stream, variants) if variants else None
                 has_int96 = any(
                     file.metadata.schema.column(i).physical_type == "INT96"
                     for i in range(len(file.metadata.schema))
                 )
                 writer = pq.ParquetWriter(
-                    stream, plain, use_deprecated_int96_timestamps=has_int96, **options
+                    marks or stream, plain, use_deprecated_int96_timestamps=has_int96, **options
                 )
             writer.write_table(pa.Table.from_batches(group, writer.schema))
         if writer is None:
             return None
-        writer.close()
+        if marks is None:
+            writer.close()
+        else:
+            marks.end(writer)
         size = stream.tell()
         stream.close()
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise NotResolved(FORM, f"Arrow cannot copy the file: {type(error).__name__}") from error
     footer = writer.writer.metadata
     _check_same_form(file.metadata.schema, footer.schema)
-    return CopiedRows(footer, size, schema)
+    return CopiedRows(size, footer, schema, variants)
+
+
+def _variants(file: pq.ParquetFile) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the variants in a file.
+
+    Raises:
+        NotResolved: one has another version, or is in a list or map.
+    """
+    marked = _VARIANT.findall(str(file.metadata.schema))
+    if not marked:
+        return frozenset()
+    footer = io.BytesIO()
+    file.metadata.write_metadata_file(footer)
+    variants = variants_in(footer.getvalue())
+    schema = file.schema_arrow
+    if (
+        len(marked) != len(variants)
+        or not all(line.endswith(_VERSION) for line in marked)
+        or not all(_is_in_structs(schema, path) for path in variants)
+    ):
+        raise NotResolved(FORM, "a data file has variants of another form")
+    return variants
+
+
+def _is_in_structs(schema: pa.Schema, path: tuple[str, ...]) -> bool:
+    """Return whether only structs are above a column."""
+    kind = pa.struct(list(schema))
+    for name in path:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return False
+        kind = kind.field(name).type
+    return True
 
 
 def _check_same_form(source: Any, copy: Any) -> None:

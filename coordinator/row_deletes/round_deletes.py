@@ -28,7 +28,7 @@ from coordinator.row_deletes.parquet_rows import (
     as_kind,
     open_parquet,
 )
-from coordinator.row_deletes.row_state import UNKNOWN, RowState
+from coordinator.row_deletes.row_state import UNKNOWN, RowState, WithIds, without_ids
 
 _READERS: Final = 8
 EVERYWHERE: Hashable = "everywhere"
@@ -70,6 +70,7 @@ class SourceFile:
             reading it.
         column_bytes: size of each column by field id, as far as it is known.
         state: what the table knows about its rows, for a copy.
+        with_ids: adds the field ids to the schema of a file without any, for a copy.
     """
 
     path: str
@@ -81,6 +82,7 @@ class SourceFile:
     may_have: Callable[[KeyColumns, DeletedKeys], bool]
     column_bytes: Mapping[int, int] = field(default_factory=dict)
     state: RowState = UNKNOWN
+    with_ids: WithIds = without_ids
 
     def key_bytes(self, rows: RowFilter) -> int:
         """Return the size of the columns that a filter reads; of the file if it is not known."""

@@ -1,22 +1,36 @@
-"""The positions of the rows that a round deletes, in their data files.
+"""Positions of deleted rows in their data files: of a round, and in position delete files.
 
 Rules of this file:
 - A file is searched once in all attempts of a commit.
 - Only key columns are read. Their size is checked before the first one is read.
+- Position delete files are read in batches of bounded size. Only bitmaps of them stay in memory.
+
+Source:
+    Iceberg specification, "Position Delete Files".
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from coordinator.row_deletes.limits import NotResolved
 from coordinator.row_deletes.parquet_rows import Positions, RowFilter, deleted_positions
 from coordinator.row_deletes.round_deletes import RoundDeletes, SourceFile
+
+POSITION_DELETES: Final = "position_deletes"
+"""The reason of ``NotResolved`` where position deletes cannot be resolved."""
+_PATH: Final = "file_path"
+_POSITION: Final = "pos"
+_BATCH_ROWS: Final = 2**17
 
 
 def bitmap(positions: Positions) -> BitMap64:
@@ -24,6 +38,39 @@ def bitmap(positions: Positions) -> BitMap64:
     values = array("Q")
     values.frombytes(np.ascontiguousarray(positions, np.uint64).tobytes())
     return BitMap64(values)
+
+
+def positions_by_path(file: pq.ParquetFile, check: Callable[[], None]) -> dict[str, BitMap64]:
+    """Return the positions in a position delete file by the path of their data file.
+
+    Args:
+        file: open.
+        check: called between batches.
+
+    Raises:
+        NotResolved: the file has other columns.
+    """
+    schema = file.schema_arrow
+    kinds = [schema.field(name).type for name in (_PATH, _POSITION) if name in schema.names]
+    if kinds not in ([pa.string(), pa.int64()], [pa.large_string(), pa.int64()]):
+        raise NotResolved(POSITION_DELETES, "a position delete file has other columns")
+    out: dict[str, BitMap64] = defaultdict(BitMap64)
+    columns = [_PATH, _POSITION]
+    for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+        check()
+        if any(column.null_count for column in batch.columns):
+            raise NotResolved(POSITION_DELETES, "a position delete file has nulls")
+        if not batch.num_rows:
+            continue
+        paths = batch.column(_PATH).dictionary_encode()
+        codes = paths.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
+        starts = np.flatnonzero(np.diff(codes)) + 1
+        positions = np.split(batch.column(_POSITION).to_numpy()[order], starts)
+        for path, of_path in zip(paths.dictionary.to_pylist(), positions, strict=True):
+            out[path] |= bitmap(of_path)
+    return dict(out)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,8 @@ from pyroaring import BitMap64
 from coordinator.row_deletes.limits import FORM, NotResolved
 
 Mask = npt.NDArray[np.bool_]
+WithIds = Callable[[pa.Schema], pa.Schema]
+"""Adds the field ids to the schema of a file without any."""
 _ROW_ID: Final = 2_147_483_540
 _SEQUENCE_NUMBER: Final = 2_147_483_539
 _NAMES: Final = {_ROW_ID: "_row_id", _SEQUENCE_NUMBER: "_last_updated_sequence_number"}
@@ -78,27 +81,45 @@ class RowState:
 UNKNOWN: Final = RowState()
 
 
+def without_ids(_: pa.Schema) -> pa.Schema:
+    """Refuse a file without field ids.
+
+    Raises:
+        NotResolved: always.
+    """
+    raise NotResolved(FORM, "a data file has no field ids, so its copy has no row ids")
+
+
+def _places(schema: pa.Schema) -> dict[int, int]:
+    """Return the place of each column by its field id."""
+    return {
+        int(field.metadata[_FIELD_ID]): place
+        for place, field in enumerate(schema)
+        if _FIELD_ID in (field.metadata or {})
+    }
+
+
 class LineageColumns:
     """The columns of a copy whose rows keep their row ids.
 
     Args:
         source: schema of the file that is copied.
         lineage: of its rows.
+        with_ids: adds the field ids to a schema without any.
 
     Raises:
         NotResolved: the columns cannot be added to the file.
     """
 
-    def __init__(self, source: pa.Schema, lineage: RowLineage) -> None:
+    def __init__(
+        self, source: pa.Schema, lineage: RowLineage, with_ids: WithIds = without_ids
+    ) -> None:
         self._lineage = lineage
-        places = {
-            int(field.metadata[_FIELD_ID]): place
-            for place, field in enumerate(source)
-            if _FIELD_ID in (field.metadata or {})
-        }
+        places = _places(source)
         if not places:
             # with an id in some column, readers no longer find the others by their names
-            raise NotResolved(FORM, "a data file has no field ids, so its copy has no row ids")
+            source = with_ids(source)
+            places = _places(source)
         self._places = {field_id: places.get(field_id) for field_id in _NAMES}
         self.schema = source
         for field_id, name in _NAMES.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -25,7 +26,13 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.differential.support import config, run_batches, source
-from tests.support.row_lineage import RowIdentity, identities_of, lineage_of, next_row_id
+from tests.support.row_lineage import (
+    RowIdentity,
+    identities_of,
+    lineage_of,
+    next_row_id,
+    records_of,
+)
 from tests.support.running_stack import duckdb_rows
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import Racing
@@ -48,6 +55,7 @@ from tests.support.upserts import (
 )
 from worker.batch.pipeline_spec import TablePlan
 
+LINEAGE_IDS = (2_147_483_540, 2_147_483_539)
 FEW_BYTES = {"iceberg__tables__copy_on_write_max_bytes": "1"}
 
 
@@ -225,11 +233,29 @@ def test_row_ids_that_another_commit_gave_meanwhile_are_kept(rest_catalog: RestC
     t.catalog.close()
 
 
-def test_position_deletes_of_version_2_use_vectors(rest_catalog: RestCatalog) -> None:
-    """They name the files that would be replaced; vectors take them in."""
+def test_position_deletes_of_version_2_are_left_out(rest_catalog: RestCatalog) -> None:
+    """Of an upgraded table; row ids count the deleted rows, too."""
     t = upgraded_with_position_deletes(rest_catalog)
+    LineageUpserts.foreign(t, [row(9, 9)])  # gives row ids to the table
+    t.rows.append(row(9, 9))
+    marked = {path: [0] for path, (_, rows) in lineage_of(t.reloaded()).items() if rows == 4}
+    before = {r[0]: i for r, i in identities_of(t.reloaded(), marked)}
+    assert before.keys() == {1, 2, 3, 9}
     committed(t.committer().commit(t.round(([row(1, 11)], []))))
-    assert head_of(t)[COPIES_NOT_USED] == "position_deletes"
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    assert head_of(t)["removed-position-delete-files"] == "1"
+    t.check()
+    now = identities(t)
+    assert {key: now[key] for key in (2, 3, 9)} == {key: before[key] for key in (2, 3, 9)}
+    t.catalog.close()
+
+
+def test_a_vector_counts_where_position_deletes_name_its_file_too(
+    rest_catalog: RestCatalog,
+) -> None:
+    """It has taken them in, and a copy leaves out what it marks."""
+    t = upgraded_with_position_deletes(rest_catalog)
+    committed(t.committer(**FEW_BYTES).commit(t.round(([row(1, 11)], []))))
     assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
     committed(t.committer().commit(t.round(([row(2, 12)], []))))
     assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
@@ -305,8 +331,8 @@ def test_columns_of_version_3_are_copied(lineage_copies: LineageUpserts) -> None
     assert identified[3].sequence_number == 2
 
 
-def test_files_with_variants_use_vectors(lineage_copies: LineageUpserts) -> None:
-    """Arrow would write structs in their place."""
+def test_variants_are_copied(lineage_copies: LineageUpserts) -> None:
+    """Kept rows have the same bytes, marks, metrics and identities."""
     t = lineage_copies
     with_column(t, NestedField(4, "v", VariantType(), required=False))
     table = t.reloaded()
@@ -317,10 +343,74 @@ def test_files_with_variants_use_vectors(lineage_copies: LineageUpserts) -> None
     event = announced(reference(table), files, offset=t.offset, batch=t.offset)
     t.offset += 1
     committed(t.committer().commit(table_commit([event])))
-    committed(t.committer().commit(t.round(([], [row(1, 0)]))))
+    left = variants_of(t)
+    for key in (1, 0):
+        committed(t.committer().commit(t.round(([], [row(key, 0)]))))
+        del left[key]
+        assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+        assert variants_of(t) == left
+    assert duckdb_rows(t.reloaded(), "id", "v.a::int") == [(2, 2)]
+    assert identities(t) == {2: RowIdentity(2, 1)}
+    head = t.reloaded().current_snapshot()
+    [file] = [
+        entry["data_file"]
+        for manifest in records_of(t.reloaded(), head.manifest_list)
+        for entry in records_of(t.reloaded(), manifest["manifest_path"])
+        if entry["status"] != 2
+    ]
+    assert {each["key"] for each in file["value_counts"]} == {1, 2, 3, *LINEAGE_IDS}
+    assert {each["key"] for each in file["lower_bounds"]} == {1, 2, 3, *LINEAGE_IDS}
+
+
+def variants_of(t: Upserts) -> dict[int, dict[str, bytes]]:
+    """The bytes of the variant of each key, which are marked as one."""
+    out = {}
+    for path in lineage_of(t.reloaded()):
+        with t.reloaded().io.new_input(path).open() as stream:
+            file = pq.ParquetFile(stream)
+            assert str(file.metadata.schema).count("(Variant(1))") == 1
+            out |= {each["id"]: each["v"] for each in file.read(["id", "v"]).to_pylist()}
+    return out
+
+
+def test_files_without_field_ids_get_those_of_the_name_mapping(
+    lineage_copies: LineageUpserts,
+) -> None:
+    """Readers find all columns by id then; a copy of the copy has the same ones."""
+    t = lineage_copies
+    map_names(t)
+    event = announced(reference(t.table), [imported(t, "no ids")], offset=t.offset, batch=t.offset)
+    t.offset += 1
+    committed(t.committer().commit(table_commit([event])))
+    t.rows = [row(1, 10), row(2, 20), row(3, 30)]
+    for key in (1, 3):
+        committed(t.committer().commit(t.round(([row(key, key)], []))))
+        assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+        t.check()
+        assert duckdb_rows(t.reloaded(), "id", "value") == sorted(
+            (r["id"], r["value"]) for r in t.rows
+        )
+    assert identities(t)[2] == RowIdentity(1, 1)
+
+
+def test_a_copy_is_made_again_if_the_name_mapping_changed_meanwhile(
+    lineage_copies: LineageUpserts,
+) -> None:
+    """Between two attempts; the ids of the columns are those of the new mapping."""
+    t = lineage_copies
+    map_names(t)
+    event = announced(reference(t.table), [imported(t, "no ids")], offset=t.offset, batch=t.offset)
+    t.offset += 1
+    committed(t.committer().commit(table_commit([event])))
+
+    def changes() -> None:
+        map_names(t, {"value": "other"})
+        t.foreign([row(9, 9)])
+
+    racing = Racing(t.catalog, [changes])
+    committed(t.committer(racing).commit(t.round(([row(1, 11)], []))))
     assert head_of(t)[COPIES_NOT_USED] == "file_form"
-    assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
-    assert duckdb_rows(t.reloaded(), "id", "v.a::int") == [(0, 0), (2, 2)]
+    assert len(lineage_of(t.reloaded())) == 3
 
 
 def test_copies_that_a_commit_does_not_use_are_not_counted(lineage_copies: LineageUpserts) -> None:
@@ -342,33 +432,39 @@ def test_copies_that_a_commit_does_not_use_are_not_counted(lineage_copies: Linea
     assert metric("deletion_vectors", table) == 3
 
 
-@pytest.mark.parametrize("kind", ["no ids", "same name", "other type"])
+def map_names(t: Upserts, renamed: Mapping[str, str] = {}) -> None:
+    """Give the table a name mapping."""
+    mapping = [
+        {"field-id": n, "names": [renamed.get(name, name)]}
+        for n, name in enumerate(("id", "region", "value"), 1)
+    ]
+    names = {"schema.name-mapping.default": json.dumps(mapping)}
+    t.catalog.commit(t.reloaded(), [], [SetPropertiesUpdate(updates=names)])
+
+
+@pytest.mark.parametrize("kind", ["not mapped", "same name", "other type"])
 def test_files_that_cannot_have_row_ids_use_vectors(
     lineage_copies: LineageUpserts, kind: str
 ) -> None:
     """With one field id in a file, readers would no longer find its other columns by name."""
     t = lineage_copies
-    if kind == "no ids":
-        mapping = "".join(
-            f',{{"field-id": {n}, "names": ["{name}"]}}'
-            for n, name in enumerate(("id", "region", "value"), 1)
-        )
-        names = {"schema.name-mapping.default": f"[{mapping[1:]}]"}
-        t.catalog.commit(t.reloaded(), [], [SetPropertiesUpdate(updates=names)])
+    if kind == "not mapped":
+        map_names(t, {"region": "area"})
     event = announced(reference(t.table), [imported(t, kind)], offset=t.offset, batch=t.offset)
     t.offset += 1
     committed(t.committer().commit(table_commit([event])))
-    t.rows = [row(1, 10), row(2, 20)]
     committed(t.committer().commit(t.round(([row(1, 11)], []))))
     assert head_of(t)[COPIES_NOT_USED] == "file_form"
     assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
-    found = t.reloaded().scan().to_arrow().to_pylist()
-    assert sorted((r["id"], r["value"]) for r in found) == [(1, 11), (2, 20)]
+    if kind != "not mapped":  # else PyIceberg does not read the file
+        found = t.reloaded().scan().to_arrow().to_pylist()
+        assert sorted((r["id"], r["value"]) for r in found) == [(1, 11), (2, 20), (3, 30)]
     assert len(lineage_of(t.reloaded())) == 2
 
 
 def imported(t: Upserts, kind: str) -> ContentFile:
     """Write a file as a client of another kind might."""
+    has_ids = kind in {"same name", "other type"}
     fields = [("id", pa.int32(), 1), ("region", pa.string(), 2), ("value", pa.int64(), 3)]
     if kind == "same name":
         fields.append(("_row_id", pa.int64(), 77))
@@ -376,13 +472,13 @@ def imported(t: Upserts, kind: str) -> ContentFile:
         fields.append(("_row_id", pa.int32(), 2_147_483_540))
     schema = pa.schema(
         [
-            pa.field(name, of, metadata=None if kind == "no ids" else {"PARQUET:field_id": str(n)})
+            pa.field(name, of, metadata={"PARQUET:field_id": str(n)} if has_ids else None)
             for name, of, n in fields
         ]
     )
     path = f"{t.table.location()}/data/imported.parquet"
     with t.table.io.new_output(path).create() as out:
-        rows = pa.Table.from_pylist([row(1, 10), row(2, 20)], schema)
+        rows = pa.Table.from_pylist([row(1, 10), row(2, 20), row(3, 30)], schema)
         pq.write_table(rows, out, store_schema=False)
     size = len(t.table.io.new_input(path))
-    return dataclasses.replace(data_file_named(path), record_count=2, file_size_in_bytes=size)
+    return dataclasses.replace(data_file_named(path), record_count=3, file_size_in_bytes=size)

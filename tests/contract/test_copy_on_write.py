@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DateType, LongType
+from pyiceberg.types import DateType, LongType, TimestampType
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
@@ -169,8 +169,33 @@ def test_files_without_field_ids_are_found_by_the_name_mapping(copies: Upserts) 
     assert t.reloaded().name_mapping() is not None
 
 
-def test_position_deletes_of_the_table_use_delete_files(copies: Upserts) -> None:
-    """They name the files that would be replaced."""
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_bounds_have_the_unit_of_the_table(copies: Upserts, unit: str) -> None:
+    """An imported file may have milliseconds; a wrong bound would hide its rows."""
+    t = copies
+    table = t.catalog._client().load_table(t.name)
+    with table.update_schema() as update:
+        update.add_column("at", TimestampType())
+    path = f"{table.location()}/data/imported.parquet"
+    at = datetime.fromisoformat("2026-01-02T03:04:05")
+    columns = [("id", pa.int32()), ("region", pa.string()), ("value", pa.int64())]
+    plain = pa.schema([*columns, ("at", pa.timestamp(unit))])
+    rows = [{**row(n, n), "at": at} for n in (1, 2)]
+    with table.io.new_output(path).create() as out:
+        pq.write_table(pa.Table.from_pylist(rows, plain), out, store_schema=False)
+    table.add_files([path])
+    t.rows += rows
+    committed(t.committer().commit(t.round(([], [row(1, 0)]))))
+    assert head_of(t)["icefloe.write-mode"] == "copy-on-write"
+    t.check()
+    assert t.reloaded().scan("at = '2026-01-02T03:04:05'").to_arrow()["id"].to_pylist() == [2]
+    [task] = t.reloaded().scan().plan_files()
+    assert (4 in task.file.lower_bounds) == (4 in task.file.upper_bounds) == (unit == "us")
+    assert 1 in task.file.lower_bounds
+
+
+def test_position_deletes_of_a_round_use_delete_files(copies: Upserts) -> None:
+    """Also those of the table that cannot be read."""
     t = copies
     committed(t.committer().commit(t.round(([row(1, 10), row(2, 20)], []))))
     table = t.reloaded()

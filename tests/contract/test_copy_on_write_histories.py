@@ -20,7 +20,7 @@ from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.commit.deletion_vectors import VectorPlace
-from coordinator.commit.former_deletes import place_in_file
+from coordinator.commit.former_deletes import FormerPositions, place_in_file
 from coordinator.commit.head_files import HeadFile
 from coordinator.commit.row_removal import RowRemoval
 from coordinator.kernel.effects import TableCommit, TableCommitted
@@ -29,6 +29,7 @@ from tests.support.running_stack import duckdb_rows
 from tests.support.table_harness import Racing
 from tests.support.upserts import (
     LineageUpserts,
+    MarkedUpserts,
     MixedUpserts,
     Row,
     Upserts,
@@ -38,6 +39,7 @@ from tests.support.upserts import (
 
 MODES = [
     pytest.param(Upserts, id="copy-on-write"),
+    pytest.param(MarkedUpserts, id="position-deletes"),
     pytest.param(LineageUpserts, id="copy-on-write-v3"),
     pytest.param(VectorUpserts, id="deletion-vectors"),
     pytest.param(MixedUpserts, id="both"),
@@ -244,6 +246,36 @@ def test_a_forgotten_vector_is_found(
 ) -> None:
     """A vector or a copy that replaces a vector without its rows brings rows back."""
     assert is_found(sql_catalog_properties, tables, Forgetful)
+
+
+class Unmarked(Committer):
+    """A committer with a bug: it forgets the rows that position delete files mark."""
+
+    def __init__(self, catalog: Any, config: ConnectorConfig, clock: Any, **more: Any) -> None:
+        super().__init__(catalog, config, clock, **more)
+        self._new_removal = partial(UnmarkedRemoval.of, config, clock, limits=DEFAULT_LIMITS)
+
+
+class UnmarkedRemoval(RowRemoval):
+    """A removal with position delete files that mark nothing."""
+
+    def _work(self, *table: Any) -> Any:
+        work = super()._work(*table)
+        work.writer.positions = NoPositions(work.deletes.budget)
+        return work
+
+
+class NoPositions(FormerPositions):
+    """Position delete files that mark nothing."""
+
+    def of_file(self, *_: object) -> BitMap64:
+        """Return no row."""
+        return BitMap64()
+
+
+def test_forgotten_position_deletes_are_found(sql_catalog_properties: dict[str, str]) -> None:
+    """A copy of a file with position deletes would bring rows back."""
+    assert is_found(sql_catalog_properties, MarkedUpserts, Unmarked)
 
 
 def test_forgotten_row_ids_are_found(sql_catalog_properties: dict[str, str]) -> None:

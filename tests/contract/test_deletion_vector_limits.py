@@ -75,7 +75,8 @@ class AddingRemoval(RowRemoval):
     def _work(self, *table: Any) -> Any:
         work = super()._work(*table)
         writer = work.writer
-        work.writer = AddingWriter(writer.positions, writer.vectors, writer.created)
+        former = writer.vectors, writer.former
+        work.writer = AddingWriter(writer.positions, *former, writer.created)
         return work
 
 

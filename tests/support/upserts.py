@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +34,7 @@ from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_model import DeltaStore
 from connect.gateways.delta.delta_storage import storage_options
 from connect.metrics import process_metrics
-from control_schemas.events import ContentFile, FileContent
+from control_schemas.events import ContentFile, FileContent, PartitionField
 from coordinator.commit.committer import Committer
 from coordinator.commit.delta_files import delta_file
 from coordinator.commit.delta_row_changes import DeltaRowChanges
@@ -92,8 +93,12 @@ def delete_file(table: Table, rows: Sequence[Row], names: Sequence[str]) -> Cont
     )
 
 
-def position_deletes(t: Upserts, marked: dict[str, list[int]]) -> ContentFile:
-    """Write a position delete file."""
+def position_deletes(
+    t: Upserts,
+    marked: Mapping[str, Collection[int]],
+    partition: tuple[PartitionField, ...] = (),
+) -> ContentFile:
+    """Write a position delete file of the table's first partition spec."""
     paths = sorted(path for path, rows in marked.items() for _ in rows)
     rows = [each for path in sorted(marked) for each in sorted(marked[path])]
     number = {"PARQUET:field_id": "2147483546"}, {"PARQUET:field_id": "2147483545"}
@@ -111,7 +116,7 @@ def position_deletes(t: Upserts, marked: dict[str, list[int]]) -> ContentFile:
         file_path=path,
         file_format="PARQUET",
         spec_id=0,
-        partition=(),
+        partition=partition,
         record_count=len(rows),
         file_size_in_bytes=len(t.table.io.new_input(path)),
         lower_bounds={2147483546: paths[0].encode()},
@@ -338,6 +343,86 @@ class MixedUpserts(VectorUpserts):
         if self._committers % 2:
             settings = {"iceberg__tables__copy_on_write_max_bytes": "1", **settings}
         return super().committer(*made, **settings)
+
+
+class MarkedUpserts(Upserts):
+    """A table of format version 2 with copy-on-write; another writer deletes rows by position."""
+
+    def __init__(self, *table: Any, **settings: str) -> None:
+        super().__init__(*table, **settings)
+        self.marked: dict[str, set[int]] = {}
+
+    def foreign(self, rows: Sequence[Row]) -> None:
+        """Another writer deletes up to two rows of one partition, and appends rows."""
+        self.mark_some(random.Random(self.offset))
+        super().foreign(rows)
+
+    def mark_some(self, rng: random.Random) -> None:
+        """Another writer deletes some rows by position; they leave the model."""
+        table = self.reloaded()
+        live = []
+        for path in sorted(live_paths(table)):
+            with table.io.new_input(path).open() as stream:
+                content = pq.read_table(stream).to_pylist()
+            gone = self.marked.get(path, set())
+            live += [(r, path, n) for n, r in enumerate(content) if n not in gone]
+        if not live:
+            return
+        live.sort(key=lambda each: each[0]["value"])
+        partition = partition_of(table, rng.choice(live)[0], spec_id=0)
+        same = [each for each in live if partition_of(table, each[0], spec_id=0) == partition]
+        marked: dict[str, set[int]] = {}
+        for values, path, place in rng.sample(same, min(len(same), rng.randrange(1, 3))):
+            marked.setdefault(path, set()).add(place)
+            if values in self.rows:  # else the round under way replaces it
+                self.rows.remove(values)
+        self.mark(marked, partition)
+
+    def mark(
+        self, marked: Mapping[str, set[int]], partition: tuple[PartitionField, ...] = ()
+    ) -> None:
+        """Another writer commits a position delete file."""
+        self.add_deletes(position_deletes(self, marked, partition))
+        for path, places in marked.items():
+            self.marked[path] = self.marked.get(path, set()) | places
+
+    def add_deletes(self, *deletes: ContentFile) -> None:
+        """Another writer commits delete files."""
+        event = announced(reference(self.table), [], deletes, offset=next(_numbers))
+        other = connector("p", [".".join(self.name)])
+        committed(Committer(self.catalog, other, self.clock).commit(table_commit([event])))
+
+    def check(self) -> None:
+        """The table has the rows of the model; position deletes are of data files that it has."""
+        table = self.reloaded()
+        names = [f.name for f in table.schema().fields]
+        assert counted(table.scan().to_arrow().to_pylist(), names) == counted(self.rows, names)
+        head = table.current_snapshot()
+        if head is None:
+            return
+        assert head.summary["total-equality-deletes"] == "0"
+        if table.specs()[0].fields:  # commits do not read all manifests
+            return
+        live = live_paths(table)
+        assert not [
+            path for path in delete_paths(table) if live.isdisjoint(named_files(table, path))
+        ]
+
+
+def delete_paths(table: Table) -> list[str]:
+    """Delete files of the current snapshot."""
+    return [
+        entry["data_file"]["file_path"]
+        for manifest in records_of(table, table.current_snapshot().manifest_list)
+        for entry in records_of(table, manifest["manifest_path"])
+        if entry["status"] != 2 and manifest["content"] == 1
+    ]
+
+
+def named_files(table: Table, path: str) -> set[str]:
+    """The data files that a position delete file names."""
+    with table.io.new_input(path).open() as stream:
+        return set(pq.read_table(stream, columns=["file_path"])["file_path"].to_pylist())
 
 
 MODES: Mapping[str, type[Upserts]] = {

@@ -34,13 +34,13 @@ from connect.gateways.storage.object_store import (
     store_error_text,
     verify_written,
 )
+from connect.gateways.storage.variant_footer import VariantFooter
 from connect.model.table_types import arrow_schema, variant_paths
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
 from worker.batch.pipeline_spec import TablePlan
 from worker.write.partitions import Partitioner, PartitionKey
 from worker.write.row_order import RowOrder, SortedGroups
-from worker.write.variant_footer import VariantFooter
 
 FileNames = Callable[[], str]
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+from connect.gateways.storage.variant_footer import VariantFooter
 from connect.model.table_types import VARIANT_STORAGE
 from coordinator.row_deletes import parquet_rows
 from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
@@ -26,7 +27,6 @@ from coordinator.row_deletes.parquet_rows import (
     open_parquet,
 )
 from coordinator.row_deletes.row_state import UNKNOWN, RowLineage, RowState
-from worker.write.variant_footer import VariantFooter
 
 OPTIONS = {"compression": "zstd", "store_schema": False, "version": "2.6"}
 
@@ -282,7 +282,7 @@ def test_many_deleted_rows_are_marked_in_parts() -> None:
     ids=["no field ids", "same name", "other type"],
 )
 def test_files_that_cannot_have_row_ids_are_not_copied(schema: pa.Schema) -> None:
-    """Readers would not find the columns, or confuse them."""
+    """Readers would not find the columns, or confuse them; the table has no name mapping."""
     source = written(pa.Table.from_pylist([{"id": 1}, {"id": 2}], schema))
     with pytest.raises(NotResolved) as caught:
         copied(source, deleting(1), LINEAGE)
@@ -290,22 +290,91 @@ def test_files_that_cannot_have_row_ids_are_not_copied(schema: pa.Schema) -> Non
     assert copied(source, deleting(1)) is not None
 
 
-def test_variants_are_not_copied() -> None:
-    """Arrow reads them as structs, and would write structs."""
-    part = {"metadata": b"\x01\x00\x00", "value": b"\x00"}
-    schema = PLAIN.append(field("v", VARIANT_STORAGE, 3))
+PART = {"metadata": b"\x01\x00\x00", "value": b"\x00"}
+SHREDDED = pa.struct(
+    [
+        pa.field("metadata", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
+        pa.field("typed_value", pa.list_(pa.field("element", pa.struct([("value", pa.binary())])))),
+    ]
+)
+
+
+def with_variants(
+    schema: pa.Schema, rows: list[dict[str, Any]], *paths: tuple[str, ...], version: int = 1
+) -> pq.ParquetFile:
+    """A file with variants of a version of their encoding."""
     sink = io.BytesIO()
-    stream = VariantFooter(_Kept(sink), [("v",)])
+    stream = VariantFooter(_Kept(sink), paths)
     writer = pq.ParquetWriter(pa.PythonFile(stream, mode="w"), schema, store_schema=False)
-    rows = [{"id": n, "text": "a", "v": part} for n in range(2)]
     writer.write_table(pa.Table.from_pylist(rows, schema))
     stream.end(writer)
-    source = open_parquet(pa.BufferReader(sink.getvalue()))
+    mark = b"\x20\x13"  # the logical type, and its field with the version
+    content = sink.getvalue().replace(mark + b"\1\0\0", mark + bytes([version, 0, 0]))
+    return open_parquet(pa.BufferReader(content))
+
+
+@pytest.mark.parametrize("state", [UNKNOWN, LINEAGE], ids=["plain", "row ids"])
+def test_variants_are_copied_as_they_are(state: RowState) -> None:
+    """Their bytes, nulls and marks, also in structs and of shredded ones; row ids come after."""
+    schema = pa.schema(
+        [
+            *PLAIN,
+            field("v", VARIANT_STORAGE, 3),
+            field("in", pa.struct([field("w", VARIANT_STORAGE, 5)]), 4),
+            field("parts", SHREDDED, 6),
+        ]
+    )
+    rows = [
+        {
+            "id": n,
+            "text": "a",
+            "v": {"metadata": bytes([n]), "value": b"" if n else b"\x00" * 9},
+            "in": None if n == 2 else {"w": None if n == 3 else {**PART, "value": bytes([n, 0])}},
+            "parts": {
+                "metadata": bytes([n]),
+                "value": None,
+                "typed_value": [{"value": bytes([n])}],
+            },
+        }
+        for n in range(5)
+    ]
+    source = with_variants(schema, rows, ("v",), ("in", "w"), ("parts",))
+    copy = copied(source, deleting(1), state)
+    assert copy is not None
+    kept = [row for row in rows if row["id"] != 1]
+    assert copy.read(schema.names).to_pylist() == kept
+    before, after = str(source.metadata.schema), str(copy.metadata.schema)
+    assert after.count("(Variant(1))") == before.count("(Variant(1))") == 3
+    columns = before.splitlines()[1 : before.splitlines().index("}")]
+    assert after.splitlines()[1 : len(columns) + 1] == columns
+
+
+@pytest.mark.parametrize("kind", ["in a list", "another version"])
+def test_variants_of_another_form_are_not_copied(kind: str) -> None:
+    """Those that no table of a connector has, and those of a newer encoding."""
+    schema = PLAIN.append(field("v", VARIANT_STORAGE, 3))
+    path: tuple[str, ...] = ("v",)
+    version = 2
+    rows: list[dict[str, Any]] = [{"id": n, "text": "a", "v": PART} for n in range(2)]
+    if kind == "in a list":
+        schema = PLAIN.append(field("v", pa.list_(pa.field("element", VARIANT_STORAGE)), 3))
+        rows = [{**row, "v": [PART]} for row in rows]
+        path, version = ("v", "list", "element"), 1
+    source = with_variants(schema, rows, path, version=version)
+    assert f"(Variant({version}))" in str(source.metadata.schema)
     with pytest.raises(NotResolved) as caught:
         copied(source, deleting(1), LINEAGE)
     assert caught.value.reason == "file_form"
-    struct = written(pa.Table.from_pylist(rows, schema))
-    assert copied(struct, deleting(1), LINEAGE) is not None
+
+
+def test_structs_like_variants_are_copied_as_structs() -> None:
+    """Only the mark tells them apart."""
+    schema = PLAIN.append(field("v", VARIANT_STORAGE, 3))
+    rows = [{"id": n, "text": "a", "v": PART} for n in range(2)]
+    copy = copied(written(pa.Table.from_pylist(rows, schema)), deleting(1), LINEAGE)
+    assert copy is not None
+    assert "Variant" not in str(copy.metadata.schema)
 
 
 def test_states_are_compared_by_their_rows() -> None:

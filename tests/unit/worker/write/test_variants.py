@@ -17,11 +17,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 from pyspark.sql.variant_utils import VariantUtils
 
+from connect.gateways.storage.variant_footer import marked
 from connect.model.table_types import VariantType, arrow_schema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.variant import to_variant
 from tests.differential.support import config, plan, run_batches, source
-from worker.write.variant_footer import marked
 
 DOCUMENTS = st.recursive(
     st.none()

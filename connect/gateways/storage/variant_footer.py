@@ -1,4 +1,4 @@
-"""Marks variants in the footers of Parquet files, which Arrow's writer cannot do from Python.
+"""Variants in the footers of Parquet files: Arrow's writer cannot mark them from Python.
 
 Rules of this file:
 - A variant is a group of two binary columns, which Arrow writes. Only the group's logical type is
@@ -13,7 +13,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -25,6 +25,7 @@ _CHILDREN: Final = 5
 _LOGICAL_TYPE: Final = 10
 _STOP: Final = 0
 _STRUCT: Final = 12
+_VARIANT_TYPE: Final = 16
 _VARIANT: Final = bytes([_STRUCT, 32, 0x13, 1, 0, 0])
 """A union whose field 16 is a struct whose field 1, a byte, is 1: the version of the encoding."""
 _BOOLEANS: Final = frozenset({1, 2})
@@ -90,22 +91,50 @@ def marked(footer: bytes, paths: Collection[tuple[str, ...]]) -> bytes:
     Raises:
         ValueError: a path is not in the schema.
     """
+    out: list[bytes] = []
+    copied = 0
+    for each in _elements(footer):
+        if each.path in paths:
+            delta = _LOGICAL_TYPE - each.last_field
+            out += [footer[copied : each.end], bytes([delta << 4 | _STRUCT]), _VARIANT]
+            copied = each.end
+    if len(out) != 3 * len(paths):
+        raise ValueError("the schema of a file lacks a variant of its table")
+    return b"".join((*out, footer[copied:]))
+
+
+def variants_in(file: bytes) -> frozenset[tuple[str, ...]]:
+    """Return the names that lead to each variant in a file, or in one with a footer only."""
+    size = int.from_bytes(file[-_TAIL_BYTES:-4], "little")
+    footer = file[-_TAIL_BYTES - size : -_TAIL_BYTES]
+    return frozenset(each.path for each in _elements(footer) if each.is_variant)
+
+
+class _Element(NamedTuple):
+    """An element of a schema.
+
+    Attributes:
+        path: names that lead to it.
+        is_variant: whether its logical type is that of variants.
+        last_field: last field that it has.
+        end: position of its end in the footer.
+    """
+
+    path: tuple[str, ...]
+    is_variant: bool
+    last_field: int
+    end: int
+
+
+def _elements(footer: bytes) -> Iterator[_Element]:
+    """Yield the elements of the schema in a footer."""
     cursor = _Cursor(footer)
     field, kind = cursor.field(0)
     while field != _SCHEMA:
         cursor.skip(kind)
         field, kind = cursor.field(field)
     cursor.list_header()
-    out: list[bytes] = []
-    copied = 0
-    for path, last_field, end in cursor.schema_elements():
-        if path in paths:
-            delta = _LOGICAL_TYPE - last_field
-            out += [footer[copied:end], bytes([delta << 4 | _STRUCT]), _VARIANT]
-            copied = end
-    if len(out) != 3 * len(paths):
-        raise ValueError("the schema of a file lacks a variant of its table")
-    return b"".join((*out, footer[copied:]))
+    yield from cursor.schema_elements()
 
 
 class _Cursor:
@@ -115,11 +144,9 @@ class _Cursor:
         self._data = data
         self._at = 0
 
-    def schema_elements(
-        self, parent: tuple[str, ...] | None = None
-    ) -> Iterator[tuple[tuple[str, ...], int, int]]:
-        """Read an element and those below it: path, last field, and position of its end."""
-        name, children = "", 0
+    def schema_elements(self, parent: tuple[str, ...] | None = None) -> Iterator[_Element]:
+        """Read an element and those below it."""
+        name, children, is_variant = "", 0, False
         field, kind = self.field(0)
         last_field = 0
         while kind != _STOP:
@@ -127,12 +154,16 @@ class _Cursor:
                 name = self._bytes().decode()
             elif field == _CHILDREN:
                 children = self._signed()
+            elif field == _LOGICAL_TYPE:
+                of_type, inner = self.field(0)
+                is_variant = of_type == _VARIANT_TYPE
+                self.skip_fields(of_type, inner)
             else:
                 self.skip(kind)
             last_field = field
             field, kind = self.field(field)
         path = () if parent is None else (*parent, name)
-        yield path, last_field, self._at - 1
+        yield _Element(path, is_variant, last_field, self._at - 1)
         for _ in range(children):
             yield from self.schema_elements(path)
 
@@ -166,12 +197,15 @@ class _Cursor:
             for _ in range(size):
                 self.skip(_BYTE if element in _BOOLEANS else element)
         elif kind == _STRUCT:
-            field, inner = self.field(0)
-            while inner != _STOP:
-                self.skip(inner)
-                field, inner = self.field(field)
+            self.skip_fields(*self.field(0))
         elif kind not in _BOOLEANS:  # the header of a field holds them
             raise ValueError(f"Thrift's type {kind} is not expected in a footer")
+
+    def skip_fields(self, field: int, kind: int) -> None:
+        """Skip the rest of a struct, from a field whose header was read."""
+        while kind != _STOP:
+            self.skip(kind)
+            field, kind = self.field(field)
 
     def _byte(self) -> int:
         self._at += 1
