@@ -201,7 +201,7 @@ def test_a_commit_of_another_client_before_the_transaction_is_noticed(
     direct.close()
 
 
-def test_a_commit_of_another_client_before_the_second_load_is_noticed(
+def test_a_commit_before_the_second_load_is_noticed(
     long_table: LongTable,
 ) -> None:
     """The connector's tag names the snapshot; the next commit reads the history again."""
@@ -218,7 +218,7 @@ def test_a_commit_of_another_client_before_the_second_load_is_noticed(
     direct.close()
 
 
-def test_a_coordinator_that_ends_before_the_second_load_leaves_no_doubt(
+def test_a_coordinator_may_end_before_the_second_load(
     long_table: LongTable,
 ) -> None:
     """Its successor reads the table, and takes the file as committed."""
