@@ -113,7 +113,7 @@ def after_response(long_table: LongTable, path: str, action: Callable[[], Any]) 
     hooks.append(act)
 
 
-def test_the_snapshot_is_looked_up_after_a_transaction(long_table: LongTable) -> None:
+def test_the_snapshot_is_confirmed_after_a_transaction(long_table: LongTable) -> None:
     """One load before it, one after it; the next commit adds its file to both."""
     for count in range(1, 4):
         outcome = long_table.commit()
@@ -201,7 +201,9 @@ def test_a_commit_of_another_client_before_the_transaction_is_noticed(
     direct.close()
 
 
-def test_a_commit_of_another_client_before_the_look_up_is_noticed(long_table: LongTable) -> None:
+def test_a_commit_before_the_second_load_is_noticed(
+    long_table: LongTable,
+) -> None:
     """The connector's tag names the snapshot; the next commit reads the history again."""
     direct = open_catalog("direct", {"type": "rest", "uri": long_table.proxy.target})
     table = direct.load(long_table.harness.table.name())
@@ -216,7 +218,9 @@ def test_a_commit_of_another_client_before_the_look_up_is_noticed(long_table: Lo
     direct.close()
 
 
-def test_a_coordinator_that_ends_before_the_look_up_leaves_no_doubt(long_table: LongTable) -> None:
+def test_a_coordinator_may_end_before_the_second_load(
+    long_table: LongTable,
+) -> None:
     """Its successor reads the table, and takes the file as committed."""
 
     def end() -> None:
@@ -267,7 +271,7 @@ def test_answers_to_a_commit_do_not_have_the_history(catalog: CatalogGateway) ->
         client._session.hooks["response"].remove(note)
     assert [method for method, _ in received[10]] == ["GET", "POST"]
     assert [method for method, _ in received[SNAPSHOTS_MANY]] == ["GET", "POST", "GET"]
-    load, answer, look_up = (size for _, size in received[SNAPSHOTS_MANY])
+    load, answer, second_load = (size for _, size in received[SNAPSHOTS_MANY])
     assert answer == 0
-    assert max(load, look_up) < log_bytes + 20_000
+    assert max(load, second_load) < log_bytes + 20_000
     assert len(harness.reloaded().metadata.snapshots) == SNAPSHOTS_MANY + 4

@@ -49,7 +49,7 @@ from connect.gateways.catalog.rest_requests import PreparedRequests, names
 
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _ACCESS_DELEGATION = "X-Iceberg-Access-Delegation"
-"""Asks for credentials of the store, which a look-up does not need."""
+"""Asks for credentials of the store, which a load after a commit does not need."""
 _TOKEN_EXPIRED = frozenset({401, 419})
 _NOT_OFFERED = frozenset({400, 403, 404, 405, 406, 413, 422, 501})
 """Answers to a transaction that say nothing about the change: a commit of the table is sent."""
