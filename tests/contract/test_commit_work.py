@@ -114,7 +114,7 @@ def test_a_metadata_file_is_read_once_for_a_commit(sql_catalog_properties: dict[
 
 
 def statements_of(client: Any, work: Callable[[], object]) -> list[str]:
-    """Return the first word of each SQL statement that some work sends."""
+    """Return the kind of each SQL statement that some work sends."""
     sent: list[str] = []
 
     def note(*arguments: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from connect.errors import DataLost
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from control_schemas.events import StartCommit
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
@@ -68,16 +69,19 @@ def harness(
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch, runner: ObservedRunner) -> list[str]:
+def steps(harness: TaskHarness, runner: ObservedRunner) -> list[str]:
     """The requests of topic ids, and the batches, in their order."""
     steps: list[str] = []
-    request = KafkaAdmin.request_topic_ids
 
-    def noted(admin: KafkaAdmin, names: Collection[str]) -> Callable[[], dict[str, str]]:
-        steps.append("check")
-        return request(admin, names)
+    class NotedAdmin(KafkaAdmin):
+        """Notes its requests of topic ids."""
 
-    monkeypatch.setattr(KafkaAdmin, "request_topic_ids", noted)
+        def request_topic_ids(self, names: Collection[str]) -> Callable[[], dict[str, str]]:
+            """Note and send the request."""
+            steps.append("check")
+            return super().request_topic_ids(names)
+
+    harness.admins = SharedAdmins(NotedAdmin)
     runner.before = lambda _: steps.append("write")
     return steps
 

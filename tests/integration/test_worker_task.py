@@ -21,16 +21,12 @@ from connect.errors import DataLost, Fenced, RecordError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
-from control_schemas.events import (
-    CommitComplete,
-    DataComplete,
-    DataWritten,
-    StartCommit,
-)
+from control_schemas.events import CommitComplete, DataComplete, DataWritten, StartCommit
 from tests.support.reading import committed_records
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TABLE, FakeBatchRunner, TaskHarness, paths, wait_until
+from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
@@ -249,14 +245,14 @@ class HeldRunner(FakeBatchRunner):
 
     def run(
         self,
-        rows: DataFrame,
+        rows: BatchRows,
         ranges: OffsetRanges,
         valid_through_ms: int | None = None,
         *,
         is_small: bool = False,
     ) -> WrittenBatch:
         """Run the batch once the file exists."""
-        if self.batches and not self.gate.exists():
+        if isinstance(rows, DataFrame) and self.batches and not self.gate.exists():
             self.held.set()
             as_arrow(rows.select("count").mapInArrow(waiting_for(str(self.gate)), "count int"))
         return FakeBatchRunner.run(self, rows, ranges, valid_through_ms, is_small=is_small)

@@ -17,6 +17,7 @@ from connect.clock import SystemClock
 from connect.errors import RecordError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.source_floor import SourceFloor
@@ -147,6 +148,7 @@ class TaskHarness:
     sizes: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     floor: SourceFloor | None = None
+    admins: SharedAdmins = field(default_factory=SharedAdmins)
     batch_stop_ms: int = BATCH_STOP_MS
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
     ended: list[Exception | None] = field(default_factory=list)
@@ -189,6 +191,7 @@ class TaskHarness:
             runner=lambda _config, _assignment, _session: self.runner,
             report=lambda state, error: self.states.append((state, error)),
             topic_missing=lambda: self.states.append(("topic missing", None)),
+            admins=self.admins,
             **self.sizes,
         )
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
