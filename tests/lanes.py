@@ -42,7 +42,7 @@ SHARED = {"e2e": "running,armed_running", "integration": "spark_session"}
 # whenever another folder has ended: its lanes end together
 WAITING = (
     *("integration-1", "e2e-1", "contract", "e2e-2"),
-    *("integration-2", "integration-3", "attack"),
+    *("integration-2", "attack"),
 )
 REST = ("rest-1", "rest-2")
 LANES_MAX = 6  # with more on two cores, waits within a test become long
