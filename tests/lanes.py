@@ -150,10 +150,9 @@ def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
         made.append(Lane(name, [f"{TESTS.name}/{folder}"], [*more, *arguments]))
     others = every - {lane.name.partition("-")[0] for lane in made}
     rest = sorted(f"{TESTS.name}/{folder}" for folder in others)
-    low = [
-        Lane(name, rest, [*share(taken, "", is_first=name == REST[0]), *arguments], LOW_PRIORITY)
-        for name in REST
-    ]
+    # both begin with the first files: no fixture takes long to start
+    own = [*share(taken, "", is_first=True), *arguments]
+    low = [Lane(name, rest, own, LOW_PRIORITY) for name in REST]
     return [*low, *made]
 
 

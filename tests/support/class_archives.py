@@ -1,6 +1,6 @@
 """The class data archive of the Kafka brokers that tests start: it saves a third of each start.
 
-``python -m tests.support.class_archives`` makes the archive if it does not exist. ``tests.lanes``
+``python -m tests.support.class_archives`` makes the archive if none is current. ``tests.lanes``
 runs it next to the first tests. JVMs get the archive as an option, and ignore it until it exists.
 
 Rules of this file:
@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError
-from connect.jvm.jars import cache_dir, read_lock
+from connect.jvm.jars import cache_dir, read_lock, resolve
 from connect.jvm.java import find_java
 from tests.support.stack import Topics
 
@@ -46,6 +46,14 @@ def archive_options() -> str:
     except ConfigError:
         return ""
     return f"-Xshare:auto -XX:SharedArchiveFile={file} {_SILENT}"
+
+
+def is_current(archive: Path) -> bool:
+    """Return whether the archive exists, and is newer than the installed Java and the jars."""
+    if not archive.exists():
+        return False
+    installed = (find_java().resolve(), *resolve("kafka"))
+    return archive.stat().st_mtime > max(file.stat().st_ctime for file in installed)
 
 
 class ArchivingBroker(Broker):
@@ -106,4 +114,4 @@ def _use(broker: Broker) -> None:
 
 if __name__ == "__main__":
     existing = broker_archive()
-    sys.stdout.write(f"{existing if existing.exists() else make_archive()}\n")
+    sys.stdout.write(f"{existing if is_current(existing) else make_archive()}\n")
