@@ -8,8 +8,9 @@ Rules of this file:
 - The lanes of a folder in ``SHARED`` share its files: each takes the next file when it has ended
   one. See ``tests/support/file_sharing.py``.
 - At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends.
-- Folders without a lane of their own are in the lane ``rest``. Its tests compute and do not wait.
-  It runs from the beginning, with low priority: it takes the time of idle cores.
+- Folders without a lane of their own are in the lanes of ``REST``, which share them. Their tests
+  compute and do not wait. They run from the beginning, with low priority: they take the time of
+  idle cores. There are as many as cores, so that no core is idle while tests are left.
 - The report of a lane has its processor time. A test that waits is cheap, also a long one; see
   ``tests/support/processor_times.py``.
 - The output of a lane is printed when the lane ends, that of failed lanes last. So the output ends
@@ -18,6 +19,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import resource
@@ -25,9 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.support import class_archives
+from tests.support.class_archives import OPTIONS, archive_options
 
 TESTS = Path(__file__).parent
 # folder -> session fixtures that take long to start; the second lane does not begin with them
@@ -36,16 +42,17 @@ SHARED = {"e2e": "running,armed_running", "integration": "spark_session"}
 # whenever another folder has ended: its lanes end together
 WAITING = (
     *("integration-1", "e2e-1", "contract", "e2e-2"),
-    *("integration-2", "integration-3", "attack"),
+    *("integration-2", "attack"),
 )
-REST = "rest"
-LANES_MAX = 5  # with more on two cores, waits within a test become long
+REST = ("rest-1", "rest-2")
+LANES_MAX = 6  # with more on two cores, waits within a test become long
 LOW_PRIORITY = 5  # added to the niceness
 # C1 alone: a JVM of a test ends before C2's code pays. It takes a third of their processor time.
 # Classes of jars are not verified: that takes a sixth of a start without a class archive
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+COMPILED = ("connect", "control_schemas", "coordinator", "worker", "tests/support")
 REPORTS = Path("build")
 REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
@@ -78,7 +85,7 @@ class Lane:
         REPORTS.mkdir(exist_ok=True)
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
-        environ = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **os.environ}
+        environ = {OPTIONS: f"{JAVA_OPTIONS} {archive_options()}", **os.environ}
         # without files of byte code each process compiles the project's modules, for half a second
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
         with self.report.open("wb") as out:
@@ -143,7 +150,10 @@ def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
         made.append(Lane(name, [f"{TESTS.name}/{folder}"], [*more, *arguments]))
     others = every - {lane.name.partition("-")[0] for lane in made}
     rest = sorted(f"{TESTS.name}/{folder}" for folder in others)
-    return [Lane(REST, rest, arguments, LOW_PRIORITY), *made]
+    # both begin with the first files: no fixture takes long to start
+    own = [*share(taken, "", is_first=True), *arguments]
+    low = [Lane(name, rest, own, LOW_PRIORITY) for name in REST]
+    return [*low, *made]
 
 
 def share(taken: Path, fixtures: str, *, is_first: bool) -> list[str]:
@@ -199,11 +209,29 @@ def run(wanted: Sequence[Lane]) -> int:
     return min(lane.process.returncode for lane in wanted)
 
 
+@contextmanager
+def archiving() -> Iterator[None]:
+    """Make the class data archive of brokers next to the tests; without it they start slower."""
+    REPORTS.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", class_archives.__name__]
+    environ = {**os.environ, OPTIONS: JAVA_OPTIONS}
+    with (REPORTS / "class-archives.txt").open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environ)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def main(what: str, arguments: Sequence[str]) -> int:
     """Run the suite, or the tests of a folder in two halves; return the exit status."""
+    # once: lanes that start at the same time would all compile the same modules
+    for folder in COMPILED:
+        compileall.compile_dir(TESTS.parent / folder, quiet=2)
     if what != "suite":
         return run(halves(what, arguments))
-    with tempfile.TemporaryDirectory(prefix="icefloe-lanes-") as taken:
+    with archiving(), tempfile.TemporaryDirectory(prefix="icefloe-lanes-") as taken:
         return run(lanes(arguments, Path(taken)))
 
 

@@ -19,9 +19,12 @@ import httpx
 import typer
 import yaml
 
+from connect.clock import SystemClock
 from connect.errors import ConfigError, ExitStatus, IcefloeError, RetriableError
 
 TIMEOUT_S = 90.0
+ELECTION_MS = 60_000
+ELECTION_PAUSE_MS = 200
 DEFAULT_URL = "http://127.0.0.1:8083"
 PROFILES = Path("~/.config/icefloe/profiles.yaml")
 _PROFILE_KEYS = frozenset(
@@ -96,12 +99,17 @@ class Server:
 class NodeClient:
     """Sends requests to one node.
 
+    While the nodes elect a leader, a node answers 409 and does nothing. The request is then sent
+    again, as other clients of Kafka Connect do, for up to ``ELECTION_MS``.
+
     Args:
         server: its address and the caller's credentials.
+        clock: for waiting.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, clock: SystemClock | None = None) -> None:
         self._url = server.url
+        self._clock = clock or SystemClock()
         headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
         try:
             self._client = httpx.Client(
@@ -142,6 +150,16 @@ class NodeClient:
     ) -> httpx.Response:
         url = "/" + "/".join(quote(part, safe="") for part in path)
         query = cast("dict[str, str]", parameters) or None
+        deadline_ms = self._clock.monotonic_ms() + ELECTION_MS
+        while True:
+            answer = self._send_once(method, url, json, query)
+            if not _is_election(answer) or self._clock.monotonic_ms() > deadline_ms:
+                return answer
+            self._clock.sleep_ms(ELECTION_PAUSE_MS)
+
+    def _send_once(
+        self, method: str, url: str, json: object, query: Mapping[str, str] | None
+    ) -> httpx.Response:
         try:
             return self._client.request(method, url, json=json, params=query)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as e:
@@ -181,6 +199,11 @@ class NodeClient:
                 text += f" {_SIGN_IN.format(url=self._url)}"
             raise RefusedError(text, status=answer.status_code)
         return body
+
+
+def _is_election(answer: httpx.Response) -> bool:
+    """Whether the node has refused a request because the cluster has no leader now."""
+    return answer.status_code == httpx.codes.CONFLICT and "rebalance" in answer.text
 
 
 def ask(url: str, method: str, connector: str, *path: str, json: object = None) -> dict[str, Any]:

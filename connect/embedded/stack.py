@@ -34,7 +34,7 @@ from connect.processes.child_process import (
     writable_dir,
 )
 
-NODE_START_TIMEOUT_MS = 90_000
+NODE_START_TIMEOUT_MS = 180_000
 DRAIN_GRACE_MS = 30_000
 WATCH_INTERVAL_S = 0.5
 LOG_TAIL_BYTES = 2_000

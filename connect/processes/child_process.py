@@ -9,7 +9,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import itertools
 import os
@@ -17,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -28,6 +28,8 @@ from connect.logs import open_private
 TAIL_BYTES = 4_000
 _PORTS = range(20_000, 32_000)
 _port_turns = itertools.count(127 * os.getpid())  # each process starts at another port
+_RESERVATIONS_MAX = 128
+_reservations: deque[socket.socket] = deque()
 # PR_SET_PDEATHSIG is 1. The parent may have died before the call: then the child must not start.
 # Systems without it end the child by the end of its pipe, if it reads one.
 _TIE = (
@@ -187,14 +189,27 @@ def free_port() -> int:
     It is outside the range of ephemeral ports. An outgoing connection could take such a port before
     the process that will listen on it has started.
 
+    This process keeps the port bound, without listening. So no other process gets it from this
+    function before a server listens. A server with ``SO_REUSEADDR`` can listen, as those of Java,
+    Python's ``asyncio`` and Go do. The oldest reservations end when there are many.
+
     Raises:
         ConfigError: ``port_in_use``, no port of the range is free.
     """
     for _ in _PORTS:
         port = _PORTS[next(_port_turns) % len(_PORTS)]
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        reservation = socket.socket()
+        try:
+            reservation.bind(("127.0.0.1", port))
+        except OSError:
+            reservation.close()
+            continue
+        # set after the bind: with it, the bind would succeed on the reservation of another process
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _reservations.append(reservation)
+        if len(_reservations) > _RESERVATIONS_MAX:
+            _reservations.popleft().close()
+        return port
     raise ConfigError(
         f"no port from {_PORTS[0]} to {_PORTS[-1]} is free on 127.0.0.1", code="port_in_use"
     )

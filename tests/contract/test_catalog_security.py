@@ -101,7 +101,8 @@ def test_a_table_property_cannot_import_code(
     commit = TableHarness(gateway, table).round(0)
     update = {"action": "set-properties", "updates": {named: module}}
     path = f"{rest_catalog.uri}/v1/namespaces/db/tables/{table.name()[-1]}"
-    httpx.post(path, json={"requirements": [], "updates": [update]}).raise_for_status()
+    body = {"requirements": [], "updates": [update]}
+    httpx.post(path, json=body, timeout=60).raise_for_status()
     config = connector("c", [".".join(table.name())])
     outcome = Committer(gateway, config, QuickClock()).commit(commit)
     assert isinstance(outcome, TableFailed)

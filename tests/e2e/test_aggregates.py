@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.armed_points import arm
 from tests.support.command_line import icefloe
 from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
@@ -151,8 +152,7 @@ def test_a_crash_loses_and_repeats_no_update(
     sent = events(1, 40)
     running.produce(topic, *sent)
     results_of(running, results, computed(sent, 10), name)
-    (armed_folder / f".{point}").write_text("crash")
-    (armed_folder / f".{point}").rename(armed_folder / point)
+    arm(armed_folder, point, "crash")
     for turn in range(1, 5):
         more = events(10 + turn, 40)
         running.produce(topic, *more, partition=turn % 2)
@@ -188,12 +188,12 @@ def test_late_and_bad_records_are_counted_and_left_out(running: RunningStack, st
     found = results_of(running, results, computed(first + newer, 10, 5), name)
     check_each_update_once(found)
     assert len(running.records(letters)) == len(bad)
-    late_rows = running.wait_until(
-        lambda: running.counts(name)["aggregate_late_rows"],
+    counted = ("aggregate_late_rows", "records_dead_lettered")
+    expected = [2 * len(late), len(bad)]  # each late record is in two windows
+    running.wait_until(
+        lambda: [running.counts(name)[each] for each in counted] == expected,
         lambda: f"late rows: {running.counts(name)}",
     )
-    assert late_rows == 2 * len(late)  # each is in two windows
-    assert running.counts(name)["records_dead_lettered"] == len(bad)
     running.delete(name)
 
 

@@ -17,7 +17,7 @@ import pytest
 from connect.processes.child_process import free_port
 
 ICEFLOE = str(Path(sys.executable).with_name("icefloe"))
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 NODE = {
     "bootstrap.servers": "127.0.0.1:1",
     "group.id": "g",
@@ -203,7 +203,7 @@ def test_a_node_without_a_broker_names_its_address(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, answer and answer.text
             time.sleep(0.2)
             try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=5)
+                answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=60)
             except httpx.TransportError:
                 continue
             assert answer.status_code == 503

@@ -90,10 +90,12 @@ def three(running: RunningStack) -> Iterator[ThreeTables]:
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a JSON file."""
+    """Change a JSON file; a reader finds the former content or the new one."""
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document))
+    new = path.with_name(f".{path.name}")
+    new.write_text(json.dumps(document))
+    new.replace(path)
 
 
 def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -> None:

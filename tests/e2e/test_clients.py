@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from connect.processes.child_process import free_port
+from tests.support.patient_client import PatientProxy
 from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 ROOT = Path(__file__).parents[2]
 CLIENTS = Path(os.environ.get("CLIENTS") or ROOT / ".venv-clients") / "bin"
 PROGRAMS = ROOT / "tests" / "clients"
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 TASKS = 3
 
 
@@ -45,6 +46,13 @@ def _run(*command: object) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def url(running: RunningStack) -> Iterator[str]:
+    """Address of the node for programs that fail when it has no leader for a moment."""
+    with closing(PatientProxy(running.stack.rest_url)) as proxy:
+        yield proxy.uri
+
+
 @pytest.fixture
 def config(running: RunningStack) -> dict[str, str]:
     """A connector to a table of its own."""
@@ -55,9 +63,9 @@ def config(running: RunningStack) -> dict[str, str]:
     return {**running.connector(topics=topic, iceberg__tables=table), **more}
 
 
-def test_kafka_connect_py_works(running: RunningStack, config: dict[str, str]) -> None:
+def test_kafka_connect_py_works(running: RunningStack, url: str, config: dict[str, str]) -> None:
     """From the command line: create, status, pause, restart, change, delete."""
-    name, url = unique_name("kc"), running.stack.rest_url
+    name = unique_name("kc")
 
     def kc(*arguments: str) -> Any:
         printed = _run(CLIENTS / "kc", "--url", url, *arguments)
@@ -107,11 +115,11 @@ def _states(running: RunningStack, name: str) -> set[str]:
     return {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
 
 
-def test_kafka_connect_api_works(running: RunningStack, config: dict[str, str]) -> None:
+def test_kafka_connect_api_works(url: str, config: dict[str, str]) -> None:
     """The objects of the library follow a connector from create to delete."""
     name = unique_name("api")
     program = PROGRAMS / "kafka_connect_api_life.py"
-    arguments = (running.stack.rest_url, name, json.dumps(config))
+    arguments = (url, name, json.dumps(config))
     seen = json.loads(_run(CLIENTS / "python", program, *arguments).splitlines()[-1])
     assert seen.pop("config") == {**config, "name": name}
     assert seen.pop("version").startswith("4.3.")
@@ -121,10 +129,10 @@ def test_kafka_connect_api_works(running: RunningStack, config: dict[str, str]) 
     assert all(seen.values()), seen
 
 
-def test_kpops_works(running: RunningStack, config: dict[str, str]) -> None:
+def test_kpops_works(url: str, config: dict[str, str]) -> None:
     """Its strict models accept every answer, from a paused creation to the reset of offsets."""
     name, update = unique_name("kpops"), {"iceberg.control.commit.interval-ms": "1500"}
-    arguments = (running.stack.rest_url, name, json.dumps(config), json.dumps(update))
+    arguments = (url, name, json.dumps(config), json.dumps(update))
     seen = json.loads(
         _run(CLIENTS / "python", PROGRAMS / "kpops_life.py", *arguments).splitlines()[-1]
     )
@@ -141,9 +149,10 @@ def test_kafka_connect_healthcheck_works(running: RunningStack, config: dict[str
     well, ill = unique_name("well"), unique_name("ill")
     running.create(well, config)
     running.wait_until(lambda: running.status(well)["tasks"], lambda: well)
-    with _healthcheck(running) as url:
+    with _healthcheck(running) as health:
         seen = running.wait_until(
-            lambda: (r := httpx.get(url)).status_code == 200 and r, lambda: "health"
+            lambda: (r := httpx.get(health, timeout=60)).status_code == 200 and r,
+            lambda: "health",
         )
         assert seen.json()["healthy"]
         missing = {**config, "iceberg.tables": "clients.not_there"}
@@ -151,7 +160,8 @@ def test_kafka_connect_healthcheck_works(running: RunningStack, config: dict[str
         running.produce(config["topics"], {"id": 3, "name": "c"})
         running.trace(ill)
         answer = running.wait_until(
-            lambda: (r := httpx.get(url)).status_code == 503 and r, lambda: "unhealthy"
+            lambda: (r := httpx.get(health, timeout=60)).status_code == 503 and r,
+            lambda: "unhealthy",
         )
         assert {failure["connector"] for failure in answer.json()["failures"]} == {ill}
     running.delete(well, ill)

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from tests.support.armed_points import arm
 from tests.support.delta_tables import delta_duckdb
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
@@ -137,8 +138,7 @@ def test_a_crash_loses_and_repeats_no_record(
     running.create(name, connector(lake, topic, iceberg__tables="db.events", tasks__max="2"))
     running.produce(topic, *numbered(0, 50))
     rows(running, lake, "db/events", 50, name)
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     for turn in range(1, 5):
         running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
     running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")
@@ -188,8 +188,7 @@ def test_upserts_and_deletes_survive_crashes(
 
     for number, point in enumerate(("", "D1", "C11", "")):
         if point:
-            (armed / f".{point}").write_text("crash")
-            (armed / f".{point}").rename(armed / point)
+            arm(armed, point, "crash")
         wave(number)
         running.wait_until(is_current, lambda: f"the rows: {running.status(name)}")
         assert not point or not (armed / point).exists()
@@ -258,11 +257,19 @@ def test_every_operation_has_a_clear_answer(
     assert table["exists"]
     assert sorted(row["values"]["id"] for row in table["rows"]) == sorted(r["id"] for r in found)
     version = DeltaTable(str(lake / "db/operated")).version()
-    status, output = running.icefloe("tables", "list", name)
-    assert (status, f"COMMITTED  snapshot {version}" in output) == (0, True), output
+    # the table has the rows before the node receives the round's report
+    running.wait_until(
+        lambda: running.counts(name)["records_committed"] == 6, lambda: str(running.counts(name))
+    )
+    running.wait_until(
+        lambda: (
+            (listed := running.icefloe("tables", "list", name))[0] == 0
+            and f"COMMITTED  snapshot {version}" in listed[1]
+        ),
+        lambda: str(running.icefloe("tables", "list", name)),
+    )
     assert running.icefloe("tables", "orphan-age", name)[0] == 0
     assert running.icefloe("maintenance", "status", name)[0] == 0
-    assert running.counts(name)["records_committed"] == 6
     running.stop(name)
     status, output = running.icefloe("offsets", "set", name, "--to-earliest")
     assert "written a second time" in output

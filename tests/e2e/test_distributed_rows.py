@@ -9,6 +9,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.gateways.kafka.bulk_producer import BulkProducer
+from tests.support.armed_points import arm
 from tests.support.running_stack import RunningStack, duckdb_rows
 from tests.support.stack import unique_name
 
@@ -68,8 +69,7 @@ def test_distributed_changes_survive_the_death_of_a_process(
     for partition in range(PARTITIONS):
         producer.send(topic, partition, changes(namespace, partition, rows))
     producer.finish(topic)
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     before = running.child("worker").pid
     config = running.connector(
         topics=topic,

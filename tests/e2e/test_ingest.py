@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from connect.embedded.broker import Broker
 from tests.support.delta_tables import delta_duckdb
+from tests.support.processes import kill_tree
 from tests.support.stack import Topics, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -128,13 +128,10 @@ class IngestRuns:
         return (self.folder / name).read_text()[-8_000:]
 
     def kill(self) -> None:
-        """SIGKILL for every process that still runs, the parent first."""
+        """SIGKILL for every process that still runs."""
         for started in self._started:
             if started.poll() is None:
-                tree = [started, *started.children(recursive=True)]
-                for process in tree:
-                    process.send_signal(signal.SIGKILL)
-                psutil.wait_procs(tree, TIMEOUT_S)
+                kill_tree(started, TIMEOUT_S)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from control_schemas.codec import decode
 from control_schemas.events import DataComplete, DataWritten
+from tests.support.armed_points import arm
 from tests.support.java_connect import JavaConnect
 from tests.support.moving import (
     NUMBERED,
@@ -247,7 +248,7 @@ def test_java_commits_what_a_killed_icefloe_had_announced(
         source.write(partition, 5)
     running.create(name, config)
     wait_rows(running, catalog, table, source)
-    (armed / "C7").write_text("hang")
+    arm(armed, "C7", "hang")
     source.write(0, 5)
     running.wait_until(
         lambda: announced(running, control_topic, f"connect-{name}") == len(source.written),

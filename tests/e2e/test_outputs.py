@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.armed_points import arm
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 from tests.support.webhook_server import WebhookServer
@@ -115,8 +116,7 @@ def test_rows_to_a_webhook_that_fails_and_hangs(running: RunningStack, armed: Pa
         sent(running, alerts, 20, other)
         server.may_answer.set()
         running.rows(table, 20, name)
-        (armed / ".W5").write_text("crash")  # after the posts, before the transaction
-        (armed / ".W5").rename(armed / "W5")
+        arm(armed, "W5", "crash")  # after the posts, before the transaction
         for turn in range(2, 6):
             running.produce(topic, *numbered(10 * turn, 10))
         running.wait_until(lambda: not (armed / "W5").exists(), lambda: "a crash at W5")
@@ -186,8 +186,7 @@ def test_a_crash_without_tables_loses_and_repeats_no_row(
     running.create(name, rows_only(topic, alerts, tasks__max="2"))
     running.produce(topic, *numbered(0, 50))
     sent(running, alerts, 50, name)
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     for turn in range(1, 5):
         running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
     running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")
@@ -210,8 +209,7 @@ def test_a_crash_loses_and_repeats_no_row(running: RunningStack, armed: Path, po
     running.create(name, config | outputs)
     running.produce(topic, *numbered(0, 50))
     sent(running, alerts, 40, name)
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     for turn in range(1, 5):
         running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
     running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")

@@ -11,6 +11,7 @@ import pytest
 
 from connect.operations.connector_clients import read_properties
 from connect.operations.preview.connector_preview import preview_in_process
+from tests.support.armed_points import arm
 from tests.support.parquet_folders import of_duckdb
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
@@ -170,8 +171,7 @@ def test_a_crash_loses_and_repeats_no_record(
     running.create(name, connector(lake, topic, iceberg__tables="db.events", tasks__max="2"))
     running.produce(topic, *numbered(0, 50))
     rows(running, lake, "db/events", 50, name)
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     for turn in range(1, 5):
         running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
     running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from connect.errors import RetriableError
+from tests.support.armed_points import arm as arm_point
 from tests.support.running_stack import RunningStack, duckdb_rows, numbered
 from tests.support.stack import unique_name
 
@@ -42,9 +43,7 @@ def arm(armed_folder: Path) -> Callable[[str, str], Path]:
     """Arms a failpoint with an action; the file that is removed when it acts."""
 
     def armed(point: str, action: str) -> Path:
-        new = armed_folder / f".{point}"
-        new.write_text(action, "utf-8")
-        return new.rename(armed_folder / point)  # whole, whenever a process reads it
+        return arm_point(armed_folder, point, action)
 
     return armed
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from connect.embedded.broker import Broker
+from tests.support.processes import kill_tree
 from tests.support.stack import Topics, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -121,13 +121,10 @@ class StandaloneJob:
         return "\n".join(f"{f.name}:\n{f.read_text()[-6_000:]}" for f in files if f.exists())
 
     def kill(self) -> None:
-        """SIGKILL for every process of the tree that still runs, the parent first."""
+        """SIGKILL for every process of the tree that still runs."""
         for started in self._started:
             if started.poll() is None:
-                tree = [started, *started.children(recursive=True)]
-                for process in tree:
-                    process.send_signal(signal.SIGKILL)
-                psutil.wait_procs(tree, TIMEOUT_S)
+                kill_tree(started, TIMEOUT_S)
 
     def _properties(self, name: str, values: Mapping[str, str]) -> Path:
         file = self.folder / f"{name}.properties"

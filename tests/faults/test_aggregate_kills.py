@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.armed_points import arm
 from tests.support.running_stack import RunningStack, armed_stack
 from tests.support.stack import unique_name
 from tests.support.window_results import (
@@ -129,8 +130,7 @@ def test_a_crash_at_each_step(
     running: RunningStack, signals: Signals, armed: Path, point: str
 ) -> None:
     """The worker dies once at the step, and its successor continues."""
-    (armed / f".{point}").write_text("crash")
-    (armed / f".{point}").rename(armed / point)
+    arm(armed, point, "crash")
     if point == "W13":
         assert running.api.post(f"/connectors/{signals.name}/tasks/0/restart").is_success
     deadline_s = time.monotonic() + 120
@@ -156,8 +156,7 @@ def test_kills_at_any_time(running: RunningStack, signals: Signals) -> None:
 
 def test_a_frozen_worker_continues(running: RunningStack, signals: Signals, armed: Path) -> None:
     """With its JVM, between the saved state and the transaction; records arrive meanwhile."""
-    (armed / ".A2").write_text("delay:2000")
-    (armed / ".A2").rename(armed / "A2")
+    arm(armed, "A2", "delay:2000")
     signals.produce()
     running.wait_until(lambda: not (armed / "A2").exists(), lambda: "the failpoint A2")
     worker = running.child("worker")

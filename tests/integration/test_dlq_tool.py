@@ -119,7 +119,7 @@ class DeadLetterTool:
         """A replay in a process of its own, which ends at once at a failpoint."""
         command = [sys.executable, "-m", "connect.cli.main", *self._command("replay", "--yes")]
         armed = {**os.environ, "ICEFLOE_FAILPOINTS": f"{failpoint}=crash@1"}
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=armed)
+        done = subprocess.run(command, capture_output=True, timeout=300, check=False, env=armed)
         assert done.returncode == KILLED
 
     def back(self, topic: str | None = None, partitions: int = 2) -> list[KafkaRecord]:
@@ -209,7 +209,7 @@ def test_a_killed_node_replays_each_dead_letter_once(
     try:
         expected = dead_letters.add(0, 900)
         assert dead_letters.run("replay", "--yes").status == 3
-        assert node.process.wait(60) != 0
+        assert node.process.wait(150) != 0
         # its transaction is open, with records: the broker would end it after a minute
         places = [TopicPartition(dead_letters.source, p) for p in range(2)]
         assert set(dead_letters.admin.ends(places).values()) == {0}

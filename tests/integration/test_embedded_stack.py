@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from rich.console import Console
 from connect.embedded.stack import Stack, run_up
 from connect.errors import ConfigError
 from connect.processes.child_process import free_port
+from tests.support.processes import still_running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -73,25 +75,19 @@ def test_up_stops_on_sigterm_and_leaves_no_process_after_sigkill(tmp_path: Path)
         assert caught.value.code == "state_in_use"
         first.send_signal(signal.SIGTERM)
         assert first.wait(120) == 0
-    _, alive = psutil.wait_procs(family, timeout=150)
-    assert not alive
+    assert not still_running(family, 150)
     with up(folder) as second:
         url, family = ready(second)
         assert httpx.get(f"{url}/connectors", timeout=60).json() == ["orders"]
         second.kill()
-        second.wait(60)
-    _, alive = psutil.wait_procs(family, timeout=150)
-    assert not alive
+        second.wait(150)
+    assert not still_running(family, 150)
 
 
 def test_up_names_a_port_in_use(tmp_path: Path) -> None:
     """The code, a sentence with the port and exit status 2, without a traceback."""
-    import socket
-
     reported = io.StringIO()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", free_port()))
-        listener.listen()
+    with socket.create_server(("127.0.0.1", free_port())) as listener:
         port = listener.getsockname()[1]
         status = run_up(tmp_path, broker_port=0, rest_port=port, console=Console(file=reported))
     assert status == 2

@@ -51,12 +51,12 @@ def test_no_request_causes_a_5xx(
                 *(PROGRAM, "run", f"{node.url}/icefloe/v1/openapi.json", "--url", node.url),
                 *("--phases", "coverage,fuzzing", "--max-examples", EXAMPLES),
                 *("--generation-deterministic", "--continue-on-failure", "--no-color"),
-                *("--checks", ",".join(CHECKS), "--request-timeout", "30"),
+                *("--checks", ",".join(CHECKS), "--request-timeout", "60"),
             ],
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=500,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

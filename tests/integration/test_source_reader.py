@@ -479,8 +479,10 @@ def test_many_reads_leak_nothing(
     threads, handles, folders = run(6)
     threads_later, handles_later, folders_later = run(24)
     assert folders == folders_later == 0
-    assert threads_later <= threads + 3
-    assert handles_later <= handles + 20
+    # what others hold for a moment is given back; what leaks stays until the test's timeout
+    while threads_later > threads + 3 or handles_later > handles + 20:
+        time.sleep(0.1)
+        threads_later, handles_later, _ = run(0)
 
 
 def test_unknown_spark_errors_are_retriable() -> None:

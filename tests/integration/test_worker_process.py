@@ -34,7 +34,7 @@ from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataComplete, DataWritten, Event, Payload, StartCommit
-from tests.support.processes import arguments
+from tests.support.processes import arguments, still_running
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
 from worker.spark.record_blocks import FEW_RECORDS
@@ -340,8 +340,7 @@ def test_a_worker_runs_connectors_and_drains_on_sigterm(
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end() == 0
     assert worker.states("good")[-1] == "STOPPED"
-    _, alive = psutil.wait_procs(family, timeout=150)
-    assert not alive
+    assert not still_running(family, 150)
     assert CANARY not in worker.log.read_text()
     logged = [json.loads(line) for line in worker.log.read_text().splitlines() if line[:1] == "{"]
     assert any(line["event"] == "Spark session is ready" for line in logged)
@@ -380,7 +379,7 @@ def test_files_of_a_killed_worker_are_removed_by_the_next(harness: WorkerHarness
     left, family = folders(first), first.children()
     os.killpg(first.process.pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
-    psutil.wait_procs(family, timeout=150)
+    still_running(family, 150)
     assert all(folder.exists() for folder in left)
     second = harness.start()
     own = folders(second)
@@ -427,8 +426,7 @@ def test_a_killed_worker_loses_and_duplicates_no_record(
     family = first.children()
     harness.start_commit("killed")
     assert first.end() == -signal.SIGKILL
-    _, alive = psutil.wait_procs(family, timeout=150)
-    assert not alive, "Spark's JVM outlived its driver"
+    assert not still_running(family, 150), "Spark's JVM outlived its driver"
     second = harness.start()
     second.channel.send(command)
     wait_until(lambda: "RUNNING" in second.states("killed"))

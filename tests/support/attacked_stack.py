@@ -128,7 +128,7 @@ class AttackedStack(RunningStack):
         self._status_ends = self._ends("icefloe-status")
 
     def _ends(self, topic: str) -> dict[int, int]:
-        known = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
+        known = self._admin.list_topics(topic, timeout=60).topics[topic].partitions
         requests = {TopicPartition(topic, number): OffsetSpec.latest() for number in known}
         answers = self._admin.list_offsets(requests)
         return {place.partition: answer.result(120).offset for place, answer in answers.items()}

@@ -177,7 +177,7 @@ class JavaConnect:
     def _lists_connectors(self) -> bool:
         """Return whether it serves its API; earlier it answers with an HTML page."""
         try:
-            return self.api.get("/connectors", timeout=5).status_code == httpx.codes.OK
+            return self.api.get("/connectors").status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
 

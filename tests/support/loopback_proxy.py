@@ -24,7 +24,7 @@ class LoopbackProxy:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._client = httpx.Client(timeout=30)
+        self._client = httpx.Client(timeout=120)
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ class LoopbackProxy:
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True  # the client did not wait
 
-            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _answer  # noqa: N815
+            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = do_PATCH = _answer  # noqa: N815
 
             def log_message(self, *_args: Any) -> None:
                 """Log nothing."""

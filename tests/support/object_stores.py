@@ -60,8 +60,17 @@ class ObjectStore:
         name = type(self).__name__
         child = ChildProcess(name, self.command(), log_file=self.folder / f"{name}.log")
         self._child = child
-        child.wait_until(lambda: listens(self.port), timeout_ms=START_TIMEOUT_MS)
-        self.make_bucket()
+        child.wait_until(self._has_bucket, timeout_ms=START_TIMEOUT_MS)
+
+    def _has_bucket(self) -> bool:
+        """Whether the bucket exists now: a server that has just begun to listen may refuse it."""
+        if not listens(self.port):
+            return False
+        try:
+            self.make_bucket()
+        except (OSError, httpx.HTTPError):
+            return False
+        return True
 
     def stop(self) -> None:
         """Stop it."""
@@ -73,7 +82,11 @@ class ObjectStore:
         raise NotImplementedError
 
     def make_bucket(self) -> None:
-        """Create the bucket."""
+        """Create the bucket, if it does not exist.
+
+        Raises:
+            OSError, httpx.HTTPError: the server does not create it now.
+        """
         raise NotImplementedError
 
 
@@ -227,7 +240,9 @@ class FakeGcs(ObjectStore):
     def make_bucket(self) -> None:
         """Create the bucket."""
         url = f"http://127.0.0.1:{self.port}/storage/v1/b?project=test"
-        httpx.post(url, json={"name": S3_BUCKET}).raise_for_status()
+        answer = httpx.post(url, json={"name": S3_BUCKET}, timeout=60)
+        if answer.status_code != httpx.codes.CONFLICT:  # an earlier request created it
+            answer.raise_for_status()
 
 
 @contextlib.contextmanager

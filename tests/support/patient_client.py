@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from http.server import BaseHTTPRequestHandler
 
 import httpx
+
+from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
 
 ELECTION_S = 120  # a node that is starved of processor time loses its place and gets it again
 ANSWER_S = 120
@@ -28,6 +31,22 @@ class PatientTransport(httpx.HTTPTransport):
             if not is_election or time.monotonic() > deadline:
                 return response
             time.sleep(_PAUSE_S)
+
+
+class PatientProxy(LoopbackProxy):
+    """Stands before a node, for programs that do not repeat requests themselves."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._client.close()
+        self._client = httpx.Client(timeout=ANSWER_S, transport=PatientTransport())
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        answer = self._forward(request, body, "host", "accept-encoding")
+        left_out = HOP_BY_HOP | {"content-encoding"}
+        headers = {k: v for k, v in answer.headers.items() if k.lower() not in left_out}
+        send(request, answer.status_code, headers, answer.content)
 
 
 def patient_client(url: str, **headers: str) -> httpx.Client:

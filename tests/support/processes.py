@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 
@@ -15,6 +16,30 @@ def arguments(process: psutil.Process) -> list[str]:
     except psutil.Error:
         return []
     return command
+
+
+def parent_of(process: psutil.Process) -> psutil.Process | None:
+    """The parent of a process; none when it has just ended."""
+    try:
+        return process.parent()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def kill_tree(root: psutil.Process, wait_s: float) -> None:
+    """SIGKILL for a process and its descendants, the parent first; wait for their end.
+
+    The children end with their parent: some have ended before they get the signal.
+    """
+    tree = [root]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        tree += root.children(recursive=True)
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    left = still_running(tree, wait_s)
+    assert not left, left
+    root.wait(wait_s)  # a child of this process leaves the process table
 
 
 def still_running(processes: Iterable[psutil.Process], wait_s: float) -> list[psutil.Process]:

@@ -18,6 +18,7 @@ from connect.state.status_state import StatusState
 from connect.state.topic_records import decode
 from tests.support.command_line import icefloe
 from tests.support.node_starter import STARTER, NodeProcess
+from tests.support.patient_client import PatientTransport
 from tests.support.pauses import growing_pauses
 from tests.support.stored_layouts import read_layouts
 
@@ -50,7 +51,7 @@ class RunningNode:
             **properties,
         }
         self.url = ""
-        self.api = httpx.Client(timeout=TIMEOUT_S)
+        self.api = httpx.Client(timeout=TIMEOUT_S, transport=PatientTransport())
 
     def launch(self, *dies: str) -> None:
         """Start it without waiting; ``dies`` names the point at which it kills itself."""

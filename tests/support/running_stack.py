@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import time
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
@@ -31,7 +33,7 @@ from tests.support.stack import unique_name
 from tests.support.stored_layouts import read_layouts
 
 TIMEOUT_S = 400  # the default commit interval, and more, on a machine with other work
-POLL_S = 0.2
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 0.5  # between polls of the node or of a table
 INTERVAL_MS = "1000"
 CONFIG_TOPIC = "icefloe-configs"
 EVENT = Schema(
@@ -115,7 +117,7 @@ class RunningStack:
 
     def stack_topics(self) -> set[str]:
         """Names of the topics that exist."""
-        return set(self._admin.list_topics(timeout=30).topics)
+        return set(self._admin.list_topics(timeout=60).topics)
 
     def records(self, topic: str) -> list[Any]:
         """Return all committed records of a topic, by partition."""
@@ -123,10 +125,10 @@ class RunningStack:
         reader = Consumer({**self._kafka, **settings, "log_level": 0})
         records = []
         try:
-            known = reader.list_topics(topic, 30).topics[topic].partitions
+            known = reader.list_topics(topic, 60).topics[topic].partitions
             for number in sorted(known):
                 place = TopicPartition(topic, number)
-                position, end = reader.get_watermark_offsets(place, 30)
+                position, end = reader.get_watermark_offsets(place, 60)
                 reader.assign([TopicPartition(topic, number, position)])
                 while position < end:
                     record = reader.poll(0.5)
@@ -233,7 +235,10 @@ class RunningStack:
     def counts(self, connector: str) -> Counter[str]:
         """Totals of the node's metrics of a connector, by the metric's name."""
         totals: Counter[str] = Counter()
-        for family in text_string_to_metric_families(self.api.get("/metrics").text):
+        lines = self.api.get("/metrics").text.splitlines(keepends=True)
+        # those of other connectors take long to parse
+        own = (line for line in lines if line[:1] == "#" or f'connector="{connector}"' in line)
+        for family in text_string_to_metric_families("".join(own)):
             for sample in family.samples:
                 if sample.labels.get("connector") == connector:
                     totals[family.name.removeprefix("icefloe_")] += int(sample.value)
@@ -259,9 +264,10 @@ class RunningStack:
         opened = catalog or self.catalog
 
         def inspect() -> bool:
-            if not opened.table_exists(name):
+            try:
+                snapshot = opened.load_table(name).current_snapshot()
+            except NoSuchTableError:
                 return False
-            snapshot = opened.load_table(name).current_snapshot()
             summary = snapshot.summary if snapshot else None
             return summary is not None and int(summary["total-records"] or 0) >= count
 
@@ -276,7 +282,8 @@ class RunningStack:
         """Return the node and its descendants, each with its arguments."""
         file = str(self.stack.state_dir / "node.properties")
         children = psutil.Process().children(recursive=True)
-        (node,) = (process for process in children if file in arguments(process))
+        # the first: a process that the node starts has the node's arguments for a moment
+        node = next(process for process in children if file in arguments(process))
         processes = [node, *node.children(recursive=True)]
         return [(process, arguments(process)) for process in processes]
 
@@ -295,8 +302,11 @@ class RunningStack:
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
     def wait_until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
-        """Poll until the value is true; return it. Half of the time at most is for the polls."""
-        deadline = time.monotonic() + TIMEOUT_S
+        """Poll until the value is true; return it. Half of the time at most is for the polls.
+
+        The pauses grow: what takes long needs the processor time that polls take.
+        """
+        deadline, pause_s = time.monotonic() + TIMEOUT_S, FIRST_PAUSE_S
         while True:
             began = time.monotonic()
             try:
@@ -308,7 +318,8 @@ class RunningStack:
             self.stack.check()
             now = time.monotonic()
             assert now < deadline, f"waited too long for {what()}"
-            time.sleep(max(POLL_S, now - began))
+            time.sleep(max(pause_s, now - began))
+            pause_s = min(1.2 * pause_s, LAST_PAUSE_S)
 
 
 class ArmedStack(Stack):
@@ -353,14 +364,21 @@ def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
 
 def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows of a table as DuckDB reads them, sorted; nothing is downloaded."""
-    with duckdb.connect(
+    query = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
+    return sorted(_duckdb().execute(query).fetchall())
+
+
+@functools.cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """Return a connection with DuckDB's reader of Iceberg; it keeps no file between queries."""
+    connection = duckdb.connect(
         config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
-    ) as connection:
-        for name in ("avro", "iceberg"):
-            connection.execute(f"load '{_extension(name)}'")
-        connection.execute("set TimeZone = 'UTC'")
-        query = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
-        return sorted(connection.execute(query).fetchall())
+    )
+    for name in ("avro", "iceberg"):
+        connection.execute(f"load '{_extension(name)}'")
+    connection.execute("set TimeZone = 'UTC'")
+    connection.execute("set enable_external_file_cache = false")
+    return connection
 
 
 def numbered(first: int, count: int) -> list[Json]:

@@ -107,7 +107,7 @@ class OAuthServer:
         """Return an access token."""
         form = {"grant_type": "client_credentials", "scope": scope}
         login = (USER, CLIENT_SECRET)
-        answer = httpx.post(f"{self.issuer}/token", data=form, auth=login)
+        answer = httpx.post(f"{self.issuer}/token", data=form, auth=login, timeout=60)
         return str(answer.json()["access_token"])
 
     def stop(self) -> None:

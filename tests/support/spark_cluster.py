@@ -58,7 +58,7 @@ class StandaloneCluster:
 
     def _workers(self) -> int | None:
         try:
-            answer = httpx.get(self._page, timeout=5)
+            answer = httpx.get(self._page, timeout=60)
         except httpx.TransportError:
             return None
         if not answer.is_success:  # the server answers 404 until its pages are attached

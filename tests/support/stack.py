@@ -178,7 +178,7 @@ class S3Server:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = ChildProcess("the S3 server", command, log_file=self._state_dir / "s3.log")
         self._child.wait_until(lambda: answers(self.endpoint), timeout_ms=START_TIMEOUT_MS)
-        httpx.put(f"{self.endpoint}/{S3_BUCKET}").raise_for_status()
+        httpx.put(f"{self.endpoint}/{S3_BUCKET}", timeout=60).raise_for_status()
 
     def stop(self) -> None:
         """Stop it."""
@@ -204,9 +204,12 @@ def postgres_server() -> Iterator[str]:
 
 
 def answers(uri: str) -> bool:
-    """Return whether an HTTP server answers without a 5xx status."""
+    """Return whether an HTTP server answers with success.
+
+    One that has just begun to listen may answer 404 or 503: its pages come later.
+    """
     try:
-        return httpx.get(uri, timeout=5).status_code < 500
+        return httpx.get(uri, timeout=60).is_success
     except httpx.TransportError:
         return False
 

@@ -102,6 +102,17 @@ def test_a_free_port_is_free() -> None:
         require_free_port(port, name="a test")
 
 
+def test_a_free_port_is_reserved_for_a_server() -> None:
+    """Another process does not get it before the server listens, also when that takes long."""
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):  # a server may start again
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigError):
+            require_free_port(port, name="a test")
+        require_free_port(port, name="a test")
+
+
 def test_a_free_port_is_outside_the_ephemeral_range() -> None:
     """A connection cannot take it from a server that is about to start."""
     port = free_port()
