@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from tests.support.control_log import wait_until
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.record_blocks import records
 from worker.spark.session import Session
@@ -98,15 +100,23 @@ def produce(
 ) -> None:
     """Produce ``count`` records, in a transaction that is committed or aborted if one is named.
 
-    The value of a record is its number, or ``value`` if that is given.
+    The value of a record is its number, or ``value`` if that is given. The transaction has its
+    marker when this returns: the broker writes it after it has answered the producer.
     """
     own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
     producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
+    last = -1
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        nonlocal last
+        assert error is None, error
+        last = max(last, message.offset() or 0)
+
     if transaction:
         producer.init_transactions(120)
         producer.begin_transaction()
     for i in range(count):
-        producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
+        producer.produce(topic, value or b'{"i":%d}' % i, partition=partition, on_delivery=note)
         if i % 1000 == 0:
             producer.poll(0)
     producer.flush(120)
@@ -114,6 +124,10 @@ def produce(
         producer.commit_transaction(120)
     elif transaction == "abort":
         producer.abort_transaction(120)
+    if transaction in {"commit", "abort"}:
+        place = TopicPartition(topic, partition)
+        with closing(KafkaAdmin(properties)) as admin:
+            wait_until(lambda: admin.high_watermarks([place])[place] > last + 1)
 
 
 def whole_topic(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:
