@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -73,7 +74,9 @@ def test_a_removed_user_cannot_sign_in(file: UsersFile) -> None:
     """
     passwords = [f"password-of-leaver-{n}" for n in range(LEAVERS)]
     hashes = [hashed_password(password) for password in passwords]  # slow on purpose: once
-    for number in range(ROUNDS):
+    numbers, checked = itertools.count(), 0
+    while checked < ROUNDS:  # the test's timeout bounds it
+        number = next(numbers)
         names = [f"leaver-{number}-{n}" for n in range(LEAVERS)]
         token, entry = new_token()
         grants = [{"role": "read", "connectors": "guest-*"}]
@@ -86,15 +89,19 @@ def test_a_removed_user_cannot_sign_in(file: UsersFile) -> None:
         file.wait_until(200, token)
         file.write()
 
-        def sign_in(n: int, delay_s: float = 0.0, names: list[str] = names) -> int:
+        def sign_in(
+            n: int, delay_s: float = 0.0, names: list[str] = names, address: int = number % 15
+        ) -> int:
             time.sleep(delay_s)  # the attack is spread over the time between two readings
-            return file.status(source=n + 1, auth=(names[n], passwords[n]))
+            # the addresses of each round are new: few attempts of one address are checked
+            source = 1 + n + LEAVERS * address
+            return file.status(source=source, auth=(names[n], passwords[n]))
 
         with ThreadPoolExecutor(LEAVERS) as pool:
             delays = [READ_AGAIN_S / 4 + n * APART_S for n in range(LEAVERS)]
             signed_in = list(pool.map(sign_in, range(LEAVERS), delays))
         assert set(signed_in) <= {200, 401}
-        assert 200 in signed_in, "no password was checked before the users were removed"
+        checked += 200 in signed_in  # on a busy machine the node may read the file before the first
         file.wait_until(401, token)
         assert [sign_in(n) for n in range(LEAVERS)] == [401] * LEAVERS
 
