@@ -69,6 +69,8 @@ class SharedFiles:
         if item.path not in self._is_own:
             self._is_own[item.path] = self._take(item.path)
             if self._is_own[item.path]:
+                # pytest keeps the folder of the next test, which may have been left out
+                item.session._setupstate.teardown_exact(item)
                 self._end_fixtures(item)
         return None if self._is_own[item.path] else True
 

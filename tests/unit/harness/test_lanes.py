@@ -143,6 +143,24 @@ def test_a_costly_fixture_ends_with_the_last_file_that_uses_it(
         (tmp_path / "ran").unlink()
 
 
+def test_a_lane_leaves_a_folder_whose_next_file_another_lane_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next own file is in another folder: fixtures of the folder that it left end first."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
+    _in_bare_folder(tmp_path, monkeypatch)
+    for folder, names in {"one": "ab", "two": "c"}.items():
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / f"test_{name}.py").write_text(f"def test_{name}(): pass\n")
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "-".join((tmp_path / "one" / "test_b.py").parts[1:])).touch()
+    lane = Lane("1", ["one", "two"], [*share(taken, "", is_first=True), "-v"])
+    assert run([lane]) == 0
+    assert lane.report.read_text().count("PASSED") == 2
+
+
 def test_every_unit_test_is_in_one_half() -> None:
     """The halves together are the folder."""
     found = [file for lane in halves("unit", []) for file in lane.folders]
