@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import itertools
 import os
@@ -213,6 +214,12 @@ def free_port() -> int:
     raise ConfigError(
         f"no port from {_PORTS[0]} to {_PORTS[-1]} is free on 127.0.0.1", code="port_in_use"
     )
+
+
+@atexit.register
+def _end_reservations() -> None:
+    while _reservations:
+        _reservations.pop().close()
 
 
 def require_free_port(port: int, *, name: str) -> None:
