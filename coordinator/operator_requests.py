@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 from connect.config.connector import ConnectorConfig
 from connect.config.node.node_config import NodeConfig
 from connect.config.table_formats import FORMAT_NAMES, UNSUPPORTED
 from connect.errors import ConfigError, IcefloeError
-from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.processes.child_main import Child
 from connect.validation.parse import parse
@@ -73,8 +74,7 @@ class OperatorRequests:
                 return rewind_answer(config, kafka, self._clock, command)
 
     def _rebase(self, config: ConnectorConfig, command: Mapping[str, Any]) -> list[Any]:
-        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
-        try:
+        with _catalog(config) as catalog:
             return restore_floors(
                 catalog,
                 config,
@@ -82,12 +82,9 @@ class OperatorRequests:
                 {int(p): offset for p, offset in command["offsets"].items()},
                 is_applied=command["apply"],
             )
-        finally:
-            catalog.close()
 
     def _reset(self, config: ConnectorConfig, command: Mapping[str, Any]) -> list[Any]:
-        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
-        try:
+        with _catalog(config) as catalog:
             return reset_claims(
                 catalog,
                 config,
@@ -97,8 +94,6 @@ class OperatorRequests:
                 control_ends={int(p): end for p, end in command["control_ends"].items()},
                 is_applied=command["apply"],
             )
-        finally:
-            catalog.close()
 
     def _iceberg_connector(self, config: Mapping[str, str]) -> ConnectorConfig:
         connector = resolve(parse(config), self._providers, node=self._node.properties)
@@ -109,3 +104,8 @@ class OperatorRequests:
                 code=UNSUPPORTED[connector.table_format],
             )
         return connector
+
+
+def _catalog(config: ConnectorConfig) -> closing[CatalogGateway]:
+    """Open the catalog of a connector; the end of the context closes it."""
+    return closing(open_catalog(config.catalog_name, config.catalog_properties, config.locations))

@@ -379,9 +379,7 @@ def test_files_without_field_ids_get_those_of_the_name_mapping(
     """Readers find all columns by id then; a copy of the copy has the same ones."""
     t = lineage_copies
     map_names(t)
-    event = announced(reference(t.table), [imported(t, "no ids")], offset=t.offset, batch=t.offset)
-    t.offset += 1
-    committed(t.committer().commit(table_commit([event])))
+    commit_imported(t, "no ids")
     t.rows = [row(1, 10), row(2, 20), row(3, 30)]
     for key in (1, 3):
         committed(t.committer().commit(t.round(([row(key, key)], []))))
@@ -399,9 +397,7 @@ def test_a_copy_is_made_again_if_the_name_mapping_changed_meanwhile(
     """Between two attempts; the ids of the columns are those of the new mapping."""
     t = lineage_copies
     map_names(t)
-    event = announced(reference(t.table), [imported(t, "no ids")], offset=t.offset, batch=t.offset)
-    t.offset += 1
-    committed(t.committer().commit(table_commit([event])))
+    commit_imported(t, "no ids")
 
     def changes() -> None:
         map_names(t, {"value": "other"})
@@ -417,11 +413,7 @@ def test_copies_that_a_commit_does_not_use_are_not_counted(lineage_copies: Linea
     """Some are written before the file that cannot be copied; the commit uses vectors."""
     t = lineage_copies
     committed(t.committer().commit(t.round(([row(5, 50), row(7, 70)], []))))
-    event = announced(
-        reference(t.table), [imported(t, "same name")], offset=t.offset, batch=t.offset
-    )
-    t.offset += 1
-    committed(t.committer().commit(table_commit([event])))
+    commit_imported(t, "same name")
     committed(t.committer().commit(t.round(([row(6, 60), row(8, 80)], []))))
     committed(t.committer().commit(t.round(([], [row(1, 0), row(5, 0), row(6, 0)]))))
     assert head_of(t)[COPIES_NOT_USED] == "file_form"
@@ -450,9 +442,7 @@ def test_files_that_cannot_have_row_ids_use_vectors(
     t = lineage_copies
     if kind == "not mapped":
         map_names(t, {"region": "area"})
-    event = announced(reference(t.table), [imported(t, kind)], offset=t.offset, batch=t.offset)
-    t.offset += 1
-    committed(t.committer().commit(table_commit([event])))
+    commit_imported(t, kind)
     committed(t.committer().commit(t.round(([row(1, 11)], []))))
     assert head_of(t)[COPIES_NOT_USED] == "file_form"
     assert head_of(t)["icefloe.write-mode"] == "deletion-vectors"
@@ -460,6 +450,13 @@ def test_files_that_cannot_have_row_ids_use_vectors(
         found = t.reloaded().scan().to_arrow().to_pylist()
         assert sorted((r["id"], r["value"]) for r in found) == [(1, 11), (2, 20), (3, 30)]
     assert len(lineage_of(t.reloaded())) == 2
+
+
+def commit_imported(t: Upserts, kind: str) -> None:
+    """Announce and commit a file of ``imported``."""
+    event = announced(reference(t.table), [imported(t, kind)], offset=t.offset, batch=t.offset)
+    t.offset += 1
+    committed(t.committer().commit(table_commit([event])))
 
 
 def imported(t: Upserts, kind: str) -> ContentFile:
