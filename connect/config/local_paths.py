@@ -1,8 +1,8 @@
 """Local folders that clients of connectors may use.
 
 Rules of this file:
-- All checks of local paths use this module: clients before they open a file (``reach``), and the
-  policy of a connector's tables, warehouses and catalogs (``config/location_policy``).
+- All checks of local paths use this module: clients before they open a file (``access_policy``),
+  and the policy of a connector's tables, warehouses and catalogs (``config/location_policy``).
 - The operator allows folders with ``icefloe.local.paths.allowed``. If the REST API has users,
   tenants write connectors, so only listed folders are allowed.
 - Paths are checked after links and ``..`` are resolved.

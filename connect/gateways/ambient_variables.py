@@ -13,7 +13,7 @@ import re
 from collections.abc import MutableMapping
 from typing import Final
 
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 
 _CREDENTIALS: Final = re.compile(
     "(AWS|AZURE|GOOGLE|MSI|IDENTITY)_(.*_)?"
@@ -29,7 +29,7 @@ def forget_credentials(environ: MutableMapping[str, str]) -> None:
     Args:
         environ: ``os.environ``.
     """
-    if reach().has_ambient:
+    if access_policy().has_ambient:
         return
     for name in [name for name in environ if _CREDENTIALS.fullmatch(name)]:
         del environ[name]

@@ -20,7 +20,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 
 
 class RedirectError(RequestException):
@@ -47,7 +47,7 @@ class _SecurePool(HTTPSConnectionPool):
 
 def _judged(opened: Any, host: str) -> Any:
     try:
-        reach().check_peer(host, opened.getpeername()[0])
+        access_policy().check_peer(host, opened.getpeername()[0])
     except BaseException:
         opened.close()
         raise
@@ -77,9 +77,9 @@ class GuardedAdapter(BaseAdapter):
             ConfigError: ``host_refused``.
             RedirectError: the answer leads to another address.
         """
-        reach().check_host(urlsplit(request.url or "").hostname or "")
+        access_policy().check_host(urlsplit(request.url or "").hostname or "")
         kwargs["timeout"] = kwargs.get("timeout") or self._limits
-        if not reach().has_ambient:
+        if not access_policy().has_ambient:
             kwargs["proxies"] = {}
         response = self._inner.send(request, *args, **kwargs)
         if response.is_redirect:
@@ -103,7 +103,7 @@ class _Backend(httpcore.SyncBackend):
     ) -> httpcore.NetworkStream:
         opened = super().connect_tcp(host, port, timeout, local_address, socket_options)
         try:
-            reach().check_peer(host, str(opened.get_extra_info("server_addr")[0]))
+            access_policy().check_peer(host, str(opened.get_extra_info("server_addr")[0]))
         except BaseException:
             opened.close()
             raise

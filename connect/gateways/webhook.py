@@ -26,9 +26,9 @@ import httpx
 from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import Clock
 from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.access_policy import access_policy
 from connect.gateways.guarded_http import guarded_transport
 from connect.gateways.http_status import is_temporary
-from connect.gateways.reach import reach
 from connect.redaction.secret_values import KNOWN
 
 WEBHOOK_TIMEOUT_S: Final = 10.0
@@ -170,7 +170,7 @@ class Webhook:
         A request that hangs is left to its thread. Its connections are closed, so it ends soon.
         """
         if not self._address.is_of_operator:
-            reach().check_host(self._host)
+            access_policy().check_host(self._host)
         client = self._client = self._client or self._new_client()
         outcome: list[int | Exception] = []
 

@@ -28,8 +28,8 @@ from connect.backoff import BackoffPolicy
 from connect.clock import Clock, SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError, ExitStatus
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.ambient_variables import forget_credentials
-from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
 from connect.node.standalone_connectors import StandaloneConnector, are_completed
 from connect.processes.child_process import DirLock, writable_dir
@@ -118,7 +118,7 @@ class NodeStart:
         """
         clock = clock or SystemClock()
         raise_open_files_limit()
-        install(Reach.of(config.properties))
+        install(AccessPolicy.of(config.properties))
         state_lock = DirLock("a node")
         state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
         listening = listen(config) if config.has_rest else None

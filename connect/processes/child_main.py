@@ -25,8 +25,8 @@ from connect.errors import (
     InvariantViolation,
     trace_of,
 )
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.ambient_variables import forget_credentials
-from connect.gateways.reach import Reach, install
 from connect.model.round_span import RoundSpan
 from connect.processes.ipc import VERSION, Channel, version_refusal
 from connect.processes.signals import on_signals
@@ -169,7 +169,7 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
     if (name := configure.get("process", process)) != process:  # one of several of its kind
         logs.configure(name, stream=sys.stdout)
     node = NodeConfig.from_properties(configure["properties"])
-    install(Reach.of(node.properties))
+    install(AccessPolicy.of(node.properties))
     providers = Providers(node.properties, dict(os.environ))
     forget_credentials(os.environ)
     return Serving(child, node, providers, commands, stopping, name)

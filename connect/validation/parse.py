@@ -46,11 +46,12 @@ from connect.config.table_formats import (
     TOPIC,
 )
 from connect.errors import ConfigError
+from connect.gateways.access_policy import AccessPolicy
 from connect.gateways.catalog_properties import client_config, refuse_places
-from connect.gateways.reach import Reach
 from connect.java_compat.java_regex import compile_java_regex
 from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
+from connect.validation.access_check import unreachable
 from connect.validation.alias_keys import check_aliases
 from connect.validation.catalog_view import catalog_properties, is_folder
 from connect.validation.client_policy import ClientPolicy
@@ -63,7 +64,6 @@ from connect.validation.key_checks import (
 )
 from connect.validation.output_checks import outputs_of
 from connect.validation.plugins import BUILT_IN
-from connect.validation.reach_check import unreachable
 
 GRANTS = "icefloe.grants."
 DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
@@ -109,7 +109,7 @@ def parse(
         topics = _not_granted_topics(raw, OutputTopicsPolicy.of(name, node, resolve))
         for key, sentence in (*misplaced, *static, *topics):
             checked.add(key, sentence)
-        for key, sentence in unreachable(raw, Reach.of(node)) if resolve is None else ():
+        for key, sentence in unreachable(raw, AccessPolicy.of(node)) if resolve is None else ():
             checked.add(key, sentence)
     grant = granted_tables(raw, node or {})
     for key in ("iceberg.tables", DEAD_LETTER_TABLE) if grant else ():

@@ -27,7 +27,7 @@ from connect.config.placeholders import Placeholder, has_placeholder, replaced
 from connect.config.properties_file import parse_properties
 from connect.config.size_limits import RESOLVED_CHARACTERS_MAX
 from connect.errors import ConfigError
-from connect.gateways.reach import REACH_KEYS
+from connect.gateways.access_policy import ACCESS_POLICY_KEYS
 from connect.redaction.secret_values import ALONE_CHARACTERS_MAX, KNOWN
 from connect.validation.client_policy import is_of_policy
 from connect.validation.parse import GRANTS, parse
@@ -179,7 +179,7 @@ def _for_connectors(node: Mapping[str, str]) -> dict[str, str]:
         or k.startswith(GRANTS)
         or is_of_policy(k)
         or decides_locations(k)
-        or k in REACH_KEYS
+        or k in ACCESS_POLICY_KEYS
     }
 
 

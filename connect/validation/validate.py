@@ -33,12 +33,12 @@ from connect.config.size_limits import (
     check_size,
 )
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach
+from connect.gateways.access_policy import AccessPolicy
+from connect.validation.access_check import unreachable
 from connect.validation.alias_keys import check_aliases
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import Checked, check_framework, check_keys, check_nulls
 from connect.validation.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
-from connect.validation.reach_check import unreachable
 
 Resolve = Callable[[str], str]
 CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
@@ -188,7 +188,7 @@ def validate(
     cluster: TakenNames | None = None,
     resolve: Resolve | None = None,
     policy: ClientPolicy | None = None,
-    reach: Reach | None = None,
+    access: AccessPolicy | None = None,
 ) -> Validation:
     """Validate a connector's configuration.
 
@@ -199,7 +199,7 @@ def validate(
         cluster: groups and topics of the nodes and of other connectors.
         resolve: resolves placeholders, for checks only.
         policy: the policy for client overrides; None allows all.
-        reach: the hosts and folders that connectors may access; None allows all.
+        access: the hosts and folders that connectors may access; None allows all.
 
     Raises:
         ConfigError: ``config_too_large``, or an invalid version.
@@ -229,8 +229,8 @@ def validate(
     _override_entries(answer)
     for name, sentence in policy.refusals(resolved) if policy is not None else ():
         answer.checked.add(name, sentence)
-    if reach is not None and plugin.check is not None:
-        for name, sentence in unreachable(resolved, reach):
+    if access is not None and plugin.check is not None:
+        for name, sentence in unreachable(resolved, access):
             answer.checked.add(name, sentence)
     if cluster is not None:
         _check_taken(answer, plugin, cluster)

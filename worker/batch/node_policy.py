@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from connect.gateways.reach import Reach, install, reach
+from connect.gateways.access_policy import AccessPolicy, access_policy, install
 
 T = TypeVar("T")
 
@@ -22,10 +22,10 @@ def under_policy(work: Callable[..., T]) -> Callable[..., T]:
     Args:
         work: picklable.
     """
-    return partial(_run, reach(), work)
+    return partial(_run, access_policy(), work)
 
 
-def _run(policy: Reach, work: Callable[..., T], *arguments: Any) -> T:
-    if reach() != policy:
+def _run(policy: AccessPolicy, work: Callable[..., T], *arguments: Any) -> T:
+    if access_policy() != policy:
         install(policy)
     return work(*arguments)

@@ -40,6 +40,7 @@ from connect.config.location_policy import (
     table_places,
 )
 from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
+from connect.gateways.access_policy import access_policy
 from connect.gateways.catalog.catalog_clients import (
     GuardedMetastore,
     GuardedRest,
@@ -47,12 +48,11 @@ from connect.gateways.catalog.catalog_clients import (
 )
 from connect.gateways.catalog.catalog_errors import commit_error, request_error
 from connect.gateways.catalog.catalog_libraries import require_libraries
-from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog.client_pool import ClientPool
 from connect.gateways.catalog.rest_commits import TableChange
 from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 from connect.gateways.catalog_properties import ClientConfig, client_config
-from connect.gateways.reach import reach
 
 __all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
@@ -349,7 +349,7 @@ def open_catalog(
         CommitRefused: ``unauthorized``, ``forbidden``.
     """
     config = client_config(properties)
-    check_catalog(config, reach())
+    check_catalog(config, access_policy())
     require_libraries(config)
     gateway = CatalogGateway(name, config, locations, observe)
     with _mapped(()):

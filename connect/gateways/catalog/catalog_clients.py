@@ -42,6 +42,7 @@ import connect.model.table_types  # noqa: F401 - schemas are parsed with its typ
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.table_formats import FOLDER_FORMATS
 from connect.errors import CommitRefused
+from connect.gateways.access_policy import access_policy
 from connect.gateways.catalog.folder_tables import open_folder_tables
 from connect.gateways.catalog.metadata_files import (
     HistoryNeeded,
@@ -62,7 +63,6 @@ from connect.gateways.catalog.table_properties import location_provider
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.folder_catalog import FolderCatalog
 from connect.gateways.guarded_http import GuardedAdapter
-from connect.gateways.reach import reach
 from connect.gateways.storage.guarded_io import guarded
 from connect.gateways.storage.object_store import (
     check_storage,
@@ -166,12 +166,12 @@ class GuardedRest(RestCommits):
     def _config_headers(self, session: Session) -> None:
         # The first thing PyIceberg does with a new session, before it asks for a token.
         super()._config_headers(session)
-        session.trust_env = reach().has_ambient  # logins of .netrc, proxies
+        session.trust_env = access_policy().has_ambient  # logins of .netrc, proxies
         for scheme in ("http://", "https://"):
             session.mount(scheme, GuardedAdapter(_adapter(), *self._limits))
 
     def _init_sigv4(self, session: Session) -> None:
-        if not reach().has_ambient:
+        if not access_policy().has_ambient:
             require_own_keys(self.properties, "rest.sigv4-enabled", "client")
         super()._init_sigv4(session)
         session.mount(self.uri, GuardedAdapter(session.get_adapter(self.uri), *self._limits))
@@ -181,7 +181,7 @@ class GuardedRest(RestCommits):
         super()._fetch_config()
         answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
         refuse_python_modules(answered)
-        reach().check_addresses(answered)
+        access_policy().check_addresses(answered)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table with all of its snapshots."""

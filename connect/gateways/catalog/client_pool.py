@@ -14,10 +14,10 @@ import threading
 from pyiceberg.catalog import Catalog
 
 from connect.config.location_policy import LocationPolicy
+from connect.gateways.access_policy import access_policy
 from connect.gateways.catalog.catalog_clients import GuardedRest, open_metastore
-from connect.gateways.catalog.catalog_reach import database_uri
+from connect.gateways.catalog.catalog_policy import database_uri
 from connect.gateways.catalog_properties import ClientConfig
-from connect.gateways.reach import reach
 
 
 class ClientPool:
@@ -77,7 +77,7 @@ class ClientPool:
         if config.kind != "rest":
             properties = config.properties
             if config.kind == "sql":
-                properties = {**properties, "uri": database_uri(config, reach())}
+                properties = {**properties, "uri": database_uri(config, access_policy())}
             return open_metastore(self._name, config.kind, properties, self._locations)
         limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
         return GuardedRest(self._name, *limits_s, config.properties)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from connect.config.location_policy import LocationPolicy
+from connect.gateways.access_policy import access_policy
 from connect.gateways.catalog.catalog_libraries import require_libraries
-from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog.folder_tables import open_folder_tables
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_model import DeltaStore
 from connect.gateways.folder_catalog import FolderTables
-from connect.gateways.reach import reach
 
 if TYPE_CHECKING:
     from connect.gateways.parquet.parquet_tables import ParquetTables
@@ -25,7 +25,7 @@ def open_logs(
 ) -> FolderTables:
     """Open the tables of a connector without catalog; args and errors as ``open_catalog``."""
     config = client_config(properties)
-    check_catalog(config, reach())
+    check_catalog(config, access_policy())
     require_libraries(config)
     return open_folder_tables(config.kind, config.properties, locations, observe)
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from connect.errors import ConfigError
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 from connect.gateways.storage.store_file_io import (
     S3_CA_BUNDLE,
     StoreFileIO,
@@ -102,7 +102,7 @@ def _azure(properties: Mapping[str, Any], host: str) -> dict[str, str]:
     account, blob, _ = azure_hosts(properties, host)
     options = {"azure_storage_account_name": account}
     if authority := properties.get("adls.blob-storage-authority"):
-        reach().check_store(str(authority).partition(":")[0])
+        access_policy().check_store(str(authority).partition(":")[0])
         protocol = properties.get("adls.blob-storage-scheme") or "https"
         options["azure_storage_endpoint"] = f"{protocol}://{blob}/{account}"
         options["azure_allow_http"] = str(protocol == "http").lower()

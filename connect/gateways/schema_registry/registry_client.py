@@ -24,8 +24,8 @@ import httpx
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
+from connect.gateways.access_policy import access_policy
 from connect.gateways.guarded_http import guarded_transport
-from connect.gateways.reach import reach
 from connect.gateways.schema_registry.registry_options import (
     addresses,
     number,
@@ -243,7 +243,7 @@ class SchemaRegistry:
     ) -> tuple[tuple[Any] | None, str]:
         """Send one request; return the answer in a tuple, or None and the transient problem."""
         displayed = without_credentials(url)
-        reach().check_host(urlsplit(url).hostname or "")
+        access_policy().check_host(urlsplit(url).hostname or "")
         try:
             headers = self._token.headers(self._client, self._clock) if self._token else {}
             status, content = self._send(url + path, headers, body)

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from connect.errors import ConfigError
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 
 
 def number(options: Mapping[str, str], key: str, default: int, low: int, high: int) -> int:
@@ -110,7 +110,7 @@ def tls(options: Mapping[str, str]) -> ssl.SSLContext | bool:
             )
     for store in ("truststore", "keystore"):
         if location := own.get(f"ssl.{store}.location"):
-            reach().check_path(location)
+            access_policy().check_path(location)
     password = own.get("ssl.key.password") or own.get("ssl.keystore.password")
     try:
         context = ssl.create_default_context(

@@ -11,7 +11,7 @@ import httpx
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 
 _RENEW_SHARE: Final = 0.8
 _LIFE_S_DEFAULT: Final = 300
@@ -80,7 +80,7 @@ class TokenSource:
         """
         now_ms = clock.monotonic_ms()
         if self.endpoint is not None and (not self.token or now_ms >= self._until_ms):
-            reach().check_host(urlsplit(self.endpoint).hostname or "")
+            access_policy().check_host(urlsplit(self.endpoint).hostname or "")
             answer = client.post(self.endpoint, data=dict(self.form), auth=httpx.Auth())
             if answer.status_code in (400, 401, 403):
                 raise ConfigError(

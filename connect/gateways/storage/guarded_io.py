@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from connect.config.local_paths import TABLE_PATHS
 from connect.errors import ConfigError
-from connect.gateways.reach import reach
+from connect.gateways.access_policy import access_policy
 from connect.gateways.storage.object_store import check_storage, own_credentials, storage_properties
 from connect.gateways.storage.store_file_io import StoreFileIO, azure_client, container_of
 
@@ -52,7 +52,7 @@ def guarded(io: FileIO) -> FileIO:
             users.
     """
     if not isinstance(io, StoreFileIO):
-        if not reach().is_guarded:
+        if not access_policy().is_guarded:
             return io
         raise ConfigError(
             f"{type(io).__name__} is not supported: files are opened with PyArrow's clients only",

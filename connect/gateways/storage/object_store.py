@@ -18,8 +18,8 @@ import structlog
 from pyiceberg.io import FileIO, load_file_io
 
 from connect.errors import ConfigError, RetriableError
+from connect.gateways.access_policy import AMBIENT_ALLOWED, access_policy
 from connect.gateways.catalog_properties import python_modules_in
-from connect.gateways.reach import AMBIENT_ALLOWED, reach
 from connect.gateways.storage.store_file_io import (
     S3_CA_BUNDLE,
     StoreFileIO,
@@ -90,12 +90,12 @@ def own_credentials(properties: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: ``host_refused``, ``path_refused``; ``ambient_credentials``: a profile or a
             role, or a region that is none.
     """
-    reach().check_addresses(properties)
+    access_policy().check_addresses(properties)
     if bundle := properties.get(S3_CA_BUNDLE):
-        reach().check_path(bundle)
+        access_policy().check_path(bundle)
     out = dict(properties)
     _check_regions(properties)
-    if reach().has_ambient:
+    if access_policy().has_ambient:
         return out
     for key, value in properties.items():
         if key.endswith("profile-name") and value:
@@ -155,14 +155,14 @@ def check_storage(properties: Mapping[str, Any], location: str) -> None:
         ConfigError: ``path_refused``, ``host_refused``, ``ambient_credentials``,
             ``catalog_property``.
     """
-    reach().check_location(location)
+    access_policy().check_location(location)
     host = StoreFileIO.parse_location(location)[1] if container_of(location) else None
-    if host is not None and reach().is_guarded:
+    if host is not None and access_policy().is_guarded:
         for authority in azure_hosts(properties, host)[1:]:
-            reach().check_host(authority.partition(":")[0])
+            access_policy().check_host(authority.partition(":")[0])
     scheme = location.partition(":")[0].lower()
     keys = _OWN_KEYS.get(scheme)
-    if keys is None or reach().has_ambient or any(map(properties.get, keys)):
+    if keys is None or access_policy().has_ambient or any(map(properties.get, keys)):
         return
     if host is not None and sas_token(properties, host):
         return

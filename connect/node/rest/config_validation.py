@@ -23,7 +23,7 @@ from connect.config.size_limits import ERRORS_CHARACTERS_MAX
 from connect.config.source_group import group_key, source_group
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach
+from connect.gateways.access_policy import AccessPolicy
 from connect.node.herder_api import HerderApi, UnavailableError, UnknownConnectorError
 from connect.node.rest.api_errors import ApiError
 from connect.node.rest.auth import Caller
@@ -127,7 +127,7 @@ class ConfigValidator:
                 cluster=taken_names,
                 resolve=facts.resolve,
                 policy=ClientPolicy.of(facts.properties, facts.resolve),
-                reach=Reach.of(facts.properties),
+                access=AccessPolicy.of(facts.properties),
             )
         except ConfigError as error:
             raise ApiError(400, Masker(config, facts.resolve)(error.message)) from error

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.ambient_variables import forget_credentials
-from connect.gateways.reach import Reach, install
 from connect.operations.connector_clients import opened
 from connect.operations.preview.preview_report import report
 from connect.operations.preview.record_preview import preview
@@ -130,7 +130,7 @@ def _main() -> None:
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     request = json.loads(sys.stdin.buffer.read())
-    install(Reach.of(request["node"]))
+    install(AccessPolicy.of(request["node"]))
     environ = dict(os.environ)
     forget_credentials(os.environ)
     try:

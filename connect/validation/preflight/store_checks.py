@@ -20,8 +20,9 @@ from connect.config.connector import ConnectorConfig
 from connect.config.local_paths import LOCAL, normalized_location
 from connect.config.table_formats import AGGREGATE_LOCATION
 from connect.errors import CommitRefused, ConfigError, IcefloeError, RetriableError
+from connect.gateways.access_policy import access_policy
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog.table_properties import location_provider
 from connect.gateways.catalog_properties import (
     FOLDER_ROOTS,
@@ -29,7 +30,6 @@ from connect.gateways.catalog_properties import (
     client_config,
     refuse_places,
 )
-from connect.gateways.reach import reach
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import has_credentials, probe
 from connect.validation.preflight.catalog_checks import (
@@ -111,7 +111,7 @@ class StoreQuestions:
         is_known = catalog.kind != "rest" or has_credentials(catalog.properties, warehouse)
         if is_created and is_known and "://" in warehouse:
             try:
-                check_catalog(catalog, reach())
+                check_catalog(catalog, access_policy())
                 refuse_places(catalog.properties, config.locations)
             except ConfigError:
                 return

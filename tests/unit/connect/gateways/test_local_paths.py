@@ -8,7 +8,7 @@ import pytest
 
 from connect.config.location_policy import LocationPolicy
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach, install
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
 ALLOWED = (
@@ -58,7 +58,7 @@ def _verdicts(root: Path, listed: str, location: str) -> tuple[bool, bool]:
     given = location.format(root=root, root_relative=str(root).lstrip("/"))
     node = {"icefloe.rest.users.file": "users", "icefloe.local.paths.allowed": listed}
     try:
-        Reach.of(node).check_location(given)
+        AccessPolicy.of(node).check_location(given)
     except ConfigError as error:
         code = error.code
     else:
@@ -78,7 +78,7 @@ def test_clients_and_policies_agree(root: Path, listed: str, location: str) -> N
 def test_with_users_only_listed_local_paths_are_allowed(root: Path) -> None:
     """Without users every path is allowed."""
     assert _verdicts(root, "", "{root}") == (False, False)
-    Reach.of({}).check_location("/etc")
+    AccessPolicy.of({}).check_location("/etc")
     assert LocationPolicy.of("c", {}).refusal("/etc") is None
 
 
@@ -86,9 +86,9 @@ def test_with_users_only_listed_local_paths_are_allowed(root: Path) -> None:
 def test_a_client_checks_a_path_before_it_opens_it(root: Path, location: str) -> None:
     """The file system's client asks before it opens."""
     node = {"icefloe.rest.users.file": "users", "icefloe.local.paths.allowed": str(root)}
-    install(Reach.of(node))
+    install(AccessPolicy.of(node))
     try:
         with pytest.raises(ConfigError):
             GuardedFileIO({}).new_output(location.format(root=root, root_relative=str(root)[1:]))
     finally:
-        install(Reach())
+        install(AccessPolicy())

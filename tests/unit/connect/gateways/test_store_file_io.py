@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.io import SCHEMA_TO_FILE_IO, load_file_io
 
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach, install
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import check_storage, signs_remotely
 from connect.gateways.storage.store_file_io import (
@@ -28,7 +28,7 @@ KEY = {"adls.account-key": "a2V5"}
 @pytest.fixture(autouse=True)
 def _process() -> Iterator[None]:
     yield
-    install(Reach())
+    install(AccessPolicy())
 
 
 def test_one_client_opens_every_location() -> None:
@@ -162,7 +162,7 @@ def test_credentials_of_the_machine_are_not_used_if_the_api_has_users(
     location: str, properties: dict[str, str], is_allowed: bool
 ) -> None:
     """Where the API has users, a store is opened with the connector's own credentials only."""
-    install(Reach.of({**USERS, "icefloe.hosts.allowed": "*.windows.net"}))
+    install(AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "*.windows.net"}))
     if is_allowed:
         check_storage(properties, location)
     else:
@@ -175,11 +175,11 @@ def test_both_hosts_of_an_azure_account_are_checked() -> None:
     """The client also connects to the other one, which may resolve to another address."""
     location = "abfss://con@lake.dfs.example.com/x"
     for allowed in ("lake.dfs.example.com", "lake.blob.example.com"):
-        install(Reach.of({**USERS, "icefloe.hosts.allowed": allowed}))
+        install(AccessPolicy.of({**USERS, "icefloe.hosts.allowed": allowed}))
         with pytest.raises(ConfigError) as caught:
             check_storage(KEY, location)
         assert caught.value.code == "host_refused"
-    install(Reach.of({**USERS, "icefloe.hosts.allowed": "*.example.com"}))
+    install(AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "*.example.com"}))
     check_storage(KEY, location)
     with pytest.raises(ConfigError):
         check_storage({**KEY, "adls.account-name": "127.0.0.1/x?"}, location)
@@ -187,7 +187,7 @@ def test_both_hosts_of_an_azure_account_are_checked() -> None:
 
 def test_the_path_of_a_certificate_bundle_is_checked() -> None:
     """An answer of the catalog may not open files of the machine."""
-    install(Reach.of(USERS))
+    install(AccessPolicy.of(USERS))
     with pytest.raises(ConfigError) as caught:
         GuardedFileIO({"s3.ssl.cabundle": "/etc/passwd"})
     assert caught.value.code == "path_refused"

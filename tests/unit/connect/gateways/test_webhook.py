@@ -16,7 +16,7 @@ from connect import logs
 from connect.backoff import BackoffPolicy
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
-from connect.gateways.reach import Reach, install
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.webhook import Webhook, WebhookAddress, webhook_host
 from tests.support.webhook_server import WebhookServer
 
@@ -29,7 +29,7 @@ OWNERS = pytest.mark.parametrize("is_of_operator", [False, True])
 def restored_reach() -> Iterator[None]:
     """The policy of the process is its own again after each test."""
     yield
-    install(Reach())
+    install(AccessPolicy())
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_server_that_is_gone_is_unavailable(is_of_operator: bool) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]"])
 def test_internal_addresses_are_refused(server: WebhookServer, host: str) -> None:
     """Where tenants write connectors; no byte is sent."""
-    install(Reach(is_guarded=True))
+    install(AccessPolicy(is_guarded=True))
     port = server.url.partition("/hook")[0].rpartition(":")[2]
     hook = webhook(f"http://{host}:{port}")
     with pytest.raises(ConfigError) as e:
@@ -196,7 +196,7 @@ def test_internal_addresses_are_refused(server: WebhookServer, host: str) -> Non
     assert not server.headers
 
 
-class NamesUnchecked(Reach):
+class NamesUnchecked(AccessPolicy):
     """A policy whose check of names finds nothing."""
 
     def check_host(self, *_: object, **__: object) -> None:
@@ -214,7 +214,7 @@ def test_the_peer_of_a_connection_is_checked(server: WebhookServer) -> None:
 
 def test_the_operator_may_name_an_internal_address(server: WebhookServer) -> None:
     """On a node with users, too: tenants cannot choose it."""
-    install(Reach(is_guarded=True))
+    install(AccessPolicy(is_guarded=True))
     hook = webhook(server.url, is_of_operator=True)
     hook.post(b"{}")
     hook.close()

@@ -14,7 +14,7 @@ from connect.config import size_limits
 from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.placeholders import placeholders
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach
+from connect.gateways.access_policy import AccessPolicy
 from connect.node.herder_api import NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
@@ -71,7 +71,7 @@ def answer_size(raw: dict[str, str]) -> int:
             BUILT_IN,
             resolve=resolve,
             policy=ClientPolicy.of(NODE),
-            reach=Reach.of(NODE),
+            access=AccessPolicy.of(NODE),
         )
     except ConfigError:
         return 0

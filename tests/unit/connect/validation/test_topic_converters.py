@@ -14,14 +14,14 @@ from connect.config.connector import ConverterConfig, TopicConverters
 from connect.config.keys.topic_keys import topic_key
 from connect.config.masking import may_be_secret
 from connect.errors import ConfigError
-from connect.gateways.reach import Reach
+from connect.gateways.access_policy import AccessPolicy
 from connect.records.converters.custom_converters import GROUP, installed
 from connect.redaction.secret_values import KNOWN
+from connect.validation.access_check import unreachable
 from connect.validation.parse import parse
 from connect.validation.plugins import BUILT_IN, Plugins, custom_converters
 from connect.validation.preflight.registry_checks import registry_checks
 from connect.validation.providers import Providers, resolve
-from connect.validation.reach_check import unreachable
 from connect.validation.validate import Validation, validate
 from tests.support.connector_json import changed, errors
 from tests.support.entry_points import install
@@ -188,7 +188,7 @@ def test_addresses_and_files_are_checked_as_those_of_the_connector() -> None:
             f"{name}.schema.registry.ssl.truststore.location": "/etc/passwd",
         }
     )
-    found = dict(unreachable(raw, Reach(names=frozenset({"127.0.0.1"}), roots=())))
+    found = dict(unreachable(raw, AccessPolicy(names=frozenset({"127.0.0.1"}), roots=())))
     assert set(found) == {
         f"{name}.schema.registry.url",
         f"{name}.schema.registry.ssl.truststore.location",
@@ -202,7 +202,7 @@ def test_a_schema_file_must_be_below_the_allowed_folders(converter: str, tmp_pat
     (tmp_path / "a.avsc").write_text('"string"')
     for file, is_refused in (("/etc/passwd", True), (str(tmp_path / "a.avsc"), False)):
         raw = changed({converter: "Avro", key: file})
-        refused = dict(unreachable(raw, Reach(names=frozenset(), roots=(str(tmp_path),))))
+        refused = dict(unreachable(raw, AccessPolicy(names=frozenset(), roots=(str(tmp_path),))))
         assert (key in refused) == is_refused
 
 

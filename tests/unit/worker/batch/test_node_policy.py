@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.gateways.reach import Reach, install, reach
+from connect.gateways.access_policy import AccessPolicy, access_policy, install
 from tests.differential.support import config, plan
 from tests.support.pipeline_lines import SCHEMA
 from worker.aggregate.event_rows import event_rows
@@ -17,21 +17,21 @@ from worker.batch.pipeline_spec import PipelineSpec
 from worker.pipeline.passed_writing import write_passed
 from worker.pipeline.pipeline import run
 
-POLICY = Reach(is_guarded=True, names=frozenset({"a.example.com"}), has_ambient=False)
+POLICY = AccessPolicy(is_guarded=True, names=frozenset({"a.example.com"}), has_ambient=False)
 
 
 @pytest.fixture(autouse=True)
 def restored_reach() -> Iterator[None]:
     """The policy of the process is its own again after each test."""
     yield
-    install(Reach())
+    install(AccessPolicy())
 
 
 def made_under_policy(make: Callable[[], Callable[..., object]]) -> Callable[..., object]:
     """Return what a node with the policy makes, in a process without one."""
     install(POLICY)
     made = make()
-    install(Reach())
+    install(AccessPolicy())
     return made
 
 
@@ -39,11 +39,11 @@ def test_the_policy_travels_with_the_work() -> None:
     """Also through pickle; it holds before the work begins."""
     made = made_under_policy(lambda: under_policy(_policy))
     assert pickle.loads(pickle.dumps(made))(7) == (POLICY, 7)
-    assert reach() == POLICY
+    assert access_policy() == POLICY
 
 
-def _policy(number: int) -> tuple[Reach, int]:
-    return reach(), number
+def _policy(number: int) -> tuple[AccessPolicy, int]:
+    return access_policy(), number
 
 
 def test_functions_of_spark_tasks_install_the_policy(tmp_path: Path) -> None:
@@ -56,4 +56,4 @@ def test_functions_of_spark_tasks_install_the_policy(tmp_path: Path) -> None:
         lambda: event_rows(spec, SCHEMA, reports),  # type: ignore[arg-type]
     ):
         made_under_policy(make)(iter(()))
-        assert reach() == POLICY
+        assert access_policy() == POLICY

@@ -16,9 +16,9 @@ from connect.config.keys.output_keys import output_key
 from connect.config.keys.topic_keys import topic_key
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
-from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.access_policy import AccessPolicy
+from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
-from connect.gateways.reach import Reach
 from connect.gateways.webhook import webhook_host
 from connect.records.converters.registered_schemas import SCHEMA_FILE
 from connect.validation.catalog_view import catalog_properties
@@ -30,29 +30,29 @@ _TABLE_PROPERTIES: Final = ("iceberg.tables.write-props.", "iceberg.tables.auto-
 _BUNDLES: Final = ("ssl.cabundle", "s3.ssl.cabundle")
 
 
-def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
+def unreachable(raw: Mapping[str, str | None], policy: AccessPolicy) -> Iterator[tuple[str, str]]:
     """Yield key and error message for each address or file that is not allowed.
 
     Args:
         raw: the configuration with resolved placeholders.
-        reach: the allowed hosts and folders.
+        policy: the allowed hosts and folders.
     """
-    hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` checks paths of tables
-    yield from _catalog(catalog_properties(raw), hosts, reach)
+    hosts = dataclasses.replace(policy, roots=None)  # ``location_policy`` checks paths of tables
+    yield from _catalog(catalog_properties(raw), hosts, policy)
     own = {f"{key.whole}." for name in raw if (key := topic_key(name)) and key.option}
     for prefix in (*_CONVERTERS, *sorted(own)):
         options = split(raw, prefix)
         for name, value in options.items():
             try:
                 if name.endswith(".location") or name == SCHEMA_FILE:
-                    reach.check_path(value)
+                    policy.check_path(value)
                 elif name == "proxy.host":
-                    reach.check_host(value, resolves=False)
+                    policy.check_host(value, resolves=False)
                 else:
-                    reach.check_addresses({name: value}, resolves=False)
+                    policy.check_addresses({name: value}, resolves=False)
             except ConfigError as error:
                 yield prefix + name, error.message
-    yield from _webhooks(raw, reach)
+    yield from _webhooks(raw, policy)
     for name, place in raw.items():
         is_place = name.startswith(_TABLE_PROPERTIES) and name.endswith(".path")
         if place and (is_place or creation_setting(name) == "location"):
@@ -62,24 +62,24 @@ def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[s
                 yield name, error.message
 
 
-def _webhooks(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
+def _webhooks(raw: Mapping[str, str | None], policy: AccessPolicy) -> Iterator[tuple[str, str]]:
     for name, url in raw.items():
         is_webhook = (output := output_key(name)) is not None and output.setting == "webhook.url"
         host = webhook_host(url or "") if is_webhook else None
         if host is not None:
             try:
-                reach.check_host(host, resolves=False)
+                policy.check_host(host, resolves=False)
             except ConfigError as error:
                 yield name, error.message
 
 
 def _catalog(
-    properties: Mapping[str, str], hosts: Reach, reach: Reach
+    properties: Mapping[str, str], hosts: AccessPolicy, policy: AccessPolicy
 ) -> Iterator[tuple[str, str]]:
     for key in _BUNDLES:
         try:
             if bundle := properties.get(key):
-                reach.check_path(bundle)
+                policy.check_path(bundle)
         except ConfigError as error:
             yield _CATALOG + key, error.message
     if has_placeholder(properties.get("uri", "")):

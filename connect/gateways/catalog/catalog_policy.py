@@ -14,8 +14,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from connect.errors import ConfigError
+from connect.gateways.access_policy import AMBIENT_ALLOWED, AccessPolicy
 from connect.gateways.catalog_properties import ClientConfig, folder_places
-from connect.gateways.reach import AMBIENT_ALLOWED, Reach
 from connect.gateways.storage.object_store import require_own_keys
 from connect.gateways.storage.store_file_io import S3_CA_BUNDLE
 
@@ -40,12 +40,12 @@ _NO_FILE: Final = "/dev/null/none"
 _OF_THE_NODE: Final = ("passfile", "sslcert", "sslkey")
 
 
-def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) -> None:
+def check_catalog(config: ClientConfig, policy: AccessPolicy, *, resolves: bool = True) -> None:
     """Check the hosts and files that a client would reach.
 
     Args:
         config: of the client.
-        reach: what connectors may reach.
+        policy: what connectors may reach.
         resolves: resolve names of hosts.
 
     Raises:
@@ -54,18 +54,18 @@ def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) 
     """
     properties = config.properties
     if config.kind == "sql":
-        _at("uri", partial(_check_database, _url(properties), reach, resolves=resolves))
+        _at("uri", partial(_check_database, _url(properties), policy, resolves=resolves))
         properties = {key: value for key, value in properties.items() if key != "uri"}
-    reach.check_addresses(properties, resolves=resolves)
+    policy.check_addresses(properties, resolves=resolves)
     if warehouse := properties.get("warehouse"):
-        _check_warehouse(config, warehouse, reach, resolves=resolves)
+        _check_warehouse(config, warehouse, policy, resolves=resolves)
     for key, location in folder_places(properties).items():
-        _at(key, partial(reach.check_location, location, resolves=resolves))
+        _at(key, partial(policy.check_location, location, resolves=resolves))
     bundle = (properties.get("ssl") or {}).get("cabundle")
     for key, file in (("ssl.cabundle", bundle), (S3_CA_BUNDLE, properties.get(S3_CA_BUNDLE))):
         if file:
-            _at(key, partial(reach.check_path, file))
-    if not reach.has_ambient:
+            _at(key, partial(policy.check_path, file))
+    if not policy.has_ambient:
         _check_credentials(config)
 
 
@@ -76,10 +76,10 @@ def _at(key: str, check: Callable[[], None]) -> None:
         raise error.at(property=key) from None
 
 
-def database_uri(config: ClientConfig, reach: Reach) -> str:
+def database_uri(config: ClientConfig, policy: AccessPolicy) -> str:
     """The address of a SQL catalog, without what libpq would find on the node's machine."""
     url = _url(config.properties)
-    if reach.has_ambient or not url.drivername.startswith("postgresql"):
+    if policy.has_ambient or not url.drivername.startswith("postgresql"):
         return str(config.properties["uri"])
     own = dict.fromkeys(_OF_THE_NODE, _NO_FILE)
     if url.password is None:
@@ -95,11 +95,11 @@ def _url(properties: dict[str, Any]) -> URL:
         raise ConfigError(why, code="catalog_uri") from None
 
 
-def _check_database(url: URL, reach: Reach, *, resolves: bool) -> None:
+def _check_database(url: URL, policy: AccessPolicy, *, resolves: bool) -> None:
     if url.drivername.startswith("sqlite"):
-        _check_file(url, reach)
+        _check_file(url, policy)
         return
-    if not reach.is_guarded:
+    if not policy.is_guarded:
         return
     for name in url.query:
         if name not in _LIBPQ_ALLOWED:
@@ -110,24 +110,26 @@ def _check_database(url: URL, reach: Reach, *, resolves: bool) -> None:
             )
     if not url.host or "," in url.host or url.host.startswith("/"):
         raise ConfigError("iceberg.catalog.uri must name one host", code="catalog_uri")
-    reach.check_host(url.host, resolves=resolves)
+    policy.check_host(url.host, resolves=resolves)
 
 
-def _check_file(url: URL, reach: Reach) -> None:
+def _check_file(url: URL, policy: AccessPolicy) -> None:
     """A database in memory, or a file below an allowed root; SQLite's own addresses hide one."""
-    if reach.is_guarded and url.query.keys() - {"timeout"}:
+    if policy.is_guarded and url.query.keys() - {"timeout"}:
         raise ConfigError(
             "iceberg.catalog.uri of SQLite names a file and no options", code="catalog_uri"
         )
     if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
-        reach.check_path(url.database)
+        policy.check_path(url.database)
 
 
-def _check_warehouse(config: ClientConfig, location: str, reach: Reach, *, resolves: bool) -> None:
+def _check_warehouse(
+    config: ClientConfig, location: str, policy: AccessPolicy, *, resolves: bool
+) -> None:
     """Where tables lie; a REST catalog's is a name that only the catalog knows."""
     if config.kind == "rest" and not location.lower().startswith(("file:", "/")):
         return
-    _at("warehouse", partial(reach.check_location, location, resolves=resolves))
+    _at("warehouse", partial(policy.check_location, location, resolves=resolves))
 
 
 def _check_credentials(config: ClientConfig) -> None:

@@ -34,7 +34,7 @@ from connect.redaction.foreign_text import hide_foreign_texts
 
 HOSTS_ALLOWED: Final = "icefloe.hosts.allowed"
 AMBIENT_ALLOWED: Final = "icefloe.ambient.credentials.allowed"
-REACH_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED})
+ACCESS_POLICY_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED})
 """Node properties that set the policy."""
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
@@ -77,7 +77,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]{0,40})://([^/?#\s;]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AccessPolicy:
     """The hosts, local paths and credentials that connectors may use.
 
     Attributes:
@@ -97,7 +97,7 @@ class Reach:
     has_ambient: bool = True
 
     @classmethod
-    def of(cls, node: Mapping[str, str]) -> Reach:
+    def of(cls, node: Mapping[str, str]) -> AccessPolicy:
         """Return the policy that the node's properties set."""
         is_guarded = bool(node.get(USERS_FILE))
         hosts = _listed(node.get(HOSTS_ALLOWED))
@@ -251,17 +251,17 @@ def _check_spelling(key: str, value: str) -> None:
         )
 
 
-_current = Reach()
+_current = AccessPolicy()
 
 
-def install(reach: Reach) -> None:
+def install(policy: AccessPolicy) -> None:
     """Set the policy of this process; a guarded process also hides error texts of other systems."""
     global _current  # noqa: PLW0603 - one policy per process, for all its clients
-    _current = reach
-    hide_foreign_texts(are_hidden=reach.is_guarded)
+    _current = policy
+    hide_foreign_texts(are_hidden=policy.is_guarded)
 
 
-def reach() -> Reach:
+def access_policy() -> AccessPolicy:
     """Return the policy of this process."""
     return _current
 

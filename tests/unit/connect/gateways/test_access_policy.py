@@ -10,10 +10,10 @@ import pytest
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.errors import ConfigError, RetriableError, trace_of
+from connect.gateways.access_policy import AccessPolicy, hosts_in, install
 from connect.gateways.catalog.catalog_errors import request_error
-from connect.gateways.catalog.catalog_reach import check_catalog, database_uri
+from connect.gateways.catalog.catalog_policy import check_catalog, database_uri
 from connect.gateways.catalog_properties import client_config
-from connect.gateways.reach import Reach, hosts_in, install
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from connect.gateways.storage.object_store import own_credentials
 from connect.validation.parse import parse
@@ -21,7 +21,7 @@ from connect.validation.plugins import BUILT_IN
 from connect.validation.validate import validate
 
 USERS = {"icefloe.rest.users.file": "users.yaml"}
-GUARDED = Reach.of(USERS)
+GUARDED = AccessPolicy.of(USERS)
 NODE = {"bootstrap.servers": "b:1", **USERS}
 CONNECTOR = {
     "name": "orders",
@@ -68,7 +68,7 @@ SPECIAL = (
 @pytest.fixture(autouse=True)
 def _process() -> Iterator[None]:
     yield
-    install(Reach())
+    install(AccessPolicy())
 
 
 @pytest.mark.parametrize("host", SPECIAL)
@@ -78,8 +78,8 @@ def test_addresses_of_the_machine_are_refused_in_any_notation(host: str) -> None
         with pytest.raises(ConfigError) as caught:
             GUARDED.check_host(host, resolves=resolves)
         assert caught.value.code == "host_refused"
-    Reach().check_host(host)
-    Reach.of({**USERS, "icefloe.hosts.allowed": "*"}).check_host(host)
+    AccessPolicy().check_host(host)
+    AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "*"}).check_host(host)
 
 
 @pytest.mark.parametrize("host", ["10.1.2.3", "192.168.0.1", "8.8.8.8", "2001:db8::1", "fd12::1"])
@@ -88,22 +88,22 @@ def test_other_addresses_are_allowed(host: str) -> None:
     GUARDED.check_host(host)
     GUARDED.check_peer("catalog.example.com", host)
     with pytest.raises(ConfigError, match="not allowed"):
-        Reach.of({"icefloe.hosts.allowed": "other.example.com"}).check_host(host)
+        AccessPolicy.of({"icefloe.hosts.allowed": "other.example.com"}).check_host(host)
 
 
 def test_an_allowlist_contains_names_domains_and_networks() -> None:
     """Only listed addresses are allowed, also internal ones."""
     listed = "Catalog.Example.com, *.lake.example.com, 127.0.0.0/8, ::1"
-    reach = Reach.of({**USERS, "icefloe.hosts.allowed": listed})
+    policy = AccessPolicy.of({**USERS, "icefloe.hosts.allowed": listed})
     for host in ("catalog.example.com.", "a.lake.example.com", "127.0.0.1", "2130706433", "[::1]"):
-        reach.check_host(host)
-    reach.check_host("localhost")
+        policy.check_host(host)
+    policy.check_host("localhost")
     for host in ("lake.example.com", "evilcatalog.example.com", "169.254.169.254", "10.0.0.1"):
         with pytest.raises(ConfigError):
-            reach.check_host(host)
-    reach.check_peer("catalog.example.com", "127.0.0.1")
+            policy.check_host(host)
+    policy.check_peer("catalog.example.com", "127.0.0.1")
     with pytest.raises(ConfigError):
-        reach.check_peer("other.example.com", "10.0.0.1")
+        policy.check_peer("other.example.com", "10.0.0.1")
 
 
 def test_the_address_of_the_connection_is_checked() -> None:
@@ -176,16 +176,16 @@ def test_the_clouds_own_stores_need_no_allowlist(endpoint: str) -> None:
     """And any other one is allowed if the operator names it."""
     properties = {"s3.endpoint": endpoint}
     GUARDED.check_addresses(properties, resolves=False)
-    named = Reach.of({**USERS, "icefloe.hosts.allowed": "store.example.com"})
+    named = AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "store.example.com"})
     named.check_addresses({"s3.endpoint": "https://store.example.com:9000/"})
-    Reach().check_addresses({"s3.endpoint": "https://any.example.com"})
+    AccessPolicy().check_addresses({"s3.endpoint": "https://any.example.com"})
 
 
 @pytest.mark.parametrize("key", ["s3.region", "client.region"])
 def test_a_region_cannot_be_another_host(key: str) -> None:
     """Clients write it into the host name; where they may, they add the node's credentials."""
     for node in ({}, USERS, {**USERS, "icefloe.ambient.credentials.allowed": "true"}):
-        install(Reach.of(node))
+        install(AccessPolicy.of(node))
         with pytest.raises(ConfigError) as refused:
             own_credentials({key: "evil.example.com/x?"})
         assert refused.value.code == "catalog_property"
@@ -209,10 +209,10 @@ def test_a_refused_address_is_an_error_of_its_key(key: str, value: str) -> None:
     assert list(caught.value.errors) == [key]
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
-    found = validate(sink, raw, BUILT_IN, reach=GUARDED)
+    found = validate(sink, raw, BUILT_IN, access=GUARDED)
     assert [i.name for i in found.configs if i.errors] == [key]
     parse(raw, node={"bootstrap.servers": "b:1"})
-    assert not validate(sink, raw, BUILT_IN, reach=Reach()).errors
+    assert not validate(sink, raw, BUILT_IN, access=AccessPolicy()).errors
 
 
 @pytest.mark.parametrize("end", ["?", "#", "/x?y=", "/#x", "/a b", "\\@evil"])
@@ -274,7 +274,7 @@ def test_libpq_uses_no_credentials_of_the_node() -> None:
     for name in ("passfile", "sslcert", "sslkey"):
         assert f"{name}=%2Fdev%2Fnull%2Fnone" in uri or f"{name}=/dev/null/none" in uri
     assert "password=" in uri
-    assert database_uri(config, Reach()) == config.properties["uri"]
+    assert database_uri(config, AccessPolicy()) == config.properties["uri"]
 
 
 def test_credentials_of_the_machine_are_opt_in() -> None:
@@ -316,7 +316,7 @@ def test_credentials_of_the_machine_are_opt_in() -> None:
         with pytest.raises(ConfigError) as caught:
             check_catalog(client_config(bad), GUARDED, resolves=False)
         assert caught.value.code == "ambient_credentials"
-    allowed = Reach.of({**USERS, "icefloe.ambient.credentials.allowed": "true"})
+    allowed = AccessPolicy.of({**USERS, "icefloe.ambient.credentials.allowed": "true"})
     check_catalog(client_config({"type": "glue", "warehouse": "s3://b/w"}), allowed, resolves=False)
 
 
@@ -326,7 +326,7 @@ def test_every_file_of_a_table_is_checked(tmp_path: Path) -> None:
     root.mkdir()
     (tmp_path / "secret").write_text("secret")
     (root / "link").symlink_to(tmp_path / "secret")
-    install(Reach.of({**USERS, "icefloe.local.paths.allowed": str(root)}))
+    install(AccessPolicy.of({**USERS, "icefloe.local.paths.allowed": str(root)}))
     io = GuardedFileIO({})
     with io.new_output(f"file://{root}/x").create() as stream:
         stream.write(b"data")

@@ -16,17 +16,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from connect.errors import ConfigError, IcefloeError, RetriableError, trace_of
-from connect.gateways import reach as reach_module
+from connect.gateways import access_policy as policy_module
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.catalog_properties import FOLDER_ROOTS, client_config
 from connect.gateways.delta.delta_tables import DeltaTables
-from connect.gateways.reach import Reach, install
 from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
 BODY = "canary-of-a-body"
 USERS = {"icefloe.rest.users.file": "users.yaml"}
-LOCAL = Reach.of({**USERS, "icefloe.hosts.allowed": "127.0.0.1"})
+LOCAL = AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "127.0.0.1"})
 
 
 class Server(ThreadingHTTPServer):
@@ -76,7 +76,7 @@ def servers() -> Iterator[tuple[Server, Server]]:
     for server in servers:
         server.shutdown()
         server.server_close()
-    install(Reach())
+    install(AccessPolicy())
 
 
 def rest(server: Server) -> dict[str, str]:
@@ -97,8 +97,8 @@ def test_no_redirect_is_followed(servers: tuple[Server, Server], status: int) ->
     named, inner = servers
     named.answer = status, {"location": f"http://{inner.address}/secret"}, b""
     inner.answer = 200, {}, BODY.encode()
-    for reach in (LOCAL, Reach()):
-        install(reach)
+    for policy in (LOCAL, AccessPolicy()):
+        install(policy)
         load(rest(named))
         registry = SchemaRegistry(
             {"schema.registry.url": f"http://{named.address}", "max.retries": "0"}
@@ -142,7 +142,7 @@ def test_a_store_that_may_redirect_is_refused(servers: tuple[Server, Server], cl
     with contextlib.suppress(IcefloeError, OSError):
         ask(client, f"http://{named.address}")
     assert inner.received, "the client does not follow redirects any more: drop the rule"
-    install(Reach.of(USERS))
+    install(AccessPolicy.of(USERS))
     with pytest.raises(ConfigError) as refused:
         ask(client, "http://203.0.113.7:9000")
     assert refused.value.code == "host_refused"
@@ -155,7 +155,7 @@ def test_an_address_that_clients_read_differently_is_refused(
     servers: tuple[Server, Server], client: str, form: str
 ) -> None:
     """The allowed host is checked, and another one would be asked."""
-    install(Reach.of({**USERS, "icefloe.hosts.allowed": "good"}))
+    install(AccessPolicy.of({**USERS, "icefloe.hosts.allowed": "good"}))
     endpoint = form.format(servers[0].address)
     with pytest.raises(ConfigError) as refused:
         ask(client, endpoint)
@@ -185,8 +185,8 @@ def test_answers_of_a_store_are_in_no_trace_of_a_delta_table(
     named, _ = servers
     named.answer = 400, {}, f"<Error><Code>{BODY}</Code></Error>".encode()
     shown = []
-    for reach in (Reach(), LOCAL):
-        install(reach)
+    for policy in (AccessPolicy(), LOCAL):
+        install(policy)
         with pytest.raises(IcefloeError) as caught:
             delta(f"http://{named.address}").load(("db", "t"))
         shown.append(BODY in trace_of(caught.value))
@@ -249,7 +249,7 @@ def test_logins_of_the_machine_are_opt_in(
     assert "canary" not in "".join(named.received)
     assert not proxy.received
     node = {**USERS, "icefloe.hosts.allowed": "*", "icefloe.ambient.credentials.allowed": "true"}
-    install(Reach.of(node))
+    install(AccessPolicy.of(node))
     with pytest.raises(OSError, match=r"(?i)bucket"):
         len(GuardedFileIO(store).new_input("s3://bucket/x"))
     assert "canary-of-aws-token" in named.received[-1]
@@ -260,7 +260,7 @@ def test_a_name_that_resolves_to_this_machine_is_refused(
 ) -> None:
     """Also if it resolves to another address during the check."""
     named = servers[0]
-    install(Reach.of(USERS))
+    install(AccessPolicy.of(USERS))
     original = socket.getaddrinfo
 
     def resolve(host: str, *rest: object, **more: object) -> object:
@@ -269,7 +269,7 @@ def test_a_name_that_resolves_to_this_machine_is_refused(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     address = f"http://rebinding.test:{named.server_port}"
     assert "host_refused" in load({"type": "rest", "uri": address})
-    monkeypatch.setattr(reach_module, "_addresses", lambda _: [ip_address("192.0.2.1")])
+    monkeypatch.setattr(policy_module, "_addresses", lambda _: [ip_address("192.0.2.1")])
     assert "may not use the host" in load({"type": "rest", "uri": address})
     registry = SchemaRegistry({"schema.registry.url": address, "max.retries": "0"})
     with pytest.raises(IcefloeError, match="may not use the host"):
