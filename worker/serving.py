@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from connect.clock import SystemClock
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.metrics import process_metrics
 from connect.processes.child_main import Serving, begin
 from connect.processes.ipc import Channel
@@ -50,10 +51,12 @@ def serve(channel: Channel | None, opening: SessionOpening | None) -> int:
     if opening is None:
         opening = SessionOpening(providers.resolve_all(node.spark_properties), node.state_dir)
     log.info("waiting", waits_for="the Spark session", master=node.spark_properties["spark.master"])
+    admins = SharedAdmins()
     context = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
-        stored=connector_reader(node),
+        stored=connector_reader(node, admins),
+        admins=admins,
         session=opening.session,
         clock=SystemClock(),
         runner=make_runner,

@@ -123,18 +123,31 @@ def read_all(
     Raises:
         RetriableError: the broker cannot be reached, or the topic does not exist.
     """
-    marks = _watermarks(admin, topic, clock)
+    marks = watermarks(admin, topic, clock)
     reader.assign({tp: start for tp, (start, _) in marks.items()})
-    while any(reader.positions()[tp] < end for tp, (_, end) in marks.items()):
+    read_until(reader, {tp: end for tp, (_, end) in marks.items()}, on_record)
+
+
+def read_until(reader: LogReader, ends: Mapping[TopicPartition, int], on_record: OnRecord) -> None:
+    """Pass every record of an assigned reader to ``on_record``, up to these offsets at least.
+
+    Raises:
+        RetriableError: the broker cannot be reached.
+    """
+    while any(reader.positions()[tp] < end for tp, end in ends.items()):
         for record in reader.poll(IDLE_POLL_MS, 1) + reader.poll(0):
             if record.key is not None:
                 on_record(record.key.decode(errors="replace"), record.value)
 
 
-def _watermarks(
+def watermarks(
     admin: KafkaAdmin, topic: str, clock: Clock
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return start and end of each partition; retried, as new topics reach the brokers late."""
+    """Return start and end of each partition; retried, as new topics reach the brokers late.
+
+    Raises:
+        RetriableError: the broker cannot be reached, or the topic does not exist.
+    """
     deadline_ms = clock.monotonic_ms() + METADATA_TIMEOUT_MS
     while True:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,8 +18,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 FIRST = 2  # they open what all connectors share
 MORE = 8
-THREADS_MAX = 13
-HANDLES_MAX = 21
+QUIET_S = 30  # longer than an unused producer stays open, and than the pause of an idle task
+# commit interval -> threads and file handles of a connector; idle tasks have no producer
+BOUNDS = {"1000": (13, 21), "300000": (9, 13)}
 
 
 def held(running: RunningStack) -> tuple[Counter[str], int]:
@@ -44,8 +46,13 @@ def held(running: RunningStack) -> tuple[Counter[str], int]:
     return threads, handles
 
 
-def test_a_connector_holds_few_threads_and_file_handles(running: RunningStack) -> None:
-    """Two producers and their threads; deleted connectors hold none."""
+@pytest.mark.parametrize("interval_ms", BOUNDS)
+def test_a_connector_holds_few_threads_and_file_handles(
+    running: RunningStack, interval_ms: str
+) -> None:
+    """Two producers and their threads, or one if it is idle; deleted connectors hold none."""
+    threads_max, handles_max = BOUNDS[interval_ms]
+    is_idle = interval_ms != "1000"
     names = [unique_name("many") for _ in range(FIRST + MORE)]
     topic, control = running.topic("many"), unique_name("control")
 
@@ -54,25 +61,26 @@ def test_a_connector_holds_few_threads_and_file_handles(running: RunningStack) -
             table = f"many.{name.replace('-', '_')}"
             running.table(table)
             more = {"iceberg.control.topic": control, "tasks.max": "10"}
+            more["iceberg.control.commit.interval-ms"] = interval_ms
             running.create(name, {**running.connector(topics=topic, iceberg__tables=table), **more})
         for name in some:
             running.wait_until(
                 lambda n=name: _states(running, n) == ["RUNNING"] * 11, lambda n=name: n
             )
-        for name in some:
+        for name in () if is_idle else some:
             assert len(running.rows(f"many.{name.replace('-', '_')}", 1, name)) == 1
 
     running.produce(topic, {"id": 1, "name": "a"})
     start(names[:FIRST])
-    before, handles_before = _settled(running)
+    before, handles_before = _settled(running, QUIET_S * is_idle)
     start(names[FIRST:])
-    after, handles_after = _settled(running)
+    after, handles_after = _settled(running, QUIET_S * is_idle)
     threads = (after.total() - before.total()) / MORE
     handles = (handles_after - handles_before) / MORE
     running.delete(*names)
     print(f"each connector: {threads} threads, {handles} handles")  # pytest -s
-    assert threads <= THREADS_MAX, (after - before).most_common(20)
-    assert handles <= HANDLES_MAX
+    assert threads <= threads_max, (after - before).most_common(20)
+    assert handles <= handles_max
     limit = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for process, _ in running.processes()[:3]:
         assert process.rlimit(psutil.RLIMIT_NOFILE)[0] >= limit
@@ -86,14 +94,21 @@ def _states(running: RunningStack, name: str) -> list[str]:
     return [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
 
 
-def _settled(running: RunningStack) -> tuple[Counter[str], int]:
-    """What is held once it no longer shrinks: clients that were used for a moment are closed."""
-    seen: list[tuple[Counter[str], int]] = []
+def _settled(running: RunningStack, quiet_s: int) -> tuple[Counter[str], int]:
+    """What is held once it no longer shrinks: clients that are not used are closed.
+
+    Args:
+        running: the stack.
+        quiet_s: how long nothing may have changed.
+    """
+    seen: list[tuple[float, Counter[str], int]] = []
 
     def is_settled() -> bool:
-        seen.append(held(running))
-        last = [threads.total() for threads, _ in seen[-10:]]
-        return len(last) == 10 and min(last) >= max(last) - 1
+        seen.append((time.monotonic(), *held(running)))
+        while abs(seen[0][1].total() - seen[-1][1].total()) > 1:
+            seen.pop(0)
+        return len(seen) >= 10 and seen[-1][0] - seen[0][0] >= quiet_s
 
     running.wait_until(is_settled, lambda: str(seen[-1]))
-    return seen[-1]
+    _, threads, handles = seen[-1]
+    return threads, handles

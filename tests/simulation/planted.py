@@ -264,6 +264,8 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "announcements are ignored once there is a floor",
         "offset keeper ignores the layout",
         "kept offsets are read before the fence",
+        "an opened producer ignores the layout",
+        "an opened producer ignores the offsets",
         "timestamps ahead of the clock are accepted",
         "reset sends no event",
         "reset leaves the claims of snapshots",
@@ -364,6 +366,11 @@ KINDS: dict[str, tuple[int, int]] = {
         script.LAYOUT | script.FREEZE,
         script.MISSING | script.UNKNOWN | script.TRANSACTIONS | script.RARE | script.APART,
     ),
+    "an opened producer ignores the layout": (
+        script.LAYOUT | script.FREEZE | 1 << script.IDLE_SHIFT,
+        script.MISSING | script.UNKNOWN | script.TRANSACTIONS | script.RARE | script.APART,
+    ),
+    "an opened producer ignores the offsets": (1 << script.IDLE_SHIFT, 0),
     "VTTS repeated for new partitions": (
         script.LAYOUT | script.HEAL,
         script.MISSING

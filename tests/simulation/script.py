@@ -50,6 +50,7 @@ CHANCE_SHIFT = 29  # the bits from there on are the chance of the start
 CONTINUE_SHIFT = 40  # this one of them decides whether tasks continue after lost source records
 CLOCKS_SHIFT = 41  # these two decide how many nodes have a clock that is ahead
 OTHERS_SHIFT = 43  # this one decides whether others wrote the tables before, and snapshots expired
+IDLE_SHIFT = 45  # this one decides whether idle tasks close their producers
 APART = FINISH | CONFIG_LOST | SOURCE_OFFSETS | KEEPER | FUTURE
 RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE | SOURCE_OFFSETS
 

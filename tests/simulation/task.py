@@ -114,6 +114,7 @@ class Task(Actor):
         self.batch = 0
         self.files: list[tuple[int, Files]] = []
         self.answered: Any = None
+        self.epoch = 0  # of its producer
         is_ahead = world.flags & script.FUTURE and not world.pick(world.clocks)
         is_set = world.is_healing and world.flags & script.RESET
         self.clock_ahead_us = 10**9 if is_ahead and not is_set else 0  # of its node
@@ -121,7 +122,7 @@ class Task(Actor):
 
     def _run(self) -> Generator[bool, None, None]:  # noqa: C901 - one loop, a yield after each effect
         world, log = self.world, self.world.log
-        epoch = log.init(self.transactional_id)
+        self.epoch = log.init(self.transactional_id)
         yield False
         if "task ignores the layout" not in world.bugs and (
             world.config_log[-1].number != self.layout.number
@@ -149,7 +150,7 @@ class Task(Actor):
                     if isinstance(payload, StartCommit):
                         if payload.commit_id != self.answered:
                             is_idle = False
-                            yield from self._answer(epoch, payload.commit_id)
+                            yield from self._answer(payload.commit_id)
                     elif isinstance(payload, CommitComplete):
                         waiting = dict(read.headers.waiting)
                         own = [i for i, tasks in waiting.items() if self.number in tasks]
@@ -217,7 +218,31 @@ class Task(Actor):
         self.batch += 1
         return True
 
-    def _answer(self, epoch: int, commit_id: Any) -> Iterator[bool]:
+    def _open_if_closed(self) -> Iterator[bool]:
+        """Open the producer of an idle task, as ``worker.task.task_start.confirm_place`` does.
+
+        Nothing depends on when it was closed, so that is decided here.
+        """
+        world, log = self.world, self.world.log
+        if not world.flags >> script.IDLE_SHIFT & 1 or world.pick(2):
+            return
+        self.epoch = log.init(self.transactional_id)
+        yield False
+        if "an opened producer ignores the layout" not in world.bugs and (
+            world.config_log[-1].number != self.layout.number
+        ):
+            world.count("superseded while its producer was closed")
+            raise OutOfRangeError
+        yield False
+        stored = log.groups[GROUP]
+        if "an opened producer ignores the offsets" not in world.bugs and any(
+            stored.get(partition, 0) != at for partition, at in self.announced.items()
+        ):
+            world.count("source offsets moved while its producer was closed")
+            raise OutOfRangeError
+        world.count("producer opened again")
+
+    def _answer(self, commit_id: Any) -> Iterator[bool]:
         world, log, tid = self.world, self.world.log, self.transactional_id
         is_held_back = self.rounds.must_pause(0, has_pending=False)
         asked_at_us = world.now_us + self.clock_ahead_us
@@ -226,6 +251,8 @@ class Task(Actor):
         if not is_held_back:  # a last read to the end; not all of it when it is interrupted
             self._read(None if world.is_healing or world.pick(4) else 1 + world.pick(2))
         self.answered = commit_id
+        yield from self._open_if_closed()
+        epoch = self.epoch
         ranges, assignments = [], []
         for partition, end in self.position.items():
             start = self.announced[partition]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.model.layout import Layout
-from connect.state.connector_reader import read_connector
+from connect.state.connector_reader import ConnectorReader
 
 
 def read_layouts(
@@ -22,5 +23,5 @@ def read_layouts(
         The connector's latest layout (None when it has none or is deleted), and the number of
         the newest layout that is ready.
     """
-    stored = read_connector(properties, topic, connector)
+    stored = ConnectorReader(topic, SharedAdmins()).read(connector, properties)
     return stored.layout, stored.ready

@@ -148,6 +148,7 @@ class TaskHarness:
     sizes: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     floor: SourceFloor | None = None
+    newest_layout: int = 3  # in the config topic, if there is a floor
     admins: SharedAdmins = field(default_factory=SharedAdmins)
     batch_stop_ms: int = BATCH_STOP_MS
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
@@ -199,7 +200,9 @@ class TaskHarness:
 
     def _stored(self, name: str, _node: object) -> StoredConnector:
         assert self.floor is not None
-        return StoredConnector(name, layout=Layout(name, 3, ()), source_floor=self.floor)
+        return StoredConnector(
+            name, layout=Layout(name, self.newest_layout, ()), source_floor=self.floor
+        )
 
     def close(self) -> None:
         """Close the clients of the harness."""

@@ -21,7 +21,7 @@ from uuid import UUID
 from connect import failpoints
 from connect.clock import Clock
 from connect.errors import ConfigError
-from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage
 from connect.gateways.kafka.kafka_errors import TOO_LARGE
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
@@ -39,6 +39,7 @@ from control_schemas.events import (
 from control_schemas.headers import encode_headers
 from worker.batch.messages import MessageChunk
 from worker.task.read_ledger import TaskAnnouncement
+from worker.task.task_producer import TaskProducer
 
 EVENT_SHARE = 0.9
 MESSAGE_OVERHEAD_BYTES = 512  # upper bound for a record and its record batch
@@ -57,7 +58,7 @@ class Announcer:
     """Announces a task's answers.
 
     Args:
-        producer: initialised, and used by this announcer only.
+        producer: open, and used by this announcer only.
         control_topic: topic of the events.
         connect_group_id: group of the source offsets, and key of every event.
         layout: number of the task's layout.
@@ -68,7 +69,7 @@ class Announcer:
         topics: of the connector's outputs, in their order; None for those without a topic.
     """
 
-    producer: TransactionalProducer
+    producer: TaskProducer
     control_topic: str
     connect_group_id: str
     layout: int
@@ -91,7 +92,7 @@ class Announcer:
             ConfigError: the metrics of a single file, or the partitions of the task, do not fit
                 into an event; a dead letter or a row does not fit into a request
                 (``dead_letter_too_large``, ``output_too_large``).
-            Fenced, RetriableError: as ``TransactionalProducer.transact``.
+            Fenced, RetriableError: as ``TaskProducer.transact``.
         """
         events = list(self.events(commit_id, answer))
         dead_letters = list(self._dead_letters(answer))

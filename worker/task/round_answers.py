@@ -88,9 +88,10 @@ class RoundAnswers:
 
         Raises:
             DataLost: a source topic was deleted or created again.
-            ConfigError, Fenced, RetriableError: as ``Announcer.announce`` and
-                ``WebhookPosts.post``.
+            ConfigError, Fenced, RetriableError: as ``Announcer.announce``, ``TaskProducer.resume``
+                and ``WebhookPosts.post``.
         """
+        self.announcer.producer.resume(self.ledger.announced_offsets)
         requested = self.rounds.requested
         commit_id = requested or self.clock.new_uuid()
         self.source.check_topics(self.ledger.next_offsets)
@@ -120,9 +121,15 @@ class RoundAnswers:
         """Store the announced offsets again, when the last transaction was long ago.
 
         Raises:
-            Fenced, RetriableError: as ``Announcer.announce``.
+            Fenced, RetriableError: as ``Announcer.announce`` and ``TaskProducer.resume``.
         """
         now_ms = self.clock.monotonic_ms()
         if now_ms - self._stored_ms >= STORE_OFFSETS_INTERVAL_MS:
+            self.announcer.producer.resume(self.ledger.announced_offsets)
             self.announcer.store_offsets(self.ledger.announced_offsets)
             self._stored_ms = now_ms
+
+    def release_producer(self) -> None:
+        """Close the producer if the task is idle: nothing is read and not announced."""
+        if not (self.ledger.pending or self.ledger.lost):
+            self.announcer.producer.close_if_idle()

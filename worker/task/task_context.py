@@ -26,6 +26,7 @@ from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
+from worker.task.task_producer import PRODUCER_IDLE_MS
 
 SESSION_POLL_S = 0.1
 BOUND_SHRINKS_BY = 8
@@ -153,6 +154,8 @@ class TaskContext:
         small_records: up to this many waiting records are one read, see
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
+        producer_idle_ms: an unused producer is closed after this time, see
+            ``worker.task.task_producer``.
         secrets: reads the secrets of configuration and node again; None keeps them.
         control: readers of the control topics, for all tasks of the process.
         admins: admin clients, for all tasks of the process.
@@ -170,6 +173,7 @@ class TaskContext:
     waits_for: Callable[[str | None], None] = lambda _: None
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
+    producer_idle_ms: int = PRODUCER_IDLE_MS
     secrets: SecretRenewal | None = None
     control: ControlFeeds = field(default_factory=ControlFeeds)
     admins: SharedAdmins = field(default_factory=SharedAdmins)

@@ -9,6 +9,7 @@ Rules of this file:
 - A task that starts does not wait for a round to read the few records that are there. This read
   is slow, because Java loads classes and the tables are opened. A round then finds it done.
 - After a small read, the next one is prepared between two rounds. An idle task prepares nothing.
+- A producer that no round uses is closed when the source is polled.
 - After an error the run ends: pending batches are not announced.
 """
 
@@ -110,6 +111,7 @@ class TaskRun:
             elif self._now_ms() - self._polls.last_ms >= self._polls.pause_ms:
                 self.read_backlog()
                 self.answers.store_offsets()
+                self.answers.release_producer()
             elif self._planned_records and self.rounds.is_between:
                 self.plan_read()
         self.drain()

@@ -19,7 +19,7 @@ from connect import failpoints
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
-from connect.protocol.java_sink_members import wait_until_left
+from connect.protocol.java_sink_members import GROUP_IN_USE, committed_offsets, wait_until_left
 from connect.protocol.source_floor import SourceFloor
 from worker.spark.batch_sizing import (
     BATCH_MS_MAX,
@@ -40,6 +40,7 @@ from worker.task.source_log import POSITIONS_LOGGED_MAX, SourceLog
 from worker.task.source_reader import SourceReader
 from worker.task.source_rows import SourceRows
 from worker.task.task_context import BatchRunner, TaskSetup
+from worker.task.task_producer import TaskProducer, idle_ms_of
 from worker.task.task_rounds import TaskRounds
 from worker.task.task_run import TaskRun
 from worker.task.task_source import TaskSource
@@ -75,10 +76,17 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
     waits_for = setup.context.waits_for
     waits_for(f"the broker to fence earlier producers of transactional.id {setup.transactional_id}")
-    producer = fenced_producer(setup, clients)
+    admin = task_admin(setup, clients)
+    producer = TaskProducer(
+        lambda: fenced_producer(setup),
+        lambda announced: confirm_place(setup, admin, announced),
+        clock,
+        idle_ms_of(config.commit_interval_ms, setup.context.producer_idle_ms),
+    )
+    clients.callback(producer.close)
+    producer.open()
     waits_for("its layout in the config topic")
     floor = check_layout(setup)
-    admin = task_admin(setup, clients)
     wait_until_left(admin, config.member_groups, setup.stop, clock, waits_for)
     waits_for("the committed source offsets and the state of its topics")
     source = SourceLog(setup, admin)
@@ -155,21 +163,55 @@ def check_layout(setup: TaskSetup) -> SourceFloor:
     return stored.source_floor
 
 
-def fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
-    """Return the task's producer, after every older producer with this id is fenced."""
+def confirm_place(setup: TaskSetup, admin: KafkaAdmin, announced: Offsets) -> None:
+    """Check that no other task has had the place of this one while its producer was closed.
+
+    The producer is open again, so no other task can announce anything from now on.
+
+    Args:
+        setup: the task.
+        admin: the cluster.
+        announced: the source offsets that the task committed last.
+
+    Raises:
+        LayoutSuperseded: a newer layout exists, or the connector has none.
+        RetriableError: ``offsets_moved``: another task, or an operator, committed other source
+            offsets, so the task starts again from them; ``group_in_use``: another sink is running;
+            or the broker does not answer.
+    """
     config = setup.config
-    producer = TransactionalProducer(
-        client_properties(
-            setup.context.node,
-            config.producer_overrides,
-            config.kafka_overrides,
-            prefix="producer.",
-        ),
-        setup.transactional_id,
+    check_layout(setup)
+    for group in config.member_groups:
+        if members := admin.members(group):
+            raise RetriableError(
+                f"another sink runs for this connector: consumer group {group} has "
+                f"{len(members)} members, first {members[0]}; stop that sink",
+                code=GROUP_IN_USE,
+            )
+    committed = committed_offsets(admin, config, setup.assignment.partitions)
+    for tp, at in announced.items():
+        if committed[tp] != at:
+            raise RetriableError(
+                f"the source offset is {committed[tp]}, and this task committed {at} last: another "
+                "task or an operator committed it meanwhile; the task starts again from there",
+                code="offsets_moved",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+
+
+def fenced_producer(setup: TaskSetup) -> TransactionalProducer:
+    """Return a producer of the task, after every older producer with its id is fenced."""
+    config = setup.config
+    properties = client_properties(
+        setup.context.node, config.producer_overrides, config.kafka_overrides, prefix="producer."
     )
-    clients.callback(producer.close)
-    failpoints.hit("W13")
-    producer.init(topic=config.control_topic)
+    producer = TransactionalProducer(properties, setup.transactional_id)
+    with contextlib.ExitStack() as failing:
+        failing.callback(producer.close)
+        failpoints.hit("W13")
+        producer.init(topic=config.control_topic)
+        failing.pop_all()
     return producer
 
 
@@ -182,7 +224,7 @@ def task_admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
     return clients.enter_context(setup.context.admins.lend(properties))
 
 
-def _announcer(setup: TaskSetup, producer: TransactionalProducer, runner: BatchRunner) -> Announcer:
+def _announcer(setup: TaskSetup, producer: TaskProducer, runner: BatchRunner) -> Announcer:
     return Announcer(
         producer,
         control_topic=setup.config.control_topic,

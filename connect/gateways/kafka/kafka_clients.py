@@ -19,6 +19,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from confluent_kafka import (
@@ -131,7 +132,6 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._properties = dict(properties)
         self._failures = ConnectionFailures()
-        self._group_metadata: dict[str, bytes] = {}
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
@@ -223,7 +223,7 @@ class TransactionalProducer:
                 if number == 0:
                     on_stage("producing")
             if group_id is not None and offsets:
-                self._send_offsets(offsets, self._metadata_of(group_id), doing)
+                self._send_offsets(offsets, _metadata_of(group_id), doing)
             self._flush(doing)
             on_stage("produced")
             on_stage("committing")
@@ -311,22 +311,6 @@ class TransactionalProducer:
         if outcome[0] is not None:
             raise outcome[0]
 
-    def _metadata_of(self, group_id: str) -> bytes:
-        """Return the group without a member, as the client encodes it.
-
-        Only a consumer can make it. It has never connected and is closed at once, because each
-        open client has several threads.
-        """
-        metadata = self._group_metadata.get(group_id)
-        if metadata is None:
-            settings = librdkafka_config(self._properties, "consumer")
-            consumer = Consumer({**settings, "group.id": group_id})
-            try:
-                metadata = self._group_metadata[group_id] = consumer.consumer_group_metadata()
-            finally:
-                consumer.close()
-        return metadata
-
     def close(self) -> None:
         """Release the client; an open transaction is left to the next owner of the id.
 
@@ -345,6 +329,20 @@ class TransactionalProducer:
         if self._client is None:
             raise InvariantViolation(f"producer {self.transactional_id} is closed")
         return self._client
+
+
+@lru_cache(maxsize=10_000)
+def _metadata_of(group_id: str) -> Any:
+    """Return a group without a member, as the client encodes it.
+
+    Only a consumer can make it. It connects to nothing and is closed at once, because each open
+    client has several threads.
+    """
+    consumer = Consumer({"group.id": group_id, "log_level": 0})
+    try:
+        return consumer.consumer_group_metadata()
+    finally:
+        consumer.close()
 
 
 def require_transactions(
