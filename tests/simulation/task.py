@@ -221,7 +221,7 @@ class Task(Actor):
     def _open_if_closed(self) -> Iterator[bool]:
         """Open the producer of an idle task, as ``worker.task.task_start.confirm_place`` does.
 
-        Nothing depends on when it was closed, so that is decided here.
+        Nothing depends on when it was closed, so this decides whether it was.
         """
         world, log = self.world, self.world.log
         if not world.flags >> script.IDLE_SHIFT & 1 or world.pick(2):

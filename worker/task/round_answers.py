@@ -117,8 +117,8 @@ class RoundAnswers:
         metrics.add(dead_letters, started_ms=started_ms, now_ms=self._stored_ms)
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 
-    def store_offsets(self) -> None:
-        """Store the announced offsets again, when the last transaction was long ago.
+    def after_poll(self) -> None:
+        """Store the announced offsets again if they are old, and close an unused producer.
 
         Raises:
             Fenced, RetriableError: as ``Announcer.announce`` and ``TaskProducer.resume``.
@@ -128,8 +128,5 @@ class RoundAnswers:
             self.announcer.producer.resume(self.ledger.announced_offsets)
             self.announcer.store_offsets(self.ledger.announced_offsets)
             self._stored_ms = now_ms
-
-    def release_producer(self) -> None:
-        """Close the producer if the task is idle: nothing is read and not announced."""
         if not (self.ledger.pending or self.ledger.lost):
             self.announcer.producer.close_if_idle()

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-import structlog
-
 from connect.clock import Clock
 from connect.errors import InvariantViolation
 from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
@@ -27,8 +25,6 @@ from worker.task.read_ledger import Offsets
 
 PRODUCER_IDLE_MS = 10_000
 IDLE_TIMES_IN_INTERVAL = 6  # the shortest commit interval with which a producer is closed
-
-log = structlog.get_logger("worker.task")
 
 
 @dataclass(slots=True)
@@ -41,16 +37,12 @@ class TaskProducer:
             committed; called after ``open_fenced``, except the first time.
         clock: monotonic time.
         idle_ms: closes the producer after this time without a transaction; None keeps it open.
-
-    Attributes:
-        opened_count: how many producers were opened.
     """
 
     open_fenced: Callable[[], TransactionalProducer]
     confirm: Callable[[Offsets], None]
     clock: Clock
     idle_ms: int | None = None
-    opened_count: int = field(default=0, init=False)
     _producer: TransactionalProducer | None = field(default=None, init=False)
     _used_ms: int = field(default=0, init=False)
 
@@ -66,7 +58,6 @@ class TaskProducer:
             Fenced, RetriableError: as ``TransactionalProducer.init``.
         """
         self._producer = self.open_fenced()
-        self.opened_count += 1
         self._used_ms = self.clock.monotonic_ms()
 
     def resume(self, announced: Offsets) -> None:
@@ -82,7 +73,6 @@ class TaskProducer:
         if self._producer is None:
             self.open()
             self.confirm(announced)
-            log.debug("producer opened again", transactional_id=self._opened.transactional_id)
 
     def transact(
         self,

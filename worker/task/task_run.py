@@ -110,8 +110,7 @@ class TaskRun:
                 self.answer_round()
             elif self._now_ms() - self._polls.last_ms >= self._polls.pause_ms:
                 self.read_backlog()
-                self.answers.store_offsets()
-                self.answers.release_producer()
+                self.answers.after_poll()
             elif self._planned_records and self.rounds.is_between:
                 self.plan_read()
         self.drain()
