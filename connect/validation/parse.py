@@ -53,7 +53,7 @@ from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
 from connect.validation.access_check import unreachable
 from connect.validation.alias_keys import check_aliases
-from connect.validation.catalog_view import catalog_properties, is_folder
+from connect.validation.catalog_view import catalog_properties, is_folder, state_properties
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import (
     Checked,
@@ -144,14 +144,14 @@ def _misplaced(
             location = read(text).partition("${")[0]
             if (why := locations.refusal(location)) is not None:
                 yield key, f"The location in {key} {why}."
-    catalog = {k: read(v) for k, v in catalog_properties(raw).items()}
-    try:
-        opened = client_config(catalog)
-        if opened.kind != "rest":
-            refuse_places(opened.properties, locations)
-    except ConfigError as error:  # other checks report other errors
-        if error.code == "location_not_granted":
-            yield error.coordinates["key"], f"{error.message}."
+    for properties in (catalog_properties(raw), state_properties(raw)):
+        try:
+            opened = client_config({k: read(v) for k, v in properties.items()})
+            if opened.kind != "rest":
+                refuse_places(opened.properties, locations)
+        except ConfigError as error:  # other checks report other errors
+            if error.code == "location_not_granted":
+                yield error.coordinates["key"], f"{error.message}."
 
 
 def _not_joinable(
@@ -438,6 +438,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         errors=errors,
         catalog_name=v["iceberg.catalog"],
         catalog_properties=catalog_properties(raw),
+        state_properties=state_properties(raw),
         table_format=v[FORMAT],
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
         snapshot_expiry=_snapshot_expiry(checked),

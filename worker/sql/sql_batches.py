@@ -102,6 +102,19 @@ class SparkQuery:
         self.split = ColumnSplit((), ())
         self._expressions = Expressions(spark)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the query's rows; known after ``refresh``."""
+        return tuple(each.name for each in self._items)
+
+    def is_outdated(self) -> bool:
+        """Refresh the static tables if due; return whether one of them changed.
+
+        Raises:
+            ConfigError, CommitRefused, RetriableError: as ``refresh``.
+        """
+        return self._static_tables.refresh()
+
     def refresh(self) -> None:
         """Refresh the static tables if due; prepare the query again if one of them changed.
 
@@ -116,13 +129,15 @@ class SparkQuery:
 
     def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a micro-batch of Kafka records; see ``pipeline.run``."""
+        return self.rows(rows, spec).mapInArrow(write(spec, self.split), spec.descriptor_ddl)
+
+    def rows(self, records: DataFrame, spec: PipelineSpec) -> DataFrame:
+        """Return the query's rows of Kafka records, for the writing half with this ``split``."""
         split = self.split
         ddl = view_ddl(self._plan, split.seen)
-        view = rows.mapInArrow(read(spec, self._plan, split), ddl)
+        view = records.mapInArrow(read(spec, self._plan, split), ddl)
         queried = self._over(view, self._items, split)
-        if is_of_rows(rows):
-            queried = queried.withColumn(STATE, self._state())
-        return queried.mapInArrow(write(spec, split), spec.descriptor_ddl)
+        return queried.withColumn(STATE, self._state()) if is_of_rows(records) else queried
 
     @property
     def may_enlarge(self) -> bool:
