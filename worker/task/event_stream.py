@@ -124,6 +124,7 @@ def open_event_stream(
     plan = sql_plan(config)
     if plan is None:
         return EventStream(setup, session, spark, aggregation)
+    setup.context.waits_for("the static tables of its query")
     catalog = open_query_catalog(config, plan)
     clients.callback(catalog.close)
     query = opened_query(config, plan, catalog, spark)

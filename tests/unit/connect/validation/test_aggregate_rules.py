@@ -6,6 +6,8 @@ import pytest
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.reserved_topics import output_topics
+from connect.gateways.access_policy import AccessPolicy
+from connect.validation.access_check import unreachable
 from connect.validation.parse import parse
 from connect.validation.plugins import BUILT_IN
 from connect.validation.validate import TakenNames, validate
@@ -190,6 +192,19 @@ def test_the_store_of_the_state_gets_no_options_of_the_catalog() -> None:
         "aggregate.root": "/state",
     }
     assert not parse(aggregate_config(store)).has_catalog
+
+
+def test_catalog_and_store_have_the_limits_of_the_node() -> None:
+    """Tenants reach neither an address that is not allowed by one of them, nor by both."""
+    policy = AccessPolicy(is_guarded=True, names=frozenset({"store"}), has_ambient=False)
+    keys = {"iceberg.catalog.s3.access-key-id": "a", "iceberg.catalog.s3.secret-access-key": "b"}
+    store = {OWN + "location": "s3://lake/state", "iceberg.catalog.s3.endpoint": "http://store"}
+    raw = aggregate_config({**JOINED, TABLE: "db.l", **CATALOG, **store, **keys})
+    assert [key for key, _ in unreachable(raw, policy)] == ["iceberg.catalog.uri"]
+    other = {**raw, "iceberg.catalog.s3.endpoint": "http://other"}
+    assert "iceberg.catalog.s3.endpoint" in dict(unreachable(other, policy))
+    without = {k: v for k, v in other.items() if k not in CATALOG}
+    assert [key for key, _ in unreachable(without, policy)] == ["iceberg.catalog.s3.endpoint"]
 
 
 def test_keys_of_aggregates_need_the_format() -> None:
