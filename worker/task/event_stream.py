@@ -90,13 +90,13 @@ class EventStream:
             is_between: whether it waits with the next batch.
 
         Raises:
-            ConfigError, CommitRefused, RetriableError: as ``SparkQuery.refresh``.
+            ConfigError, CommitRefused, RetriableError: as ``StaticTables.refresh``.
         """
         if self.query is None or not self.is_joined:
             return False
         if not is_between and running.status["isTriggerActive"]:
             return False
-        return self.query.is_outdated()
+        return self.query.static_tables.refresh()
 
     def error(self, error: BaseException) -> IcefloeError:
         """Return an exception of Spark as an error, without Spark's text if a query ran."""
@@ -128,8 +128,9 @@ def open_event_stream(
     catalog = open_query_catalog(config, plan)
     clients.callback(catalog.close)
     query = opened_query(config, plan, catalog, spark)
+    names = {item.name for item in query.split.items}
     for name in aggregation.used_columns:
-        if name not in query.names:
+        if name not in names:
             raise ConfigError(
                 f"the query of Sql has no column {name}, which the aggregates use: select it, or "
                 f"name an expression: <expression> AS {name}",
