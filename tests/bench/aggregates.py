@@ -1,6 +1,6 @@
 """CPU seconds per million records of event-time aggregates, with a query before them and without.
 
-Usage: python -m tests.bench.aggregates [MILLIONS [RUNS]]. One streaming query with its state in
+Usage: python -m tests.bench.aggregates [MILLIONS [RUNS [NAMES]]]. One streaming query with its state in
 RocksDB, without broker and store: records come from Parquet files, each of them is a batch. The
 cases take turns; the first turn warms and does not count, of the others the least does.
 """
@@ -161,13 +161,13 @@ def _write(folder: Path, records: int) -> int:
     return BATCHES * share * CHUNK
 
 
-def main(records: int, runs: int) -> None:
+def main(records: int, runs: int, names: list[str]) -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory(prefix="bench-aggregates-") as made:
         folder = Path(made)
         count = _write(folder, records)
         session = open_session({}, folder=folder)
-        cases = {name: Case(name, folder, session) for name in ("none", *QUERIES)}
+        cases = {name: Case(name, folder, session) for name in ("none", *(names or QUERIES))}
         for _ in range(runs + 1):
             for case in cases.values():
                 case.run(count)
@@ -183,4 +183,5 @@ if __name__ == "__main__":
     main(
         int(float(sys.argv[1] if len(sys.argv) > 1 else 1) * 1e6),
         int(sys.argv[2]) if len(sys.argv) > 2 else 3,
+        sys.argv[3:],
     )
