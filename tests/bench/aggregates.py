@@ -1,8 +1,8 @@
 """CPU seconds per million records of event-time aggregates, with a query before them and without.
 
-Usage: python -m tests.bench.aggregates [MILLIONS [RUNS [NAMES]]]. One streaming query with its state in
-RocksDB, without broker and store: records come from Parquet files, each of them is a batch. The
-cases take turns; the first turn warms and does not count, of the others the least does.
+Usage: python -m tests.bench.aggregates [MILLIONS [RUNS [NAMES]]]. One streaming query with its
+state in RocksDB, without broker and store: records come from Parquet files, each of them is a
+batch. The cases take turns; the first turn warms and does not count, of the others the least does.
 """
 
 from __future__ import annotations
