@@ -219,6 +219,7 @@ class ConnectorConfig:
     kafka_overrides: Mapping[str, str]
     table_format: TableFormat = "iceberg"
     aggregation: Aggregation | None = None
+    state_properties: Mapping[str, str] = field(default_factory=dict)
     multi_table_commit: bool = False
     snapshot_expiry: SnapshotExpiryConfig | None = None
     maintenance: MaintenanceConfig | None = None

@@ -21,7 +21,7 @@ from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
 from connect.gateways.webhook import webhook_host
 from connect.records.converters.registered_schemas import SCHEMA_FILE
-from connect.validation.catalog_view import catalog_properties
+from connect.validation.catalog_view import catalog_properties, state_properties
 from connect.validation.key_checks import creation_setting
 
 _CATALOG: Final = "iceberg.catalog."
@@ -38,7 +38,9 @@ def unreachable(raw: Mapping[str, str | None], policy: AccessPolicy) -> Iterator
         policy: the allowed hosts and folders.
     """
     hosts = dataclasses.replace(policy, roots=None)  # ``location_policy`` checks paths of tables
-    yield from _catalog(catalog_properties(raw), hosts, policy)
+    clients = (catalog_properties(raw), state_properties(raw))
+    # the options of the store may be those of both
+    yield from dict.fromkeys(e for each in clients for e in _catalog(each, hosts, policy))
     own = {f"{key.whole}." for name in raw if (key := topic_key(name)) and key.option}
     for prefix in (*_CONVERTERS, *sorted(own)):
         options = split(raw, prefix)

@@ -43,15 +43,14 @@ from connect.config.table_formats import AGGREGATE, AGGREGATE_LOCATION, FORMAT
 from connect.errors import ConfigError
 from connect.java_compat.java_regex import compile_java_regex, fault
 from connect.records.transforms.sql.sql_columns import columns_schema
-from connect.records.transforms.sql.sql_transform import is_sql
 from connect.validation.config_view import ConfigView
+from connect.validation.query_rules import catalog_tables
 
 _NO_TABLE: Final = "aggregates are written to a topic, not to a table; unset it"
 _NO_EFFECT: Final = {
     "errors.deadletterqueue.table": "set errors.deadletterqueue.topic.name instead",
     "icefloe.outputs": "aggregates have the topic of icefloe.aggregate.topic; unset it",
     "icefloe.end": "a run of aggregates has no end; unset it",
-    "iceberg.catalog": _NO_TABLE,
 }
 _TABLE_PREFIXES: Final = ("iceberg.tables", "iceberg.table.", "iceberg.control.commit.")
 _COMMIT: Final = f"results are sent every {PREFIX}interval-ms; unset it"
@@ -86,6 +85,8 @@ def _without_effect(view: ConfigView) -> Found:
         if (text or "").strip().lower() in _OFF:
             continue
         why = _NO_EFFECT.get(name)
+        if name == "iceberg.catalog" and not catalog_tables(view):
+            why = _NO_TABLE
         if name.startswith(_TABLE_PREFIXES):
             why = _COMMIT if name.startswith("iceberg.control.") else _NO_TABLE
         if why is not None:
@@ -99,16 +100,6 @@ def _without_effect(view: ConfigView) -> Found:
                 "in windows that seem complete; unset it"
             ),
         )
-    for alias in view["transforms"] or ():
-        key = f"transforms.{alias}.type"
-        if is_sql(view.raw.get(key) or ""):
-            yield (
-                key,
-                (
-                    f"Sql cannot be used with {FORMAT}={AGGREGATE}: write the rows of the query to "
-                    "a topic with another connector, and aggregate that topic"
-                ),
-            )
 
 
 def _times(view: ConfigView) -> Found:

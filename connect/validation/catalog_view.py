@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from connect.config.client_overrides import split
-from connect.config.table_formats import FOLDER_FORMATS, FORMAT
+from connect.config.table_formats import AGGREGATE, FOLDER_FORMATS, FORMAT
 from connect.gateways.catalog_properties import FOLDER_OF_TABLE, FOLDER_ROOTS
 
 _CATALOG: Final = "iceberg.catalog."
 _TABLE: Final = "iceberg.table."
 _LOCATION: Final = ".location"
 _NO_PROPERTY: Final = "multi-table-commit"
+STATE_STORE: Final = ("s3.", "adls.", "gcs.", "client.")
+"""Beginnings of the options of the store of a state."""
 
 
 def folder_format(raw: Mapping[str, str | None]) -> str | None:
@@ -30,12 +32,13 @@ def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     """Return the properties of the catalog's client.
 
     For tables without a catalog these are the format as type, the locations of all tables and of
-    single tables, and the options of the object store.
+    single tables, and the options of the object store. Aggregates have a catalog for static tables
+    only.
     """
     properties = split(raw, _CATALOG)
     properties.pop(_NO_PROPERTY, None)
     chosen = folder_format(raw)
-    if chosen is None:
+    if chosen is None or chosen == AGGREGATE:
         return properties
     places = {
         FOLDER_OF_TABLE + name.removesuffix(_LOCATION): location.strip()
@@ -45,6 +48,19 @@ def catalog_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
     return {
         **properties,
         **places,
+        "type": chosen,
+        FOLDER_ROOTS[chosen]: (raw.get(FOLDER_FORMATS[chosen]) or "").strip(),
+    }
+
+
+def state_properties(raw: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the properties of the store of a state: location and options; empty without state."""
+    chosen = folder_format(raw)
+    if chosen != AGGREGATE:
+        return {}
+    properties = split(raw, _CATALOG)
+    return {
+        **{name: text for name, text in properties.items() if name.startswith(STATE_STORE)},
         "type": chosen,
         FOLDER_ROOTS[chosen]: (raw.get(FOLDER_FORMATS[chosen]) or "").strip(),
     }

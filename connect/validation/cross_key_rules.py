@@ -30,6 +30,7 @@ from connect.validation.format_rules import folder_keys, folder_partition_terms,
 from connect.validation.ignored_keys import no_effect
 from connect.validation.key_checks import Checked, check_connector, nearest, split_terms
 from connect.validation.output_rules import output_tables, output_topics, outputs_only_add
+from connect.validation.query_rules import aggregated_columns, static_tables
 from connect.validation.topic_rules import matched_topics, named_topics
 
 _DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -328,4 +329,6 @@ RULES: tuple[Rule, ...] = (
     outputs_only_add,
     output_tables,
     aggregate_keys,
+    static_tables,
+    aggregated_columns,
 )

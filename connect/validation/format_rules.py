@@ -24,8 +24,10 @@ from connect.config.table_formats import (
     TOPIC,
 )
 from connect.gateways.catalog_properties import folder_place_error
+from connect.validation.catalog_view import STATE_STORE
 from connect.validation.config_view import ConfigView
 from connect.validation.key_checks import split_terms
+from connect.validation.query_rules import catalog_tables
 
 _REFUSED: Final = {
     "iceberg.tables.default-commit-branch": "{tables} have no branches; unset it",
@@ -60,7 +62,7 @@ _MAINTENANCE_INSTEAD: Final = {
 _STORE_PREFIXES: Final = {
     DELTA: ("s3.", "adls.", "client."),
     PARQUET: ("s3.", "client."),
-    AGGREGATE: ("s3.", "adls.", "gcs.", "client."),
+    AGGREGATE: STATE_STORE,
 }
 _NO_STORE_OPTION: Final = "options of the object store are {prefixes}; unset it"
 _MAINTENANCE: Final = "iceberg.maintenance."
@@ -81,7 +83,10 @@ def folder_keys(view: ConfigView) -> Iterator[tuple[str, str]]:
             yield location, f"{location} needs {FORMAT}={other}"
     if chosen not in FOLDER_FORMATS:
         return
+    has_catalog = chosen == AGGREGATE and bool(catalog_tables(view))
     for name in view.raw:
+        if has_catalog and name.startswith("iceberg.catalog.") and name not in _REFUSED:
+            continue
         why = _why(name, chosen, (view.raw[name] or "").strip().lower())
         if why is not None and (view.raw[name] or "").strip().lower() not in _OFF:
             yield name, f"{name} cannot be used with {FORMAT}={chosen}: {why}"

@@ -53,7 +53,7 @@ from connect.records.table_names import topic_map
 from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
 from connect.validation.access_check import unreachable
 from connect.validation.alias_keys import check_aliases
-from connect.validation.catalog_view import catalog_properties, is_folder
+from connect.validation.catalog_view import catalog_properties, is_folder, state_properties
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.key_checks import (
     Checked,
@@ -125,6 +125,7 @@ def parse(
         config,
         raw=dict(raw),
         aggregation=_aggregation(checked.values),
+        state_properties=state_properties(readable),
         outputs=outputs_of(readable, checked.values["iceberg.tables.default-namespace"] or None),
         rows_columns=checked.values[ROWS_COLUMNS] or None,
         locations=LocationPolicy.of(config.name, node or {}, resolve),
@@ -144,14 +145,14 @@ def _misplaced(
             location = read(text).partition("${")[0]
             if (why := locations.refusal(location)) is not None:
                 yield key, f"The location in {key} {why}."
-    catalog = {k: read(v) for k, v in catalog_properties(raw).items()}
-    try:
-        opened = client_config(catalog)
-        if opened.kind != "rest":
-            refuse_places(opened.properties, locations)
-    except ConfigError as error:  # other checks report other errors
-        if error.code == "location_not_granted":
-            yield error.coordinates["key"], f"{error.message}."
+    for properties in (catalog_properties(raw), state_properties(raw)):
+        try:
+            opened = client_config({k: read(v) for k, v in properties.items()})
+            if opened.kind != "rest":
+                refuse_places(opened.properties, locations)
+        except ConfigError as error:  # other checks report other errors
+            if error.code == "location_not_granted":
+                yield error.coordinates["key"], f"{error.message}."
 
 
 def _not_joinable(

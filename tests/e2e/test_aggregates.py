@@ -163,6 +163,51 @@ def test_a_crash_loses_and_repeats_no_update(
     running.delete(name)
 
 
+def test_a_query_before_aggregates_is_exactly_once(
+    running: RunningStack, state: Path, armed_folder: Path
+) -> None:
+    """Computed columns, a filter, dead letters of failed casts, and a worker that is killed."""
+    name, results = unique_name("agg-sql"), unique_name("results")
+    topic, letters = running.topic("agg-sql", 2), running.topic("letters")
+    config = connector(state, topic, results) | {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.max-ratio": "1",
+        "transforms": "q",
+        "transforms.q.type": "icefloe.transforms.Sql",
+        "transforms.q.columns": "at STRING, camera STRING, cents STRING, user STRING",
+        "transforms.q.query": (
+            "SELECT CAST(r.at AS TIMESTAMP) AS ts, lower(r.camera) AS device, r.user, "
+            "CAST(r.cents AS BIGINT) * 2 AS amount FROM records r WHERE r.camera LIKE 'CAM-%'"
+        ),
+    }
+    running.create(name, config)
+    rows: list[dict[str, Any]] = []
+    for turn in range(6):
+        if turn == 1:
+            results_of(running, results, computed(rows, 10), name)
+            arm(armed_folder, "A2", "crash")
+        more = [each for each in events(turn, 40) if each["device"] in {"cam-1", "cam-2"}]
+        rows += [{**each, "amount": 2 * each["amount"]} for each in more]
+        records = [
+            {
+                "at": each["ts"],
+                "camera": each["device"].upper(),
+                "cents": str(each["amount"]),
+                "user": each["user"],
+            }
+            for each in more
+        ]
+        bad = [{**records[0], "cents": "many"}, {**records[0], "at": "noon"}]
+        dropped = [{**each, "camera": "DOOR"} for each in records]
+        running.produce(topic, *records, *bad, *dropped, partition=turn % 2)
+    running.wait_until(lambda: not (armed_folder / "A2").exists(), lambda: "crash at A2")
+    found = results_of(running, results, computed(rows, 10), name)
+    check_each_update_once(found)
+    assert len(running.records(letters)) == 6 * 2
+    running.delete(name)
+
+
 def test_late_and_bad_records_are_counted_and_left_out(running: RunningStack, state: Path) -> None:
     """In sliding windows: behind the watermark, without an event time, not JSON, a wrong type."""
     name, topic, results = unique_name("agg-late"), running.topic("late"), unique_name("results")

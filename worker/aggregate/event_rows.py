@@ -25,13 +25,12 @@ from pyiceberg.types import (
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from connect.clock import SystemClock
 from connect.config.aggregation import Aggregation
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError, RetriableError
 from connect.records.transforms.sql.sql_columns import columns_schema, spark_type
 from control_schemas.events import RowCounts, TableReference
-from worker.batch.blocks import Block, blocks
+from worker.batch.blocks import Block
 from worker.batch.descriptors import (
     BatchResult,
     collect,
@@ -43,7 +42,7 @@ from worker.batch.error_rows import error_row, is_reported
 from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
 from worker.batch.spark_types import spark_arrow
-from worker.pipeline.pipeline import PipelineTask
+from worker.pipeline.pipeline import TaskOpening
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Marks
 
@@ -114,17 +113,18 @@ def event_spec(config: ConnectorConfig, schema: Schema) -> PipelineSpec:
 
 
 def event_rows(
-    spec: PipelineSpec, schema: Schema, reports: Accumulator[list[Report]]
+    opening: TaskOpening, schema: Schema, reports: Accumulator[list[Report]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``df.mapInArrow(event_rows(..), event_ddl(schema))``.
 
     Args:
-        spec: as ``event_spec`` returns it; ``df`` has the columns ``spec.columns()``.
+        opening: opens the pipeline of ``event_spec`` over ``df``: Kafka records, or the rows of
+            a query.
         schema: as ``event_schema`` returns it.
         reports: receives the report of each part of a batch.
     """
     rows = pa.schema([(f.name, spark_arrow(f.field_type)) for f in schema.fields])
-    return under_policy(partial(_run, spec, rows, reports))
+    return under_policy(partial(_run, opening, rows, reports))
 
 
 def result_of(reports: list[Report]) -> BatchResult:
@@ -184,16 +184,16 @@ class TakenRows:
 
 
 def _run(
-    spec: PipelineSpec,
+    opening: TaskOpening,
     schema: pa.Schema,
     reports: Accumulator[list[Report]],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     output = TakenRows(schema)
-    task = PipelineTask(spec, SystemClock(), output=output)
+    task, taken = opening(batches, output)
     descriptors: list[pa.RecordBatch] = []
     try:
-        for block in blocks(batches, task.limits):
+        for block in taken:
             task.take(block)
             yield from output.taken()
         descriptors = [to_batch(list(task.finish())), *dead_letter_batches(task.dead_letters)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,9 @@ __all__ = [
     "PipelineLimits",
     "PipelineSpec",
     "TablePlan",
+    "TaskOpening",
     "collect",
+    "of_records",
     "run",
 ]
 
@@ -81,6 +83,18 @@ def _run(
 ) -> Iterator[pa.RecordBatch]:
     task = PipelineTask(spec, clock or SystemClock())
     return task.run(blocks(batches, task.limits))
+
+
+def of_records(spec: PipelineSpec) -> TaskOpening:
+    """Return the function that opens the work on Kafka records; args as ``run``."""
+    return partial(_opened, spec)
+
+
+def _opened(
+    spec: PipelineSpec, batches: Iterator[pa.RecordBatch], output: RowOutput | None
+) -> tuple[PipelineTask, Iterator[Block]]:
+    task = PipelineTask(spec, SystemClock(), output=output)
+    return task, blocks(batches, task.limits)
 
 
 class PipelineTask:
@@ -228,6 +242,12 @@ class PipelineTask:
             self._output.abort()
         else:
             self._output.end_block(block, first)
+
+
+TaskOpening: TypeAlias = Callable[
+    [Iterator[pa.RecordBatch], RowOutput | None], tuple[PipelineTask, Iterator[Block]]
+]
+"""Opens the work of a Spark task: its record batches and an output in, its blocks out."""
 
 
 def _changes(

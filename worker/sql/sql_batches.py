@@ -96,7 +96,7 @@ class SparkQuery:
     def __init__(self, spark: SparkSession, plan: SqlPlan, static_tables: StaticTables) -> None:
         self._spark = spark
         self._plan = plan
-        self._static_tables = static_tables
+        self.static_tables = static_tables
         self._joined: list[_Static] = []
         self._items: list[Selected] = []
         self.split = ColumnSplit((), ())
@@ -109,20 +109,21 @@ class SparkQuery:
             ConfigError: ``sql_query``, ``sql_table``.
             CommitRefused, RetriableError: a static table cannot be loaded.
         """
-        if not self._static_tables.refresh() and self._items:
+        if not self.static_tables.refresh() and self._items:
             return
         with spark_refusals():
             self._prepare()
 
     def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a micro-batch of Kafka records; see ``pipeline.run``."""
-        split = self.split
-        ddl = view_ddl(self._plan, split.seen)
-        view = rows.mapInArrow(read(spec, self._plan, split), ddl)
-        queried = self._over(view, self._items, split)
-        if is_of_rows(rows):
-            queried = queried.withColumn(STATE, self._state())
-        return queried.mapInArrow(write(spec, split), spec.descriptor_ddl)
+        return self.rows(rows, spec).mapInArrow(write(spec, self.split), spec.descriptor_ddl)
+
+    def rows(self, records: DataFrame, spec: PipelineSpec) -> DataFrame:
+        """Return the query's rows of Kafka records, for the writing half with this ``split``."""
+        reading = read(spec, self._plan, self.split)
+        view = records.mapInArrow(reading, view_ddl(self._plan, self.split.seen))
+        queried = self._over(view, self._items, self.split)
+        return queried.withColumn(STATE, self._state()) if is_of_rows(records) else queried
 
     @property
     def may_enlarge(self) -> bool:
@@ -201,7 +202,7 @@ class SparkQuery:
         self._over(empty_view, selected, self.split)  # Spark raises an error if a column is missing
 
     def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
-        table = self._spark.createDataFrame(self._static_tables.tables[join.table])
+        table = self._spark.createDataFrame(self.static_tables.tables[join.table])
         right = table.alias(join.alias)
         sides = [self._sides(join, each.left, each.right, left, right) for each in join.on]
         texts = [side for _, side in sides]

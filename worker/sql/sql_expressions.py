@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -113,7 +114,7 @@ class Expressions:
         self._bounded = BoundedPatterns(spark, refuse)
         self._parsed: dict[str, Any] = {}
         self._columns: dict[str, Column] = {}
-        self._resolved = _RESOLVED | _classes_of_functions(spark)
+        self._resolved = _RESOLVED | _classes_of_functions(spark.sparkContext)
 
     def column(self, text: str, *, is_bounded: bool = True) -> Column:
         """Parse and check an expression of the query.
@@ -304,11 +305,11 @@ def _form(class_name: str) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
+def _classes_of_functions(context: SparkContext) -> frozenset[str]:
     """Return the classes to which Spark resolves the allowed functions: 1,500 calls of the JVM."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - no public way
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
-    registry, class_names = state.functionRegistry(), set()
+    jvm: Any = context._jvm  # noqa: SLF001 - no public way
+    registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
+    class_names = set()
     for name in FUNCTIONS - _SYNTAX - BOUNDED_FUNCTIONS:
         function = registry.lookupFunction(
             jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)

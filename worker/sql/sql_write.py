@@ -45,9 +45,10 @@ from worker.decode.decoded_rows import Columns
 from worker.decode.json_types import guessed_fields
 from worker.decode.registered_messages import unfit_tables
 from worker.pipeline.column_path import has_own_names
-from worker.pipeline.pipeline import PipelineTask
+from worker.pipeline.pipeline import PipelineTask, TaskOpening
 from worker.pipeline.progress import DROPPED, WRITTEN
 from worker.sql.row_transport import FAILED, OUTAGE, REFUSED, ROW, ColumnSplit, from_pieces
+from worker.write.upsert_writer import RowOutput
 
 _OF_RECORDS: Final = [
     "value",
@@ -74,22 +75,31 @@ def write(spec: PipelineSpec, split: ColumnSplit) -> Callable[..., Iterator[pa.R
             ``df`` has its rows, see ``worker.sql.row_transport.from_pieces``.
         split: the split of the query's columns.
     """
+    return under_policy(partial(_write, queried(spec, split)))
+
+
+def queried(spec: PipelineSpec, split: ColumnSplit) -> TaskOpening:
+    """Return the function that opens the writing half; args as ``write``."""
     alias = spec.config.transforms[-1].alias
     config = dataclasses.replace(spec.config, transforms=())
-    spec = dataclasses.replace(spec, config=config)
-    return under_policy(partial(_write, spec, alias, split))
+    return partial(_opened, dataclasses.replace(spec, config=config), alias, split)
 
 
-def _write(
+def _write(opening: TaskOpening, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    task, taken = opening(batches, None)
+    return task.run(taken)
+
+
+def _opened(
     spec: PipelineSpec,
     alias: str,
     split: ColumnSplit,
     batches: Iterator[pa.RecordBatch],
-    clock: Clock | None = None,
-) -> Iterator[pa.RecordBatch]:
-    task = _QueriedTask(spec, alias, clock or SystemClock())
-    blocks = _whole_records(joined(from_pieces(batches, split), task.limits))
-    return task.run(QueriedBlock(table, alias, split) for table in blocks)
+    output: RowOutput | None,
+) -> tuple[PipelineTask, Iterator[Block]]:
+    task = _QueriedTask(spec, alias, SystemClock(), output)
+    tables = _whole_records(joined(from_pieces(batches, split), task.limits))
+    return task, (QueriedBlock(table, alias, split) for table in tables)
 
 
 def _whole_records(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -237,8 +247,10 @@ class _QueriedReference(ReferencePath):
 
 
 class _QueriedTask(PipelineTask):
-    def __init__(self, spec: PipelineSpec, alias: str, clock: Clock) -> None:
-        super().__init__(spec, clock, _QueriedReference(spec.config))
+    def __init__(
+        self, spec: PipelineSpec, alias: str, clock: Clock, output: RowOutput | None
+    ) -> None:
+        super().__init__(spec, clock, _QueriedReference(spec.config), output)
         self._alias = alias
         self._block: QueriedBlock | None = None
         self._losses = 0

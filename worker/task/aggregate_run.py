@@ -28,45 +28,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from connect import failpoints
-from connect.config.aggregation import Aggregation
 from connect.errors import DataLost, IcefloeError, RecordError, RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.records.dead_letter import message
-from worker.aggregate.event_rows import (
-    Report,
-    Reports,
-    event_ddl,
-    event_rows,
-    event_schema,
-    event_spec,
-    result_of,
-)
+from worker.aggregate.event_rows import Report, Reports, result_of
 from worker.aggregate.state_checkpoint import StateCheckpoint
-from worker.aggregate.window_query import (
-    KEY,
-    VALUE,
-    aggregated,
-    output_mode,
-    streaming_session,
-)
+from worker.aggregate.window_query import KEY, VALUE, aggregated, output_mode
 from worker.batch.descriptors import BatchResult, DeadLetter
 from worker.batch.error_rows import DEAD_LETTERS_FULL
-from worker.spark.session import Session
-from worker.spark.source_options import (
-    map_spark_error,
-    parse_offsets,
-    source_options,
-    stream_options,
-)
+from worker.spark.source_options import parse_offsets
 from worker.task.announcer import hit_stage
 from worker.task.batch_processor import RecordErrors
 from worker.task.batch_runner import advised
 from worker.task.dead_letter_limits import DeadLetterLimits
+from worker.task.event_stream import EventStream
 from worker.task.read_ledger import OffsetRanges, Offsets, WrittenBatch
 from worker.task.round_answers import STORE_OFFSETS_INTERVAL_MS
 from worker.task.source_log import SourceLog
 from worker.task.source_reader import as_arrow
-from worker.task.source_rows import source_column
 from worker.task.task_context import TaskSetup
 from worker.task.task_metrics import AggregateMetrics
 
@@ -154,7 +133,7 @@ class AggregateRun:
     Args:
         setup: the task.
         source: its partitions in Kafka.
-        session: runs the query.
+        stream: the rows of its records.
         checkpoint: restored; saves the state of each batch.
         sender: sends results.
         errors: counts records that could not be processed.
@@ -164,7 +143,7 @@ class AggregateRun:
 
     setup: TaskSetup
     source: SourceLog
-    session: Session
+    stream: EventStream
     checkpoint: StateCheckpoint
     sender: ResultSender
     errors: RecordErrors
@@ -198,7 +177,7 @@ class AggregateRun:
     def _serve_query(self) -> None:
         setup = self.setup
         computing = BatchComputing(
-            setup, self.session, self.checkpoint.local, self.positions, self._batches.put
+            setup, self.stream, self.checkpoint.local, self.positions, self._batches.put
         )
         started = computing.start()
         try:
@@ -207,6 +186,10 @@ class AggregateRun:
                 self._reports.take(started)
                 if batch is not None:
                     self._publish(batch, started)
+                if self.stream.is_outdated(started, is_between=batch is not None):
+                    log.info("a static table changed, the task reads it", **setup.log_labels)
+                    return
+                if batch is not None:
                     computing.release()
                 else:
                     self._keep()
@@ -330,7 +313,7 @@ class BatchComputing:
 
     Args:
         setup: the task.
-        session: runs the query.
+        stream: the rows of its records.
         checkpoint: folder of Spark's checkpoint, with the restored state.
         starts: next source offset of each partition.
         finished: takes each batch.
@@ -339,13 +322,14 @@ class BatchComputing:
     def __init__(
         self,
         setup: TaskSetup,
-        session: Session,
+        stream: EventStream,
         checkpoint: Path,
         starts: Offsets,
         finished: Any,
     ) -> None:
         self._setup = setup
-        self._session = session
+        self._stream = stream
+        self._session = stream.session
         self._checkpoint = checkpoint
         self._positions = dict(starts)
         self._finished = finished
@@ -360,39 +344,19 @@ class BatchComputing:
         Raises:
             RetriableError, DataLost: Spark or the broker failed.
         """
-        config = self._setup.config
-        aggregation = config.aggregation
-        assert aggregation is not None
-        spark = streaming_session(self._session.spark, aggregation)
-        schema = event_schema(aggregation)
-        spec = event_spec(config, schema)
         self._reports = self._accumulator()
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", config.name)
-        columns = spec.columns()
-        options = source_options(
-            self._setup.context.node,
-            config.consumer_overrides,
-            task=self._setup.transactional_id,
-            has_headers="headers" in columns,
-        )
-        if len(self._positions) < self._session.cores:
-            options["minPartitions"] = str(self._session.cores)
+        self._session.choose_pool(self._setup.config.name)
         try:
-            records = (
-                spark.readStream.format("kafka")
-                .options(**options, **stream_options(self._positions, self._setup.bound.records))
-                .load()
-                .select(*(source_column(name, is_small=False) for name in columns))
-            )
-            events = records.mapInArrow(event_rows(spec, schema, self._reports), event_ddl(schema))
-            return self._started(events, aggregation)
+            return self._started(self._stream.rows(self._positions, self._reports))
         except (PySparkException, Py4JError) as error:
             self._give_accumulator()
-            raise map_spark_error(error) from error
+            # a trace must not show the text of Spark's error about a query
+            raise self._stream.error(error) from (error if self._stream.query is None else None)
 
-    def _started(self, events: DataFrame, aggregation: Aggregation) -> StreamingQuery:
+    def _started(self, rows: DataFrame) -> StreamingQuery:
+        aggregation = self._stream.aggregation
         return (
-            aggregated(events, aggregation)
+            aggregated(rows, aggregation)
             .writeStream.foreachBatch(self._take)
             .outputMode(output_mode(aggregation))
             .option("checkpointLocation", self._checkpoint.as_uri())
@@ -413,7 +377,7 @@ class BatchComputing:
         error = query.exception()
         if error is None:
             raise RetriableError("the streaming query has ended", code="query_ended")
-        raise map_spark_error(error)
+        raise self._stream.error(error)
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query; a batch that is under way is not published."""
@@ -423,7 +387,7 @@ class BatchComputing:
             query.stop()
             self._session.forget_listeners()
         except (PySparkException, Py4JError) as error:
-            log.warning("the streaming query did not stop", error=str(map_spark_error(error)))
+            log.warning("the streaming query did not stop", error=str(self._stream.error(error)))
         else:
             self._give_accumulator()
         finally:
@@ -452,7 +416,7 @@ class BatchComputing:
             self._finished(self._computed(rows, number))
         except (PySparkException, Py4JError, IcefloeError, OSError) as error:
             if not self._is_stopping.is_set():
-                self.failure = map_spark_error(error)
+                self.failure = self._stream.error(error)
 
     def _computed(self, rows: DataFrame, number: int) -> FinishedBatch:
         started_ms = self._setup.clock.monotonic_ms()

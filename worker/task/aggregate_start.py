@@ -24,6 +24,7 @@ from worker.spark.session import Session
 from worker.task.aggregate_run import AggregateRun, ResultSender
 from worker.task.batch_processor import RecordErrors
 from worker.task.dead_letter_limits import DeadLetterLimits
+from worker.task.event_stream import open_event_stream
 from worker.task.read_ledger import Offsets
 from worker.task.source_log import SourceLog
 from worker.task.task_context import TaskSetup
@@ -52,6 +53,7 @@ def open_aggregate_run(setup: TaskSetup, clients: contextlib.ExitStack) -> Aggre
     setup.metrics.start(len(setup.assignment.partitions), now_ms=clock.monotonic_ms())
     setup.metrics.aggregate = setup.metrics.aggregate or AggregateMetrics()
     session = _local_session(setup)
+    stream = open_event_stream(setup, session, clients)
     waits_for = setup.context.waits_for
     waits_for(f"the store of its state at {aggregation.location}")
     checkpoint = _checkpoint(setup, aggregation, session)
@@ -85,7 +87,7 @@ def open_aggregate_run(setup: TaskSetup, clients: contextlib.ExitStack) -> Aggre
     return AggregateRun(
         setup,
         source,
-        session,
+        stream,
         checkpoint,
         sender,
         RecordErrors(config, setup.assignment.task, setup.metrics, clock),
@@ -130,5 +132,5 @@ def _checkpoint(setup: TaskSetup, aggregation: Aggregation, session: Session) ->
     config = setup.config
     local = Path(tempfile.mkdtemp(prefix="aggregate-", dir=session.folder))
     location = f"{aggregation.location.rstrip('/')}/{config.name}"
-    folder = StateFolder(config.catalog_properties, location, config.locations)
+    folder = StateFolder(config.state_properties, location, config.locations)
     return StateCheckpoint(folder, local, aggregation.definition, str(setup.clock.new_uuid()))

@@ -24,25 +24,17 @@ from pyspark.sql import DataFrame
 from connect import failpoints
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
-from connect.config.location_policy import EVERYWHERE
-from connect.config.static_tables_policy import is_location
-from connect.config.table_formats import PARQUET
 from connect.errors import (
-    ConfigError,
     IcefloeError,
     InvariantViolation,
     RecordError,
     RetriableError,
 )
-from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog_properties import FOLDER_ROOTS
 from connect.gateways.kafka.kafka_clients import ProducerMessage
-from connect.metrics import process_metrics
 from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
-from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import FileContent
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
@@ -52,9 +44,9 @@ from worker.pipeline.pipeline import run
 from worker.spark.large_functions import deleted_with
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
+from worker.sql.query_opening import open_query_catalog, opened_query
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
-from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.row_distribution import RowDistribution
@@ -65,7 +57,6 @@ from worker.task.task_tables import TaskTables
 from worker.task.topic_rows import BatchTables, TopicRows
 
 RUNS_MAX = 10
-_NO_FOLDER = "s3://none"  # of a query without static tables
 
 log = structlog.get_logger("worker.task")
 
@@ -383,13 +374,11 @@ def make_runner(
     clock, plan = SystemClock(), sql_plan(config)
     if plan is None and not config.has_tables:
         return PipelineRunner(config, TopicRows(config), None, assignment.task)
-    catalog = _catalog(config, plan)
+    catalog = open_query_catalog(config, plan)
     try:
         query = None
         if plan is not None:
-            static_tables = StaticTables(plan, catalog, clock, config.static_tables)
-            query = SparkQuery(session().spark, plan, static_tables)
-            query.refresh()
+            query = opened_query(config, plan, catalog, session().spark)
         if not config.has_tables:
             rows = TopicRows(config, catalog)
             return PipelineRunner(config, rows, None, assignment.task, query)
@@ -406,30 +395,3 @@ def make_runner(
         else None
     )
     return PipelineRunner(config, tables, dead_letter_table, assignment.task, query, distribution)
-
-
-def _catalog(config: ConnectorConfig, plan: SqlPlan | None) -> CatalogGateway:
-    """Open the catalog of the connector's tables and static tables.
-
-    Raises:
-        ConfigError: ``sql_table``: a query joins a table, and no catalog is configured; as
-            ``open_catalog``.
-        CommitRefused, RetriableError: as ``open_catalog``.
-    """
-    properties, locations = config.catalog_properties, config.locations
-    if not config.has_catalog:
-        places = () if plan is None else plan.tables.values()
-        for place in places:
-            if not is_location(place):
-                raise ConfigError(
-                    f"the query joins table {place}: set iceberg.catalog.* to its catalog",
-                    code="sql_table",
-                    connector=config.name,
-                )
-        # opens the store of static tables that are files; nothing is written
-        folder = next(iter(places), _NO_FOLDER)
-        properties = {**properties, "type": PARQUET, FOLDER_ROOTS[PARQUET]: folder}
-        locations = EVERYWHERE  # the policy for static tables decides
-    return open_catalog(
-        config.catalog_name, properties, locations, process_metrics.catalog_requests("worker")
-    )

@@ -32,7 +32,8 @@ AGGREGATE_KEYS: tuple[Key, ...] = (
         COLUMNS,
         "STRING",
         "Fields of records that the aggregates use, with Spark SQL types: "
-        "`ts TIMESTAMP, device STRING, signal DOUBLE`. They are converted like columns of a table.",
+        "`ts TIMESTAMP, device STRING, signal DOUBLE`. They are converted like columns of a table. "
+        "After a `Sql` transformation they are columns of its query.",
     ),
     Key(TIME_FIELD, "STRING", "Column with the event time, of type `TIMESTAMP`."),
     Key(WINDOW, "STRING", "Length of a window, such as `10 minutes`."),

@@ -32,7 +32,7 @@ class StateFolder:
     """The files below a location.
 
     Args:
-        properties: of the store, as a connector's ``catalog_properties``.
+        properties: of the store, as a connector's ``state_properties``.
         location: of the folder, with a scheme or a local path.
         policy: locations that the connector may use.
 

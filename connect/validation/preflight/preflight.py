@@ -73,11 +73,15 @@ class Preflight:
             self._turns.release()
 
     def _store_checks(self, config: ConnectorConfig, each_s: float) -> list[Check]:
-        if config.aggregation is not None:
-            return [state_check(config, each_s=each_s, clock=self._clock)]
+        of_state = (
+            []
+            if config.aggregation is None
+            else [state_check(config, each_s=each_s, clock=self._clock)]
+        )
         if not config.has_catalog:
-            return []
+            return of_state
         return [
+            *of_state,
             CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
             StoreQuestions(config, each_s=each_s, clock=self._clock).check(),
         ]

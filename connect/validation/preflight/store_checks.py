@@ -131,7 +131,7 @@ def state_check(config: ConnectorConfig, *, each_s: float, clock: Clock) -> Chec
     """Return the check of the store of a connector's aggregates; args as ``StoreQuestions``."""
 
     def run() -> Found:
-        properties = bounded(config.catalog_properties, each_s)
+        properties = bounded(config.state_properties, each_s)
         client = client_config(properties)
         root = _root(client)
         if _is_local(root):

@@ -139,6 +139,32 @@ def star_of(item: str) -> str | None:
     return None
 
 
+def column_names(query: Query, columns: Sequence[str]) -> frozenset[str] | None:
+    """Return the names of the query's columns; None if only Spark knows one of them.
+
+    Args:
+        query: the query.
+        columns: names of the columns of the view ``records``.
+    """
+    names: set[str] = set()
+    for item in query.select:
+        star = star_of(item)
+        if star is not None:
+            of_records = star.lower() == query.alias.lower() if star else not query.joins
+            if not of_records:
+                return None
+            names.update(columns)
+            continue
+        *before, last = tokens_of(item)
+        is_path = all(t.kind in ("identifier", "quoted") or t.text == "." for t in before)
+        is_alias = bool(before) and before[-1].keyword == "AS"
+        is_name = last.kind in ("identifier", "quoted")
+        if not (is_name and (is_alias or not before or (is_path and last.after_dot))):
+            return None
+        names.add(last.name)
+    return frozenset(names)
+
+
 def _refuse_other_clauses(tokens: Sequence[Token]) -> None:
     for i, token in enumerate(tokens):
         keyword, following = token.keyword, tokens[i + 1].keyword if i + 1 < len(tokens) else ""

@@ -8,7 +8,14 @@ import pytest
 
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_columns import columns_schema, spark_type
-from connect.records.transforms.sql.sql_query import Equality, Join, Query, parse_query, star_of
+from connect.records.transforms.sql.sql_query import (
+    Equality,
+    Join,
+    Query,
+    column_names,
+    parse_query,
+    star_of,
+)
 from connect.validation.parse import parse
 
 CONNECTOR = {
@@ -23,6 +30,30 @@ CONNECTOR = {
     "transforms.q.columns": "id BIGINT",
     "transforms.q.query": "SELECT id FROM records",
 }
+
+
+@pytest.mark.parametrize(
+    ("items", "names"),
+    [
+        ("id, r.`a b`, r.kafka.offset, id + 1 AS more, CASE WHEN a THEN 1 END AS `Case`", None),
+        ("*", {"id", "a"}),
+        ("r.*, 1 AS one", {"id", "a", "one"}),
+        ("R.*", {"id", "a"}),
+        ("id, l.*", "?"),
+        ("CAST(id AS INT)", "?"),  # its name is id
+        ("id::INT", "?"),
+        ("named_struct('x', 1).x", "?"),
+        ("id + 1", "?"),
+        ("-id", "?"),
+    ],
+)
+def test_names_of_columns(items: str, names: set[str] | str | None) -> None:
+    """Only Spark knows the names of some expressions."""
+    if names is None:
+        names = {"id", "a b", "offset", "more", "Case"}
+    join = " JOIN l ON l.id = r.id" if "l.*" in items else ""
+    result = column_names(parse_query(f"SELECT {items} FROM records r{join}"), ["id", "a"])
+    assert result == (None if names == "?" else names)
 
 
 def test_clauses_of_a_query_are_found() -> None:

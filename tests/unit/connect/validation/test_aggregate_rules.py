@@ -6,6 +6,8 @@ import pytest
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.reserved_topics import output_topics
+from connect.gateways.access_policy import AccessPolicy
+from connect.validation.access_check import unreachable
 from connect.validation.parse import parse
 from connect.validation.plugins import BUILT_IN
 from connect.validation.validate import TakenNames, validate
@@ -112,15 +114,97 @@ def test_a_reserved_topic_is_refused() -> None:
     assert (found.name, "set another topic" in found.errors[0]) == (OWN + "topic", True)
 
 
-def test_a_query_is_refused() -> None:
-    """Sql runs on batches that are read for tables."""
-    change = {
-        "transforms": "q",
-        "transforms.q.type": "icefloe.transforms.Sql",
-        "transforms.q.columns": "a INT",
-        "transforms.q.query": "SELECT a FROM records",
+QUERIED = {
+    "transforms": "q",
+    "transforms.q.type": "icefloe.transforms.Sql",
+    "transforms.q.columns": "at STRING, device STRING, cents BIGINT",
+    "transforms.q.query": (
+        "SELECT CAST(at AS TIMESTAMP) AS ts, device, cents / 100 AS amount FROM records"
+    ),
+}
+"""A query before the aggregates."""
+OF_QUERY = "transforms.q.query"
+
+
+def test_a_query_before_aggregates_is_valid() -> None:
+    """Event time, groups and inputs may be computed."""
+    assert errors(QUERIED) == {}
+    parse(aggregate_config(QUERIED))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT device FROM records", "no column ts, which icefloe.aggregate.time-field uses"),
+        ("SELECT at AS ts, cents AS amount FROM records", "no column device"),
+        ("SELECT at AS ts, device, cents AS Amount FROM records", "<expression> AS amount"),
+        ("SELECT r.* FROM records r", "no column ts"),
+        ("SELECT * FROM records", "no column ts"),
+    ],
+)
+def test_a_query_has_the_columns_of_the_aggregates(query: str, message: str) -> None:
+    """Otherwise each record would be refused, or counted without its value."""
+    assert message in errors({**QUERIED, OF_QUERY: query})[OF_QUERY]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT CAST(ts AS TIMESTAMP), device, amount FROM records",
+        "SELECT l.*, ts FROM records JOIN l ON l.device = records.device",
+        "SELECT cents + 1, ts FROM records",
+    ],
+)
+def test_names_that_only_spark_knows_are_checked_at_the_start(query: str) -> None:
+    """The task reports a missing column."""
+    table = {"transforms.q.table.l": "s3://lake/l"} if "JOIN" in query else {}
+    columns = {"transforms.q.columns": "ts TIMESTAMP, device STRING, amount BIGINT, cents INT"}
+    assert errors({**QUERIED, **columns, OF_QUERY: query, **table}) == {}
+
+
+JOINED = {
+    **QUERIED,
+    OF_QUERY: "SELECT at AS ts, l.device, cents AS amount FROM records r JOIN l ON l.id = r.device",
+}
+TABLE = "transforms.q.table.l"
+CATALOG = {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://catalog"}
+
+
+def test_a_static_table_is_in_a_catalog_or_in_files() -> None:
+    """Files need no catalog, and a catalog is for tables only."""
+    assert errors({**JOINED, TABLE: "s3://lake/l"}) == {}
+    assert "set iceberg.catalog.*" in errors({**JOINED, TABLE: "db.l"})[TABLE]
+    assert errors({**JOINED, TABLE: "db.l", **CATALOG, "iceberg.catalog": "lake"}) == {}
+    found = errors({**JOINED, TABLE: "s3://lake/l", **CATALOG, "iceberg.catalog": "lake"})
+    assert set(found) == {*CATALOG, "iceberg.catalog"}
+
+
+def test_the_store_of_the_state_gets_no_options_of_the_catalog() -> None:
+    """A catalog may have credentials that the store must not see."""
+    store = {"iceberg.catalog.s3.region": "eu-central-1"}
+    own = {**CATALOG, "iceberg.catalog.credential": "id:secret", **store}
+    config = parse(aggregate_config({**JOINED, TABLE: "db.l", **own}))
+    assert config.has_catalog
+    assert config.catalog_properties["type"] == "rest"
+    assert config.state_properties == {
+        "s3.region": "eu-central-1",
+        "type": "aggregate",
+        "aggregate.root": "/state",
     }
-    assert "Sql cannot be used" in errors(change)["transforms.q.type"]
+    assert not parse(aggregate_config(store)).has_catalog
+
+
+def test_catalog_and_store_have_the_limits_of_the_node() -> None:
+    """Tenants reach neither an address that is not allowed by one of them, nor by both."""
+    policy = AccessPolicy(is_guarded=True, names=frozenset({"store"}), has_ambient=False)
+    keys = {"iceberg.catalog.s3.access-key-id": "a", "iceberg.catalog.s3.secret-access-key": "b"}
+    store = {OWN + "location": "s3://lake/state", "iceberg.catalog.s3.endpoint": "http://store"}
+    raw = aggregate_config({**JOINED, TABLE: "db.l", **CATALOG, **store, **keys})
+    assert [key for key, _ in unreachable(raw, policy)] == ["iceberg.catalog.uri"]
+    other = {**raw, "iceberg.catalog.s3.endpoint": "http://other"}
+    assert "iceberg.catalog.s3.endpoint" in dict(unreachable(other, policy))
+    without = {k: v for k, v in other.items() if k not in CATALOG}
+    assert [key for key, _ in unreachable(without, policy)] == ["iceberg.catalog.s3.endpoint"]
 
 
 def test_keys_of_aggregates_need_the_format() -> None:

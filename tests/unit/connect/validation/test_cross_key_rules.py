@@ -10,9 +10,11 @@ from connect.validation.cross_key_rules import check_sink
 from connect.validation.key_checks import check_connector
 from connect.validation.parse import parse
 from tests.support.connector_json import (
+    AGGREGATE,
     AT,
     BY_TOPIC,
     CATALOG,
+    GOOD,
     LETTERS,
     MAP,
     NEW,
@@ -44,6 +46,14 @@ ROWS = {
     "iceberg.tables": "",
     f"{CATALOG}type": "",
     f"{CATALOG}uri": "",
+}
+
+JOINED = {
+    "transforms": "q",
+    "transforms.q.type": "Sql",
+    "transforms.q.columns": "id BIGINT",
+    "transforms.q.query": ("SELECT r.id, l.device, l.amount FROM records r JOIN l ON l.id = r.id"),
+    "transforms.q.table.l": "db.l",
 }
 
 
@@ -369,6 +379,18 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         {"icefloe.aggregate.window": "1 hour"},
         "icefloe.aggregate.window",
         "needs icefloe.format=aggregate",
+    ),
+    (
+        "static_tables",
+        {**ROWS, **JOINED},
+        "transforms.q.table.l",
+        "set iceberg.catalog.* to its catalog",
+    ),
+    (
+        "aggregated_columns",
+        {**dict.fromkeys(GOOD, ""), **AGGREGATE, **JOINED, "transforms.q.table.l": "/files"},
+        "transforms.q.query",
+        "no column ts",
     ),
 ]
 
