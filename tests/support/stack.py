@@ -179,9 +179,8 @@ class S3Server:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = ChildProcess("the S3 server", command, log_file=self._state_dir / "s3.log")
         self._child.wait_until(lambda: answers(self.endpoint), timeout_ms=START_TIMEOUT_MS)
-        httpx.put(
-            f"{self.endpoint}/{S3_BUCKET}", timeout=60, verify=public_trust()
-        ).raise_for_status()
+        bucket = f"{self.endpoint}/{S3_BUCKET}"
+        httpx.put(bucket, timeout=60, verify=public_trust()).raise_for_status()
 
     def stop(self) -> None:
         """Stop it."""
