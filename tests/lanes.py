@@ -176,7 +176,7 @@ def halves(folder: str, arguments: Sequence[str]) -> list[Lane]:
     ]
 
 
-def run(wanted: Sequence[Lane]) -> int:
+def run(wanted: Sequence[Lane], at_once: int = LANES_MAX) -> int:
     """Run lanes in parallel; return the exit status, that of a failed lane if one failed."""
     waiting = list(wanted)
     running: list[Lane] = []
@@ -184,7 +184,7 @@ def run(wanted: Sequence[Lane]) -> int:
     reported_s = time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < LANES_MAX:
+            while waiting and len(running) < at_once:
                 lane = waiting.pop(0)
                 lane.start()
                 running.append(lane)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import yaml
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, ExitStatus, IcefloeError, RetriableError
+from connect.gateways.public_trust import public_trust
 
 TIMEOUT_S = 90.0
 ELECTION_MS = 60_000
@@ -116,7 +118,7 @@ class NodeClient:
                 base_url=server.url,
                 auth=None if server.token else server.auth,
                 headers=headers,
-                verify=server.ca_file or True,
+                verify=_trust(server),
                 cert=server.cert,
                 timeout=TIMEOUT_S,
             )
@@ -235,6 +237,12 @@ def ask_about_file(url: str, connector: str, *path: str, json: object) -> dict[s
         if e.status == httpx.codes.BAD_REQUEST:
             raise ConfigError(e.message, code="refused") from e
         raise
+
+
+def _trust(server: Server) -> ssl.SSLContext | str | bool:
+    if server.ca_file or server.cert:  # the certificate is loaded into a context of its own
+        return server.ca_file or True
+    return public_trust(trust_env=True)
 
 
 def _profile(name: str) -> Mapping[str, str]:

@@ -32,6 +32,7 @@ from connect.embedded.verify import Verdict, committed_records, newest_valid_thr
 from connect.errors import ExitStatus, IcefloeError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.public_trust import public_trust
 from connect.model.layout import TopicPartition
 
 CONNECTOR_FILE = "payments-fanout.json"
@@ -260,6 +261,7 @@ class Demo:
             f"{self._stack.rest_url}/connectors/{name}/config",
             json=self._connector["config"],
             timeout=REQUEST_TIMEOUT_S,
+            verify=public_trust(),
         )
         if answer.is_error:
             raise RetriableError(
@@ -340,7 +342,11 @@ class Demo:
     def _metrics(self) -> dict[str, int]:
         """Return the displayed counters of the node; none if it does not answer."""
         try:
-            answer = httpx.get(f"{self._stack.rest_url}/metrics", timeout=REQUEST_TIMEOUT_S)
+            answer = httpx.get(
+                f"{self._stack.rest_url}/metrics",
+                timeout=REQUEST_TIMEOUT_S,
+                verify=public_trust(),
+            )
         except httpx.TransportError:
             return {}
         if answer.is_error:
@@ -357,7 +363,9 @@ class Demo:
         name = self._connector["name"]
         try:
             answer = httpx.get(
-                f"{self._stack.rest_url}/connectors/{name}/status", timeout=REQUEST_TIMEOUT_S
+                f"{self._stack.rest_url}/connectors/{name}/status",
+                timeout=REQUEST_TIMEOUT_S,
+                verify=public_trust(),
             )
         except httpx.TransportError:
             return "no answer"

@@ -26,6 +26,7 @@ from connect.config.local_paths import LOCAL_KEY, USERS_FILE
 from connect.config.node.node_environment import without_properties
 from connect.embedded.broker import Broker
 from connect.errors import IcefloeError, RetriableError
+from connect.gateways.public_trust import public_trust
 from connect.processes.child_process import (
     ChildProcess,
     DirLock,
@@ -239,9 +240,10 @@ class Stack:
         if self._stopping.is_set():
             return True  # the wait has ended
         try:
-            return httpx.get(f"{self.rest_url}/health", timeout=5).status_code == httpx.codes.OK
+            answer = httpx.get(f"{self.rest_url}/health", timeout=5, verify=public_trust())
         except httpx.TransportError:
             return False
+        return answer.status_code == httpx.codes.OK
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from connect.gateways.access_policy import access_policy
+from connect.gateways.public_trust import public_trust
 
 
 class RedirectError(RequestException):
@@ -116,6 +117,11 @@ def guarded_transport(
     limits: httpx.Limits,
 ) -> httpx.HTTPTransport:
     """A transport of ``httpx`` whose connections are checked."""
-    transport = httpx.HTTPTransport(verify=verify, proxy=proxy, limits=limits, trust_env=False)
+    transport = httpx.HTTPTransport(
+        verify=public_trust() if verify is True else verify,
+        proxy=proxy,
+        limits=limits,
+        trust_env=False,
+    )
     transport._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
     return transport

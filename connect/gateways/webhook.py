@@ -29,6 +29,7 @@ from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.gateways.access_policy import access_policy
 from connect.gateways.guarded_http import guarded_transport
 from connect.gateways.http_status import is_temporary
+from connect.gateways.public_trust import public_trust
 from connect.redaction.secret_values import KNOWN
 
 WEBHOOK_TIMEOUT_S: Final = 10.0
@@ -213,6 +214,7 @@ class Webhook:
             transport=None
             if is_of_operator
             else guarded_transport(verify=True, proxy=None, limits=limits),
+            verify=public_trust(trust_env=is_of_operator),
             limits=limits,
             timeout=self._timeout_s,
             follow_redirects=False,

@@ -62,7 +62,7 @@ EITHER_TOPICS = "Must configure one of topics or topics.regex"
 BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
 _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 _CREATION = ("partition-by", "sort-by", "location")
-_MARK = re.compile(r"[,()]")
+_PARENTHESIS = re.compile(r"[()]")
 
 
 @dataclass(slots=True)
@@ -429,14 +429,18 @@ def split_terms(text: str | None) -> tuple[str, ...]:
     """Split a text at commas outside parentheses, and trim the terms."""
     if not text or not text.strip():
         return ()
-    terms, end, is_within = [], len(text), False
-    for mark in reversed([*_MARK.finditer(text)]):  # a comma before a closing parenthesis is inside
-        if mark[0] != ",":
+    terms: list[str] = []
+    parts: list[str] = []  # of the current term, from its end
+    is_within = False  # a comma before a closing parenthesis is inside
+    for part in reversed(text.split(",")):
+        if parts and not is_within:
+            terms.append(",".join(reversed(parts)).strip())
+            parts.clear()
+        parts.append(part)
+        if mark := _PARENTHESIS.search(part):
             is_within = mark[0] == ")"
-        elif not is_within:
-            terms.append(text[mark.end() : end].strip())
-            end = mark.start()
-    return (text[:end].strip(), *reversed(terms))
+    terms.append(",".join(reversed(parts)).strip())
+    return tuple(reversed(terms))
 
 
 def _check_new_tables(raw: Raw, checked: Checked) -> None:

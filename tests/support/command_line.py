@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import sys
+from functools import cache
+from typing import Any, NamedTuple
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from connect.cli import main
@@ -24,19 +27,29 @@ class CommandResult(NamedTuple):
         return self.stdout + self.stderr
 
 
+@cache
+def _command(name: str) -> Any:
+    """The program with the modules of one command; to build it takes longer than most commands."""
+    main.add_commands([name])
+    return get_command(main.app)
+
+
 def icefloe(*arguments: str) -> CommandResult:
     """Run a command; its error becomes a status and a line, as in ``connect.cli.main.main``.
 
     Raises:
         Exception: a bug, as the command raised it.
     """
-    main.add_commands([*arguments])
-    done = CliRunner().invoke(main.app, arguments)
-    stderr = done.stderr
-    status = done.exit_code
-    if isinstance(done.exception, IcefloeError):
-        stderr += f"error: {plain(str(done.exception))}\n"
-        status = done.exception.exit_status
-    elif done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return CommandResult(status, done.stdout, stderr)
+    command, failure, status = _command(arguments[0] if arguments else ""), "", 0
+    with CliRunner().isolation() as (stdout, stderr, _):
+        try:
+            command.main(args=arguments, prog_name="icefloe")
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except IcefloeError as error:
+            failure = f"error: {plain(str(error))}\n"
+            status = error.exit_status
+        sys.stdout.flush()
+        sys.stderr.flush()
+        printed = [each.getvalue().decode().replace("\r\n", "\n") for each in (stdout, stderr)]
+    return CommandResult(status, printed[0], printed[1] + failure)

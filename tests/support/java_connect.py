@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 
+from connect.gateways.public_trust import public_trust
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
@@ -62,7 +63,8 @@ class JavaConnect:
         self._heap_max_mb = heap_max_mb
         self._converters = dict(converters or {})
         self._child: ChildProcess | None = None
-        self.api = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        url = f"http://127.0.0.1:{self.port}"
+        self.api = httpx.Client(base_url=url, timeout=60, verify=public_trust())
 
     @property
     def pid(self) -> int:

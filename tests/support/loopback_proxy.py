@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 
+from connect.gateways.public_trust import public_trust
+
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 _FORGET = b"\x01\x00\x00\x00\x00\x00\x00\x00"  # linger for no time: the client sees a reset
 
@@ -24,7 +26,7 @@ class LoopbackProxy:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._client = httpx.Client(timeout=120)
+        self._client = httpx.Client(timeout=120, verify=public_trust())
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):

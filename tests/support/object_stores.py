@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from pyarrow.fs import S3FileSystem
 
+from connect.gateways.public_trust import public_trust
 from connect.gateways.storage.store_file_io import azure_client
 from connect.jvm import jars
 from connect.jvm.java import find_java
@@ -240,7 +241,7 @@ class FakeGcs(ObjectStore):
     def make_bucket(self) -> None:
         """Create the bucket."""
         url = f"http://127.0.0.1:{self.port}/storage/v1/b?project=test"
-        answer = httpx.post(url, json={"name": S3_BUCKET}, timeout=60)
+        answer = httpx.post(url, json={"name": S3_BUCKET}, timeout=60, verify=public_trust())
         if answer.status_code != httpx.codes.CONFLICT:  # an earlier request created it
             answer.raise_for_status()
 

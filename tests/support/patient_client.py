@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler
 
 import httpx
 
+from connect.gateways.public_trust import public_trust
 from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
 
 ELECTION_S = 120  # a node that is starved of processor time loses its place and gets it again
@@ -19,6 +20,9 @@ class PatientTransport(httpx.HTTPTransport):
 
     The node has then done nothing. Other answers with 409 are returned.
     """
+
+    def __init__(self) -> None:
+        super().__init__(verify=public_trust())
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request until a leader has answered it."""

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from connect.embedded.broker import Broker
+from connect.gateways.public_trust import public_trust
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
@@ -107,7 +108,9 @@ class OAuthServer:
         """Return an access token."""
         form = {"grant_type": "client_credentials", "scope": scope}
         login = (USER, CLIENT_SECRET)
-        answer = httpx.post(f"{self.issuer}/token", data=form, auth=login, timeout=60)
+        answer = httpx.post(
+            f"{self.issuer}/token", data=form, auth=login, timeout=60, verify=public_trust()
+        )
         return str(answer.json()["access_token"])
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pyspark
 
+from connect.gateways.public_trust import public_trust
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
 
@@ -58,7 +59,7 @@ class StandaloneCluster:
 
     def _workers(self) -> int | None:
         try:
-            answer = httpx.get(self._page, timeout=60)
+            answer = httpx.get(self._page, timeout=60, verify=public_trust())
         except httpx.TransportError:
             return None
         if not answer.is_success:  # the server answers 404 until its pages are attached

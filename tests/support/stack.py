@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from connect.embedded.broker import Broker
+from connect.gateways.public_trust import public_trust
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
@@ -178,7 +179,8 @@ class S3Server:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._child = ChildProcess("the S3 server", command, log_file=self._state_dir / "s3.log")
         self._child.wait_until(lambda: answers(self.endpoint), timeout_ms=START_TIMEOUT_MS)
-        httpx.put(f"{self.endpoint}/{S3_BUCKET}", timeout=60).raise_for_status()
+        bucket = f"{self.endpoint}/{S3_BUCKET}"
+        httpx.put(bucket, timeout=60, verify=public_trust()).raise_for_status()
 
     def stop(self) -> None:
         """Stop it."""
@@ -209,7 +211,7 @@ def answers(uri: str) -> bool:
     One that has just begun to listen may answer 404 or 503: its pages come later.
     """
     try:
-        return httpx.get(uri, timeout=60).is_success
+        return httpx.get(uri, timeout=60, verify=public_trust()).is_success
     except httpx.TransportError:
         return False
 

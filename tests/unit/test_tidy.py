@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.sources import ROOT, nodes, tree
+
 PACKAGES = ("control_schemas", "connect", "worker", "coordinator")
 
 FILE_LINES_MAX = 600
@@ -88,17 +89,6 @@ def name(path: Path) -> str:
 def sources(*folders: str) -> list[Path]:
     """Python files below these folders."""
     return [p for p in files() if p.suffix == ".py" and name(p).split("/")[0] in folders]
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"), str(path))
-
-
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """Return all nodes of a file; cached, because walking over them is slow."""
-    return tuple(ast.walk(tree(path)))
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

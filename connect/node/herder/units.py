@@ -172,7 +172,7 @@ class ConnectorRun:
         paused_layout: the layout that a pause has stopped; None when none was.
         target: the units that the node took last, with what is sent to the children.
         has_coordinator: whether the coordinator is placed on this node.
-        tasks: units per task id of ``layout``, of those placed on this node.
+        tasks: units per task id of ``layout``, of those placed on this node, in order.
         restarted: the last requested restart that was done.
         maintenance: of the connector's tables.
     """
@@ -209,8 +209,8 @@ class ConnectorRun:
 
     def units(self) -> list[Unit]:
         """Return the units placed on this node: tasks in order, then the coordinator."""
-        tasks = [self.tasks[task] for task in sorted(self.tasks)]
-        return [*tasks, self.coordinator] if self.has_coordinator else tasks
+        tasks = self.tasks.values()
+        return [*tasks, self.coordinator] if self.has_coordinator else [*tasks]
 
     def take(self, target: TargetUnits) -> None:
         """Change to the units of a target; tasks that stay keep their number of restarts."""

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import httpx
 
+from connect.gateways.public_trust import public_trust
 from connect.node.herder_api import ConflictError, UnavailableError
 from connect.node.rest.access import FOR_CERTIFICATE, Credentials
 
@@ -37,7 +38,7 @@ class Peers:
         self._may_name = may_name
         self._is_secure = trust is not None
         self._client = httpx.Client(
-            verify=True if trust is None else trust,
+            verify=public_trust() if trust is None else trust,
             follow_redirects=False,
             trust_env=False,
             # a kept connection may be closed by the other node just when a change is sent on it

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
+from functools import cache
 
-ROOT = Path(__file__).parents[3]
+from tests.support.sources import ROOT, modules, nodes
+
 PAGE = ROOT / "docs" / "reference" / "log-fields.md"
 METHODS = {"debug", "info", "warning", "error", "exception", "critical", "bind"}
 OF_EVERY_LINE = {"timestamp", "level", "process", "component", "event", "exception"}
 
 
-def logging_calls() -> list[ast.Call]:
+@cache
+def logging_calls() -> tuple[ast.Call, ...]:
     """Every call that writes a log event, or binds fields to a logger."""
-    found = []
-    for package in ("connect", "coordinator", "worker"):
-        for file in (ROOT / package).rglob("*.py"):
-            tree = ast.parse(file.read_text("utf-8"))
-            found += [n for n in ast.walk(tree) if isinstance(n, ast.Call) and is_logging(n.func)]
-    return found
+    return tuple(
+        node
+        for file in modules("connect", "coordinator", "worker")
+        for node in nodes(file)
+        if isinstance(node, ast.Call) and is_logging(node.func)
+    )
 
 
 def is_logging(function: ast.expr) -> bool:
     if not isinstance(function, ast.Attribute):
         return isinstance(function, ast.Name) and function.id == "write"  # one of two levels
-    owner = ast.unparse(function.value)
     if function.attr == "bind_contextvars":
         return True
-    is_logger = owner.split(".")[-1] in {"log", "_log"} or owner.startswith("logger(")
-    return function.attr in METHODS and is_logger
+    if function.attr not in METHODS:
+        return False
+    owner = ast.unparse(function.value)
+    return owner.split(".")[-1] in {"log", "_log"} or owner.startswith("logger(")
 
 
 def fields_of_the_code() -> set[str]:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support.sources import ROOT, modules, nodes, tree
+
 PAGE = ROOT / "docs/how-to/recovery.md"
 STOPPING = {
     "CommitConflict",
@@ -43,12 +44,11 @@ ASIDE = (  # errors of the command line end a command, not a connector
 )
 
 
-def _sources() -> Iterator[tuple[str, ast.Module]]:
-    for package in ("connect", "worker", "coordinator"):
-        for file in sorted((ROOT / package).rglob("*.py")):
-            name = file.relative_to(ROOT).as_posix()
-            if not name.startswith(ASIDE):
-                yield name, ast.parse(file.read_text("utf-8"))
+def _sources() -> Iterator[tuple[str, Path]]:
+    for file in modules("connect", "worker", "coordinator"):
+        name = file.relative_to(ROOT).as_posix()
+        if not name.startswith(ASIDE):
+            yield name, file
 
 
 @cache
@@ -56,14 +56,13 @@ def _codes() -> dict[str, str]:
     """Return each code with a file that raises it."""
     found: dict[str, str] = {}
     constants: dict[str, str] = {}
-    trees = list(_sources())
-    for _, tree in trees:
-        for statement in tree.body:
+    for _, file in _sources():
+        for statement in tree(file).body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=known)], value=ast.Constant(value=str(text))):
                     constants[known] = text
-    for name, tree in trees:
-        for node in ast.walk(tree):
+    for name, file in _sources():
+        for node in nodes(file):
             for code in _codes_in(node, constants):
                 found.setdefault(code, name)
     return found

@@ -19,8 +19,8 @@ from connect.cli import main
 from connect.cli.gitops.output import FORMS
 from connect.errors import ExitStatus
 from tests.support.command_line import icefloe
+from tests.support.sources import ROOT, modules, nodes
 
-ROOT = Path(__file__).parents[4]
 CLOSED = "http://127.0.0.1:1"
 PRINTS_NO_DATA = {
     "node": "runs until it is stopped",
@@ -300,8 +300,8 @@ def test_exit_statuses_are_defined_once() -> None:
     """Statuses are named in one place."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in (ROOT / "connect").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for path in modules("connect")
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"typer.Exit", "sys.exit"}
         and any(isinstance(argument, ast.Constant) for argument in node.args)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.cli.terminal import echo, plain, table
+from tests.support.sources import ROOT, modules, nodes
 
-CONNECT = Path(__file__).parents[4] / "connect"
 PRINTING = {"typer.echo", "typer.secho", "click.echo", "console.print"}
 OWN_ENTRIES = {
     "connect/cli/terminal.py",
@@ -59,10 +58,10 @@ def test_line_ends_in_a_cell_are_escaped(capsys: pytest.CaptureFixture[str]) -> 
 def test_commands_print_through_one_module() -> None:
     """A new command must use it."""
     found = [
-        f"{path.relative_to(CONNECT.parent)}:{node.lineno}"
-        for path in CONNECT.rglob("*.py")
-        if str(path.relative_to(CONNECT.parent)) not in OWN_ENTRIES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules("connect")
+        if str(path.relative_to(ROOT)) not in OWN_ENTRIES
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
     ]
     assert found == []

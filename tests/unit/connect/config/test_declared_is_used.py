@@ -17,9 +17,8 @@ from connect.config.node import node_keys
 from connect.metrics.metric_catalogue import CATALOGUE
 from connect.validation.plugins import BUILT_IN
 from connect.validation.validate import validate
+from tests.support.sources import ROOT, modules, nodes
 
-ROOT = Path(__file__).parents[4]
-FOLDERS = ("connect", "worker", "coordinator")
 DECLARING = ("_keys.py", "metric_catalogue.py")
 BY_PARTS = ("iceberg.table.", "transforms.", "predicates.", ".converter")
 """Families whose names are put together where they are read."""
@@ -31,15 +30,11 @@ KEYS = [
 CLASSES = (connector.ConnectorConfig, connector.ErrorsConfig, connector.TableConfig)
 
 
-@cache
-def trees() -> tuple[ast.Module, ...]:
+def using() -> Iterator[Path]:
     """The production modules that declare nothing."""
-    return tuple(
-        ast.parse(path.read_text("utf-8"))
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.parent.name == "validation" or not path.name.endswith(DECLARING)
-    )
+    for path in modules("connect", "worker", "coordinator"):
+        if path.parent.name == "validation" or not path.name.endswith(DECLARING):
+            yield path
 
 
 @cache
@@ -47,8 +42,8 @@ def texts() -> frozenset[str]:
     """Every text in them that is no docstring."""
     return frozenset(
         node.value
-        for tree in trees()
-        for node in ast.walk(tree)
+        for path in using()
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
 
@@ -58,8 +53,8 @@ def attributes() -> frozenset[str]:
     """Every attribute that is read in them."""
     return frozenset(
         node.attr
-        for tree in trees()
-        for node in ast.walk(tree)
+        for path in using()
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
     )
 

@@ -11,6 +11,7 @@ from connect.config.invalid_config import InvalidConfigError
 from connect.config.location_policy import EVERYWHERE, LocationPolicy, grant_of
 from connect.validation.parse import parse
 from tests.support.connector_json import GOOD
+from tests.support.sources import modules, nodes
 
 USERS = {"icefloe.rest.users.file": "users.yaml"}
 
@@ -169,10 +170,9 @@ def test_every_client_of_a_connectors_catalog_gets_its_locations() -> None:
     """Also clients of operators' requests: a table's metadata may name any location."""
     calls = [
         (path.name, node.lineno, len(node.args))
-        for package in ("connect", "coordinator", "worker")
-        for path in Path(package).rglob("*.py")
+        for path in modules("connect", "coordinator", "worker")
         if "embedded" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "open_catalog"

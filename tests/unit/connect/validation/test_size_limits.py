@@ -46,6 +46,9 @@ PIECES = ("${", "${a:", "${:", "a,", ",", "(", "[", '"', "'", "ARRAY<", "a.", "{
 PIECES += ("a=b,", "x:y,", "://", "*", "(a", "|", "%", " ", "\n", "bucket(")
 REGEXES = ("topics.regex", "route-regex", "pattern", "regex")  # their engine has its own bounds
 NAMES = sorted({*KEYS, *(p.example for p in PREFIXES), "iceberg.nonsense"} - {"name"})
+# keys of numbers and booleans; a text is only parsed
+PARSED = [n for n in NAMES if n in KEYS and KEYS[n].type not in {"STRING", "LIST", "CLASS"}]
+TOGETHER = 4  # more characters are refused as a whole
 SECONDS_MAX = 5.0  # hundreds of seconds where time grows with the square
 
 
@@ -78,7 +81,7 @@ def answer_size(raw: dict[str, str]) -> int:
     return len(json.dumps(found.to_json()))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES)])
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES) and n not in PARSED])
 def test_long_values_are_checked_quickly(name: str) -> None:
     """For any key, and the message is short."""
     for piece in PIECES:
@@ -86,6 +89,18 @@ def test_long_values_are_checked_quickly(name: str) -> None:
         size = answer_size({**GOOD, name: piece * (SIZE // len(piece))})
         assert time.process_time() - start < SECONDS_MAX, (name, piece)
         assert size < 10 * SIZE, (name, piece)
+
+
+@pytest.mark.parametrize("first", range(0, len(PARSED), TOGETHER))
+def test_long_texts_instead_of_numbers_are_refused_quickly(first: int) -> None:
+    """Several at a time: each is an error before any other check sees its value."""
+    some = PARSED[first : first + TOGETHER]
+    for piece in PIECES:
+        start = time.process_time()
+        size = answer_size({**GOOD, **dict.fromkeys(some, piece * (SIZE // len(piece)))})
+        assert time.process_time() - start < SECONDS_MAX, (some, piece)
+        assert size < 10 * SIZE * len(some), (some, piece)
+        assert size or "${" in piece, "refused as too large, so it was not checked"
 
 
 def names(prefix: str, count: int) -> list[str]:

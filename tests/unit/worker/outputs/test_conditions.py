@@ -6,6 +6,8 @@ import datetime as dt
 import decimal
 import json
 import math
+from functools import cache
+from typing import Any
 
 import jmespath
 import pyarrow as pa
@@ -81,12 +83,18 @@ BY_ROWS = [
 ]
 
 
+@cache
+def json_rows() -> list[Any]:
+    """Each row's JSON value."""
+    return [json.loads(row) for row in json_objects(COLUMNS, FIELDS, len(TABLE)).to_pylist()]
+
+
 def expected(text: str) -> list[bool]:
     """The expression over each row's JSON value; without a value where it fails."""
     held = []
-    for row in json_objects(COLUMNS, FIELDS, len(TABLE)).to_pylist():
+    for row in json_rows():
         try:
-            found = jmespath.search(text, json.loads(row))
+            found = jmespath.search(text, row)
         except (JMESPathError, TypeError):
             found = None
         held.append(found not in (None, "", [], {}) and found is not False)
