@@ -10,6 +10,8 @@ import time
 from kafka_connect_api.errors import GenericNotFound
 from kafka_connect_api.kafka_connect_api import Api, Cluster, Connector
 
+PAUSE_S = 0.5  # between polls
+
 
 def exists(connector: Connector) -> bool:
     """Whether it is there; the client turns 404 into an exception."""
@@ -26,7 +28,7 @@ def wait_until(connector: Connector, state: str) -> None:
         states = {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
         if states == {state} and status["tasks"]:
             return
-        time.sleep(0.2)
+        time.sleep(PAUSE_S)
 
 
 def life(url: str, name: str, config: dict[str, str]) -> None:
@@ -38,7 +40,7 @@ def life(url: str, name: str, config: dict[str, str]) -> None:
     connector.config = config
     seen["exists"] = exists(connector)
     while not connector.tasks:
-        time.sleep(0.1)
+        time.sleep(PAUSE_S)
     wait_until(connector, "RUNNING")
     seen["tasks"] = len(connector.tasks)
     seen["listed"] = name in cluster.connectors
@@ -53,7 +55,7 @@ def life(url: str, name: str, config: dict[str, str]) -> None:
     connector.cycle_connector()
     wait_until(connector, "RUNNING")
     while not connector.tasks[0].is_running():  # a restart that is only seen now
-        time.sleep(0.2)
+        time.sleep(PAUSE_S)
     seen["loggers"] = "root" in cluster.loggers
     connector.delete()
     seen["deleted"] = not exists(connector)

@@ -17,6 +17,8 @@ from kpops.component_handlers.kafka_connect.model import (
 )
 from kpops.config import KafkaConnectConfig
 
+PAUSE_S = 0.5  # between polls
+
 
 async def wait_until(connect: KafkaConnect, name: str, state: str) -> ConnectorStatusResponse:
     """Wait for the connector and its tasks; the caller's timeout bounds it."""
@@ -29,7 +31,7 @@ async def wait_until(connect: KafkaConnect, name: str, state: str) -> ConnectorS
         states = {found.connector.state, *(t.state for t in found.tasks)} if found else set()
         if states == {state} and (found.tasks or not is_running):
             return found
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(PAUSE_S)
 
 
 async def life(url: str, name: str, config: dict[str, str], update: dict[str, str]) -> None:

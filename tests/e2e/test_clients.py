@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CLIENTS = Path(os.environ.get("CLIENTS") or ROOT / ".venv-clients") / "bin"
 PROGRAMS = ROOT / "tests" / "clients"
 TIMEOUT_S = 300
-TASKS = 3
+TASKS = 2
 
 
 @pytest.fixture(scope="module", autouse=True)

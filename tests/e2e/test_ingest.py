@@ -21,14 +21,15 @@ from confluent_kafka import Producer
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from connect.embedded.broker import Broker
 from tests.support.delta_tables import delta_duckdb
 from tests.support.processes import kill_tree
-from tests.support.stack import Topics, unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 TIMEOUT_S = 300
+POLL_S = 0.5
 RECORDS = 2_000
 FIRST_DAY = datetime(2021, 3, 24, 15, 6, 17, 321710, UTC)
 METHODS = ("GET", "POST", "PUT", "DELETE")
@@ -62,9 +63,9 @@ WEB_REQUESTS = struct(
 class IngestRuns:
     """Runs of the README's command in one folder."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, servers: str) -> None:
         self.folder = folder
-        self.servers = broker.bootstrap_servers
+        self.servers = servers
         self.app_id = unique_name("web_requests")
         self.location = folder / "tests" / "data" / "web_requests"
         self._started: list[psutil.Popen] = []
@@ -115,13 +116,20 @@ class IngestRuns:
             return []
         return found
 
+    def count(self) -> int:
+        """The number of rows of the table."""
+        try:
+            return DeltaTable(str(self.location)).to_pyarrow_dataset().count_rows()
+        except TableNotFoundError:
+            return 0
+
     def await_rows(self, count: int, running: psutil.Popen) -> None:
         """Wait until the table has this many rows; the process must not end before."""
         deadline_s = time.monotonic() + TIMEOUT_S
-        while len(self.rows()) < count:
+        while self.count() < count:
             assert time.monotonic() < deadline_s, self.log()
             assert running.poll() is None, self.log()
-            time.sleep(0.2)
+            time.sleep(POLL_S)
 
     def log(self, name: str = "run.log") -> str:
         """The end of what the command and its children wrote."""
@@ -135,9 +143,9 @@ class IngestRuns:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, broker: Broker) -> Iterator[IngestRuns]:
-    """Runs whose processes end with the test."""
-    made = IngestRuns(tmp_path, broker)
+def runs(tmp_path: Path, running: RunningStack) -> Iterator[IngestRuns]:
+    """Runs on the broker of the shared stack; their processes end with the test."""
+    made = IngestRuns(tmp_path, running.stack.bootstrap_servers)
     yield made
     made.kill()
 
@@ -169,14 +177,14 @@ def produce(servers: str, topic: str, records: list[dict[str, Any]], partitions:
     assert producer.flush(60) == 0
 
 
-def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) -> None:
+def test_the_readme_example_is_exactly_once(runs: IngestRuns, running: RunningStack) -> None:
     """A run without end is killed after commits; a second process is refused; the third ends."""
-    topic = topics.create("web_requests", partitions=2)
+    topic = running.topic("web_requests", partitions=2)
     runs.create_table()
     first, second = web_requests(RECORDS, seed=1), web_requests(RECORDS, seed=2)
     produce(runs.servers, topic, first, 2)
-    running = runs.start(runs.command(topic))
-    runs.await_rows(RECORDS, running)
+    first_run = runs.start(runs.command(topic))
+    runs.await_rows(RECORDS, first_run)
 
     other = runs.start(
         runs.command(topic), "other.log", CONNECT_ICEFLOE_STATE_DIR=str(runs.folder / "other")
@@ -185,7 +193,7 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) ->
     assert f"another process ingests with the app id '{runs.app_id}'" in runs.log("other.log")
 
     produce(runs.servers, topic, second[: RECORDS // 2], 2)
-    runs.await_rows(RECORDS + 1, running)
+    runs.await_rows(RECORDS + 1, first_run)
     runs.kill()
     produce(runs.servers, topic, second[RECORDS // 2 :], 2)
     bounded = runs.command(topic, "--ends_at_latest_offsets")
@@ -210,9 +218,11 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, topics: Topics) ->
     assert sum(dict(found).values()) == 2 * RECORDS
 
 
-def test_a_table_of_kafka_delta_ingest_is_continued(runs: IngestRuns, topics: Topics) -> None:
+def test_a_table_of_kafka_delta_ingest_is_continued(
+    runs: IngestRuns, running: RunningStack
+) -> None:
     """After the offsets in its log, at another partition from the start; bad records are kept."""
-    topic = topics.create("continued", partitions=2)
+    topic = running.topic("continued", partitions=2)
     runs.create_table()
     schema = DeltaTable(str(runs.location)).to_pyarrow_table().schema
     records = web_requests(20, seed=3)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.catalog_properties import client_config
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
@@ -24,23 +26,61 @@ from tests.support.running_stack import RunningStack, numbered, pick
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+KINDS = (S3Proxy, Azurite, FakeGcs)
 COUNT = 1000
 SIGNATURE_LIFE = dt.timedelta(seconds=15)
 
 
-@pytest.fixture(params=[S3Proxy, Azurite, FakeGcs])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    """Each kind of store; a server that is not installed skips the test."""
-    kind: type[ObjectStore] = request.param
-    with started(kind(tmp_path)) as found:
-        yield found
+@dataclass(frozen=True)
+class StoredTable:
+    """A table in a store, written by a connector of its own.
+
+    Attributes:
+        name: of the connector.
+        table: the table.
+        folder: the location below which it must be.
+        catalog: opened, to read it.
+    """
+
+    name: str
+    table: str
+    folder: str
+    catalog: Catalog
 
 
-def test_every_record_is_in_the_store_once(running: RunningStack, store: ObjectStore) -> None:
-    """Auto-create, a new column and a killed worker; files and metadata are in the store."""
+@pytest.fixture(scope="module")
+def stored(
+    running: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[type[ObjectStore], StoredTable | str]]:
+    """A table in each store, or why there is none: its server is not installed.
+
+    The worker is killed once, while the connectors write to all stores.
+    """
+    made: dict[type[ObjectStore], StoredTable | str] = {}
+    topic = running.topic("stores", partitions=2)
+    running.produce(topic, *numbered(0, COUNT // 2))
+    with ExitStack() as closing:
+        for kind in KINDS:
+            folder = tmp_path_factory.mktemp(kind.__name__)
+            try:
+                store = closing.enter_context(started(kind(folder)))
+            except pytest.skip.Exception as skipped:
+                made[kind] = str(skipped)
+            else:
+                made[kind] = _connect(running, store, topic)
+        tables = [each for each in made.values() if isinstance(each, StoredTable)]
+        for each in tables:
+            running.rows(each.table, COUNT // 2, each.name, each.catalog)
+        more = [{**record, "more": 1.5} for record in numbered(COUNT // 2, COUNT // 2)]
+        running.produce(topic, *more, partition=1)
+        running.child("worker").kill()
+        yield made
+        running.delete(*(each.name for each in tables))
+
+
+def _connect(running: RunningStack, store: ObjectStore, topic: str) -> StoredTable:
     name = unique_name("store")
     table = f"stores.{name.replace('-', '_')}"
-    topic = running.topic(name, partitions=2)
     properties = {
         **running.stack.catalog_properties,
         **store.properties,
@@ -52,21 +92,28 @@ def test_every_record_is_in_the_store_once(running: RunningStack, store: ObjectS
         "iceberg.tables.auto-create-enabled": "true",
         "iceberg.tables.evolve-schema-enabled": "true",
     }
-    running.produce(topic, *numbered(0, COUNT // 2))
     running.create(name, config)
     opened = load_catalog("iceberg", **client_config(properties).properties, type="sql")
-    running.rows(table, COUNT // 2, name, opened)
-    more = [{**record, "more": 1.5} for record in numbered(COUNT // 2, COUNT // 2)]
-    running.produce(topic, *more, partition=1)
-    running.child("worker").kill()
-    rows = running.rows(table, COUNT, name, opened)
+    return StoredTable(name, table, properties["warehouse"], opened)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_record_is_in_the_store_once(
+    running: RunningStack,
+    stored: dict[type[ObjectStore], StoredTable | str],
+    kind: type[ObjectStore],
+) -> None:
+    """Auto-create, a new column and a killed worker; files and metadata are in the store."""
+    each = stored[kind]
+    if isinstance(each, str):
+        pytest.skip(each)
+    rows = running.rows(each.table, COUNT, each.name, each.catalog)
     assert pick(rows, "id") == pick(numbered(0, COUNT), "id")
     assert sum(row["more"] == 1.5 for row in rows) == COUNT // 2
-    made = opened.load_table(table)
-    assert made.metadata_location.startswith(properties["warehouse"])
-    paths = made.inspect.files()["file_path"].to_pylist()
-    assert all(path.startswith(f"{made.location()}/data/") for path in paths)
-    running.delete(name)
+    table = each.catalog.load_table(each.table)
+    assert table.metadata_location.startswith(each.folder)
+    paths = table.inspect.files()["file_path"].to_pylist()
+    assert all(path.startswith(f"{table.location()}/data/") for path in paths)
 
 
 def test_vended_signatures_that_end_are_renewed(running: RunningStack, tmp_path: Path) -> None:

@@ -1,15 +1,26 @@
-"""A node whose principals have the documented ACLs only, and whose secrets are replaced."""
+"""Nodes with every login on a secure broker: exact ACLs, and secrets that change while they run.
+
+The tests share the broker. Each kind of login has a node of its own, one after the other.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from tests.support.loopback_proxy import HOP_BY_HOP, LoopbackProxy, send
 from tests.support.running_stack import RunningStack, numbered, pick
-from tests.support.secure_broker import AUDIENCE, CLIENT_SECRET, OAuthServer
+from tests.support.secure_broker import (
+    AUDIENCE,
+    CLIENT_SECRET,
+    STORE_PASSWORD,
+    USER,
+    OAuthServer,
+)
 from tests.support.secure_stack import SecureStack, flowing_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -20,28 +31,45 @@ VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-kafka.md"
 REAUTHENTICATION_MS = "10000"
 SECRETS = ("first-canary-51", "second-canary-52", CLIENT_SECRET)
+TOKEN_LIFE_S = 10
+CHANGE_S = 2.5 * TOKEN_LIFE_S  # the token of the beginning, and its successor, have ended
 
 
-class RolesStack(SecureStack):
-    """The node's roles log in with a mechanism each.
+class TokenRequests(LoopbackProxy):
+    """Stands before the OAuth2 server.
+
+    Attributes:
+        count: requests for tokens so far.
+    """
+
+    count = 0
+
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        self.count += 1
+        answer = self._forward(request, body, "host")  # the issuer of a token is the server's name
+        headers = {k: v for k, v in answer.headers.items() if k.lower() not in HOP_BY_HOP}
+        send(request, answer.status_code, headers, answer.content)
+
+
+class LoginsStack(SecureStack):
+    """A stack whose node logs in in several ways.
 
     Args:
         folder: everything of it.
-        oauth: a running OAuth2 server.
+        oauth: a running OAuth2 server, whose tokens end after ``TOKEN_LIFE_S``.
     """
 
     def __init__(self, folder: Path, oauth: OAuthServer) -> None:
-        prefix = "listener.name.scram.scram-sha-512."
-        settings = {f"{prefix}connections.max.reauth.ms": REAUTHENTICATION_MS}
+        scram = "listener.name.scram.scram-sha-512.connections.max.reauth.ms"
+        # the broker ends connections whose token has ended
+        token = "listener.name.oauth.oauthbearer.connections.max.reauth.ms"
+        settings = {scram: REAUTHENTICATION_MS, token: str(1000 * TOKEN_LIFE_S)}
         super().__init__(folder, oauth, settings)
         self.oauth = oauth
+        self.tokens = TokenRequests(oauth.issuer.removesuffix("/default"))
         self.secrets = folder / "secrets"
         self.secrets.mkdir()
-        self.keys.client("admin")
-
-    def prepare(self) -> None:
-        """Create the users of SCRAM."""
-        self.replace_passwords(SECRETS[0])
 
     def replace_passwords(self, password: str) -> None:
         """Give both SCRAM users a new password, at the broker and in the node's files."""
@@ -51,9 +79,10 @@ class RolesStack(SecureStack):
             new.write_text(password)
             new.rename(self.secrets / user)
 
-    def logins(self) -> dict[str, str]:
+    def roles(self) -> dict[str, str]:
         """SCRAM, a certificate for ``admin.`` and a token for ``producer.``."""
         secure, folder = self.secure, self.secrets
+        self.keys.client("admin")
 
         def scram(user: str) -> str:
             return f"{SCRAM} required username='{user}' password='${{dir:{folder}:{user}}}';"
@@ -79,6 +108,37 @@ class RolesStack(SecureStack):
             **{f"admin.{name}": value for name, value in mutual.items()},
             **{f"producer.{name}": value for name, value in bearer.items()},
         }
+
+    def bearer_tokens(self) -> dict[str, str]:
+        """Tokens for all roles."""
+        return {
+            **self.secure.client("OAUTH", sasl_mechanism="OAUTHBEARER"),
+            "sasl.oauthbearer.token.endpoint.url": f"{self.tokens.uri}/default/token",
+            "sasl.jaas.config": f'{OAUTH} required clientId="{USER}" '
+            f'clientSecret="{CLIENT_SECRET}" scope="{AUDIENCE}";',
+        }
+
+    def replace_certificates(self) -> None:
+        """Replace the authority, and what it signed, while the broker is stopped."""
+        self.secure.stop()
+        self.keys.replace_authority()
+        self.keys.client(USER)
+        self.keys.stores()
+        self.secure.start()
+
+    def certificates(self) -> dict[str, str]:
+        """Certificates for all roles: PKCS12 for consumers, PEM for the others."""
+        self.keys.client(USER)
+        self.keys.stores()
+        folder = self.keys.folder
+        stores = {"keystore": folder / "client.p12", "truststore": folder / "trust.p12"}
+        pkcs12 = {}
+        for store, file in stores.items():
+            pkcs12[f"consumer.ssl.{store}.type"] = "PKCS12"
+            pkcs12[f"consumer.ssl.{store}.location"] = str(file)
+            pkcs12[f"consumer.ssl.{store}.password"] = STORE_PASSWORD
+        pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(folder / f"{USER}.pem")}
+        return {**self.secure.client("MTLS"), **pem, **pkcs12}
 
 
 NODE_TOPICS = ("icefloe-configs", "icefloe-status")
@@ -127,23 +187,34 @@ def acls(source: str, connector: str) -> dict[str, list[Acl]]:
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A running node on the secure broker."""
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginsStack]:
+    """A running broker, and its OAuth2 server."""
     folder = tmp_path_factory.mktemp("secure")
-    oauth = OAuthServer(folder)
+    oauth = OAuthServer(folder, lifetime_s=TOKEN_LIFE_S)
     oauth.start()
-    stack = RolesStack(folder, oauth)
+    stack = LoginsStack(folder, oauth)
     try:
         stack.start_broker()
-        for user, granted in acls(SOURCES, "secure").items():
-            stack.secure.grant(user, *granted)
-        stack.start_node()
-        stack.wait_for_node()
-        with closing(RunningStack(stack)) as running:
-            yield running
+        yield stack
     finally:
         stack.stop()
+        stack.tokens.close()
         oauth.stop()
+
+
+@pytest.fixture(scope="module")
+def role_logins(stack: LoginsStack) -> dict[str, str]:
+    """The logins of the roles, whose principals have exactly the documented ACLs."""
+    stack.replace_passwords(SECRETS[0])
+    for user, granted in acls(SOURCES, "secure").items():
+        stack.secure.grant(user, *granted)
+    return stack.roles()
+
+
+@pytest.fixture
+def secure(stack: LoginsStack, role_logins: dict[str, str]) -> RunningStack:
+    """A running node whose roles have the documented ACLs."""
+    return stack.node(role_logins)
 
 
 def test_the_page_has_these_acls() -> None:
@@ -165,7 +236,7 @@ def test_the_page_has_these_acls() -> None:
 def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     """A connector runs with the documented ACLs, and loses no record when passwords change."""
     stack, name, table = secure.stack, "secure", "secure.orders"
-    assert isinstance(stack, RolesStack)
+    assert isinstance(stack, LoginsStack)
     topic = secure.topic("orders")
     secure.table(table)
     config = secure.connector(
@@ -219,7 +290,7 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
 def change_and_reset_offsets(secure: RunningStack, name: str, topic: str, end: int) -> None:
     """A change needs the ACLs of a running connector; a reset needs one more, which is named."""
     stack, offsets = secure.stack, f"/connectors/{name}/offsets"
-    assert isinstance(stack, RolesStack)
+    assert isinstance(stack, LoginsStack)
     secure.set_offset(name, (topic, 0), end)
     refused = secure.api.delete(offsets)
     assert not refused.is_success
@@ -232,7 +303,7 @@ def change_and_reset_offsets(secure: RunningStack, name: str, topic: str, end: i
 def test_a_missing_acl_is_named(secure: RunningStack) -> None:
     """Validation and the trace of the task name operation and resource."""
     stack, name, table = secure.stack, "refused", "secure.payments"
-    assert isinstance(stack, RolesStack)
+    assert isinstance(stack, LoginsStack)
     topic = secure.topic("payments")
     secure.table(table)
     config = secure.connector(topics=topic, iceberg__tables=table, iceberg__control__topic=CONTROL)
@@ -248,3 +319,68 @@ def test_a_missing_acl_is_named(secure: RunningStack) -> None:
     assert "kafka_refused" in trace
     assert f"Read on Topic {topic}" in trace
     secure.delete(name)
+
+
+def _run(running: RunningStack, name: str) -> str:
+    """Create a connector with a hundred rows; return its topic."""
+    topic = running.topic("orders")
+    running.table(f"secure.{name}")
+    config = running.connector(
+        topics=topic,
+        iceberg__tables=f"secure.{name}",
+        iceberg__control__commit__timeout_ms="5000",  # Spark starts after the first commit
+    )
+    running.create(name, config)
+    running.produce(topic, *numbered(0, 100))
+    running.rows(f"secure.{name}", 100, name)
+    return topic
+
+
+def _count(running: RunningStack, name: str) -> int:
+    """Return the number of rows in the connector's table."""
+    snapshot = running.catalog.load_table(f"secure.{name}").current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary["total-records"] or 0)
+
+
+def _end(running: RunningStack, name: str, topic: str, count: int) -> None:
+    """Every record is in the table once, more are taken, and the connector can be deleted."""
+    assert pick(running.rows(f"secure.{name}", count, name), "id") == pick(numbered(0, count), "id")
+    running.produce(topic, *numbered(count, 100))
+    rows = running.rows(f"secure.{name}", count + 100, name)
+    assert pick(rows, "id") == pick(numbered(0, count + 100), "id")
+    # a node that just lost its broker may have no leader yet; it then answers 409
+    running.wait_until(
+        lambda: running.api.delete(f"/connectors/{name}").status_code in {204, 404},
+        lambda: f"{name} to be deleted",
+    )
+    assert running.api.get(f"/connectors/{name}").status_code == 404
+    for log, text in running.logs().items():
+        assert not any(secret in text for secret in (CLIENT_SECRET, STORE_PASSWORD)), log
+
+
+def test_tokens_of_ten_seconds(stack: LoginsStack) -> None:
+    """Records flow for two lives of a token; each client gets new ones, none is restarted."""
+    running = stack.node(stack.bearer_tokens())
+    topic = _run(running, "tokens")
+    enough = stack.tokens.count + CHANGE_S // TOKEN_LIFE_S
+    ends = time.monotonic() + CHANGE_S
+    with flowing_records(running, topic, 100) as sent:
+        while time.monotonic() < ends or stack.tokens.count <= enough:
+            time.sleep(0.5)
+            assert [task["state"] for task in running.status("tokens")["tasks"]] == ["RUNNING"]
+    _end(running, "tokens", topic, sent[-1])
+
+
+def test_a_new_authority_and_new_keys(stack: LoginsStack) -> None:
+    """All certificates are replaced at once; node, task and coordinator use the new ones."""
+    running = stack.node(stack.certificates())
+    topic = _run(running, "certificates")
+    running.produce(topic, *numbered(100, 50))
+    stack.replace_certificates()
+    with flowing_records(running, topic, 150) as sent:
+        running.wait_until(
+            lambda: _count(running, "certificates") >= 200, lambda: "rows after the change"
+        )
+    _end(running, "certificates", topic, sent[-1])

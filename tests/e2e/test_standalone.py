@@ -17,13 +17,14 @@ from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from connect.embedded.broker import Broker
 from tests.support.processes import kill_tree
-from tests.support.stack import Topics, unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 TIMEOUT_S = 300
+POLL_S = 0.5
 IDS = range(3_000)
 LATE_IDS = range(10_000, 10_100)
 
@@ -31,9 +32,9 @@ LATE_IDS = range(10_000, 10_100)
 class StandaloneJob:
     """A folder with a standalone node's properties, connectors, state and catalog."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, servers: str) -> None:
         self.folder = folder
-        self.servers = broker.bootstrap_servers
+        self.servers = servers
         self.catalog = {
             "type": "sql",
             "uri": f"sqlite:///{folder / 'catalog.db'}",
@@ -113,7 +114,7 @@ class StandaloneJob:
         while not self.ids(table):
             assert time.monotonic() < deadline_s, self.log()
             assert self._started[-1].poll() is None, self.log()
-            time.sleep(0.2)
+            time.sleep(POLL_S)
 
     def log(self) -> str:
         """What the command and its children wrote."""
@@ -133,9 +134,9 @@ class StandaloneJob:
 
 
 @pytest.fixture
-def job(tmp_path: Path, broker: Broker) -> Iterator[StandaloneJob]:
-    """A job whose processes end with the test."""
-    job = StandaloneJob(tmp_path, broker)
+def job(tmp_path: Path, running: RunningStack) -> Iterator[StandaloneJob]:
+    """A job on the broker of the shared stack; its processes end with the test."""
+    job = StandaloneJob(tmp_path, running.stack.bootstrap_servers)
     yield job
     job.kill()
 
@@ -147,13 +148,15 @@ def produce(producer: Producer, topic: str, ids: range) -> None:
     assert producer.flush(60) == 0
 
 
-def test_a_killed_bounded_load_ends_at_the_same_offsets(job: StandaloneJob, topics: Topics) -> None:
+def test_a_killed_bounded_load_ends_at_the_same_offsets(
+    job: StandaloneJob, running: RunningStack
+) -> None:
     """Two topics, SIGKILL in the middle; then status 0, and 0 again without another run.
 
     An open transaction in one topic keeps the first run in the middle. Its records are below the
     end, so the second run waits for them. Records that come later are not part of the load.
     """
-    first, second = topics.create("bounded", partitions=2), topics.create("bounded")
+    first, second = running.topic("bounded", partitions=2), running.topic("bounded")
     settings = {"bootstrap.servers": job.servers, "log_level": 0}
     plain = Producer(settings)
     longest = {"transaction.timeout.ms": 900_000}  # the broker aborts it after that
@@ -168,10 +171,10 @@ def test_a_killed_bounded_load_ends_at_the_same_offsets(job: StandaloneJob, topi
         job.as_json(job.connector(first, "one")),
         job.as_properties(job.connector(second, "two")),
     )
-    running = job.start(*files)
+    first_run = job.start(*files)
     job.await_rows("one")
     job.await_rows("two")
-    assert [c for c in running.net_connections() if c.status == psutil.CONN_LISTEN] == []
+    assert [c for c in first_run.net_connections() if c.status == psutil.CONN_LISTEN] == []
     job.kill()
     held.commit_transaction(60)
     produce(plain, first, LATE_IDS)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 OUTPUT_TIMEOUT_S = 150
 COMMAND_TIMEOUT_S = 300
-PAUSE_S = 1
+PAUSE_S = 3  # a repetition takes seconds of processor time, a pause none
 _BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -13,9 +13,22 @@ from connect.processes.child_process import free_port
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.secure_broker import CertificateFiles, OAuthServer, SecureBroker
 
+STOP_TIMEOUT_MS = 40_000
+FLOW_S = 0.4  # between records: each batch takes processor time
+_PROPERTIES: Mapping[str, str] = {
+    "config.providers": "env,dir",
+    "config.providers.dir.class": "DirectoryConfigProvider",
+    "icefloe.secrets.refresh.ms": "1000",
+    "icefloe.validate.remote.ms": "25000",
+    "spark.driver.memory": "1g",
+    "spark.master": "local[2]",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+
 
 class SecureStack(Stack):
-    """A stack with a secure broker; subclasses have the logins of the node.
+    """A stack with a secure broker; one node after the other logs in to it.
 
     Args:
         folder: everything of it.
@@ -34,6 +47,8 @@ class SecureStack(Stack):
         self.state_dir.mkdir()
         self.keys = CertificateFiles(folder / "keys")
         self.secure = SecureBroker(self.state_dir / "broker", self.keys, oauth, settings=settings)
+        self._running: RunningStack | None = None
+        self._logins: dict[str, str] = {}
 
     def start_broker(self) -> None:
         """The secure broker takes the place of the open one."""
@@ -41,28 +56,32 @@ class SecureStack(Stack):
         self._rest_port = free_port()
         (self.state_dir / "warehouse").mkdir()
         self.broker = self.secure.start()
-        self.prepare()
-        self._node_properties.update(
-            {
-                "config.providers": "env,dir",
-                "config.providers.dir.class": "DirectoryConfigProvider",
-                "config.providers.dir.param.allowed.paths": str(self.folder),
-                "icefloe.secrets.refresh.ms": "1000",
-                "icefloe.validate.remote.ms": "25000",
-                "spark.driver.memory": "1g",
-                "spark.master": "local[2]",
-                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-                "value.converter.schemas.enable": "false",
-                **self.logins(),
-            }
-        )
 
-    def prepare(self) -> None:
-        """Called when the broker runs: create users."""
+    def node(self, logins: Mapping[str, str]) -> RunningStack:
+        """Return a node whose roles log in so: the present one, or another one in its place."""
+        if self._running is None or logins != self._logins:
+            self.stop_node()
+            self._logins = dict(logins)
+            self._node_properties = {**_PROPERTIES, **logins}
+            self._node_properties["config.providers.dir.param.allowed.paths"] = str(self.folder)
+            self.start_node()
+            self.wait_for_node()
+            self._running = RunningStack(self)
+        return self._running
 
-    def logins(self) -> dict[str, str]:
-        """Return how the node's roles log in."""
-        raise NotImplementedError
+    def stop_node(self) -> None:
+        """Stop the node; the broker continues."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+        if self._node is not None:
+            self._node.stop(timeout_ms=STOP_TIMEOUT_MS)
+            self._node = None
+
+    def stop(self) -> None:
+        """Stop node and broker."""
+        self.stop_node()
+        super().stop()
 
 
 @contextmanager
@@ -71,7 +90,7 @@ def flowing_records(running: RunningStack, topic: str, first: int) -> Iterator[l
     sent, ends = [first], threading.Event()
 
     def write() -> None:
-        while not ends.wait(0.1):
+        while not ends.wait(FLOW_S):
             running.produce(topic, *numbered(sent[-1], 5))
             sent.append(sent[-1] + 5)
 
