@@ -6,7 +6,7 @@ Rules of this file:
   exist (404 with code 40401, 40402 or 40403) is a record error.
 - A schema never changes under its id, so it is cached without expiry. "Not found" and "latest" are
   cached for a bounded time. The cache is bounded.
-- Answers are bounded in size. Messages never contain credentials.
+- Answers are bounded in size and time. Messages never contain credentials.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import httpx
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.access_policy import access_policy
+from connect.gateways.answer_limits import AnswerLimitError, answers_within, body_within
 from connect.gateways.guarded_http import guarded_transport
 from connect.gateways.schema_registry.registry_options import (
     addresses,
@@ -37,6 +38,7 @@ from connect.gateways.schema_registry.registry_token import TokenSource
 from connect.redaction.foreign_text import shown_answer
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
+ANSWER_S: Final = 60.0
 REFERENCES_MAX: Final = 256
 NOT_FOUND_KEPT_MS: Final = 10_000
 _NOT_FOUND: Final = frozenset({40401, 40402, 40403})
@@ -99,14 +101,16 @@ class SchemaRegistry:
         self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
         self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
         self._lock = threading.Lock()
+        self._read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
+        connect_s = number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000
         limits = httpx.Limits(max_keepalive_connections=0)  # requests are rare
         self._client = httpx.Client(
             auth=self._auth,
-            headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
-            timeout=httpx.Timeout(
-                number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000,
-                connect=number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000,
-            ),
+            headers={
+                "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+                "Accept-Encoding": "gzip",
+            },
+            timeout=httpx.Timeout(self._read_s, connect=connect_s),
             transport=guarded_transport(tls(options), proxy(options), limits),
             trust_env=False,
         )
@@ -245,10 +249,11 @@ class SchemaRegistry:
         displayed = without_credentials(url)
         access_policy().check_host(urlsplit(url).hostname or "")
         try:
-            headers = self._token.headers(self._client, self._clock) if self._token else {}
-            status, content = self._send(url + path, headers, body)
-        except httpx.HTTPError as error:
-            return None, f"{displayed}: {type(error).__name__}"
+            with answers_within(ANSWER_S + self._read_s):
+                headers = self._token.headers(self._client, self._clock) if self._token else {}
+                status, content = self._send(url + path, headers, body)
+        except (httpx.HTTPError, AnswerLimitError) as error:
+            return None, f"{displayed}: {_problem_of(error)}"
         except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(
                 f"a request to schema.registry.url {displayed} is not possible: "
@@ -284,12 +289,13 @@ class SchemaRegistry:
     ) -> tuple[int, bytes]:
         method = "GET" if body is None else "POST"
         with self._client.stream(method, url, headers=dict(headers), json=body) as response:
-            content = bytearray()
-            for chunk in response.iter_bytes():
-                content += chunk
-                if len(content) > ANSWER_BYTES_MAX:
-                    raise httpx.RemoteProtocolError("the answer is too large")
-            return response.status_code, bytes(content)
+            return response.status_code, body_within(response, ANSWER_BYTES_MAX)
+
+
+def _problem_of(error: httpx.HTTPError | AnswerLimitError) -> str:
+    if isinstance(error, AnswerLimitError):
+        return f"the answer of the registry or of its token endpoint is not read: {error.message}"
+    return type(error).__name__
 
 
 def _no_registry(displayed: str, why: str) -> ConfigError:
