@@ -20,7 +20,6 @@ from pyiceberg.types import LongType, NestedField
 from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError, RetriableError
 from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.schema_registry import registry_client
 from connect.gateways.schema_registry.registry_client import SchemaRegistry
 from tests.support.hostile_server import (
     DRIPS_MAX,
@@ -234,7 +233,8 @@ def registry_of(server: HostileServer, **options: str) -> SchemaRegistry:
             "max.retries": "0",
             "http.read.timeout.ms": "1000",
             **options,
-        }
+        },
+        answer_s=1,
     )
 
 
@@ -261,11 +261,8 @@ HOSTILE: dict[str, Callable[[], Pieces]] = {
 
 @pytest.mark.parametrize("has_token", [False, True])
 @pytest.mark.parametrize("kind", list(HOSTILE))
-def test_answers_of_a_registry_are_limited(
-    kind: str, has_token: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_a_registry_are_limited(kind: str, has_token: bool) -> None:
     """And those of its token endpoint; the registry counts as unavailable."""
-    monkeypatch.setattr(registry_client, "ANSWER_S", 1.0)
     with (
         server_of(lambda _: HOSTILE[kind]()) as server,
         closing(registry_of(server, **(token_options(server) if has_token else {}))) as registry,

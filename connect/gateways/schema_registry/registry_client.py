@@ -85,14 +85,21 @@ class SchemaRegistry:
     Args:
         options: of a converter.
         clock: for back-off and cache expiry.
+        answer_s: of a request, in addition to the limit between two bytes.
 
     Raises:
         ConfigError: an address, credential or certificate is invalid.
     """
 
-    def __init__(self, options: Mapping[str, str], clock: SystemClock | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        clock: SystemClock | None = None,
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._urls, self._auth = addresses(options)
+        self._urls, auth = addresses(options)
         self._token = TokenSource.of(options)
         self._retries = number(options, "max.retries", 3, 0, 100)
         self._wait_ms = number(options, "retries.wait.ms", 1000, 1, 600_000)
@@ -101,16 +108,17 @@ class SchemaRegistry:
         self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
         self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
         self._lock = threading.Lock()
-        self._read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
+        read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
+        self._answer_s = answer_s + read_s
         connect_s = number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000
         limits = httpx.Limits(max_keepalive_connections=0)  # requests are rare
         self._client = httpx.Client(
-            auth=self._auth,
+            auth=auth,
             headers={
                 "Accept": "application/vnd.schemaregistry.v1+json, application/json",
                 "Accept-Encoding": "gzip",
             },
-            timeout=httpx.Timeout(self._read_s, connect=connect_s),
+            timeout=httpx.Timeout(read_s, connect=connect_s),
             transport=guarded_transport(tls(options), proxy(options), limits),
             trust_env=False,
         )
@@ -249,7 +257,7 @@ class SchemaRegistry:
         displayed = without_credentials(url)
         access_policy().check_host(urlsplit(url).hostname or "")
         try:
-            with answers_within(ANSWER_S + self._read_s):
+            with answers_within(self._answer_s):
                 headers = self._token.headers(self._client, self._clock) if self._token else {}
                 status, content = self._send(url + path, headers, body)
         except (httpx.HTTPError, AnswerLimitError) as error:

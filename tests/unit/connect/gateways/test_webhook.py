@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
-import certifi
 import pytest
 
 from connect import logs
@@ -190,25 +190,42 @@ def silent() -> Iterator[bytes]:
     time.sleep(60)
 
 
-@OWNERS
-@pytest.mark.parametrize("part", list(SLOW_TLS))
+class NotedSocket(ssl.SSLSocket):
+    """A connection of a client that notes which thread closes it."""
+
+    closed_by: ClassVar[list[str]] = []
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.server_side:
+            self.closed_by.append(threading.current_thread().name)
+        super().close()
+
+
+@pytest.fixture
+def closed_by() -> Iterator[list[str]]:
+    """Names of the threads that close connections with TLS."""
+    ssl.SSLContext.sslsocket_class = NotedSocket
+    NotedSocket.closed_by.clear()
+    yield NotedSocket.closed_by
+    ssl.SSLContext.sslsocket_class = ssl.SSLSocket
+
+
+@pytest.mark.parametrize(
+    ("part", "is_of_operator"),
+    [("handshake", False), *((part, True) for part in SLOW_TLS)],  # only its trust can be set
+)
 def test_only_the_thread_of_a_request_closes_its_connection(
-    part: str, is_of_operator: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str,
+    is_of_operator: bool,
+    closed_by: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With TLS, a thread must not close a socket that another one is inside of."""
     certificate(tmp_path, "server")
     pem = tmp_path / "server.pem"
-    monkeypatch.setattr(certifi, "where", lambda: str(pem))
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-    closed_by: list[str] = []
-    close = ssl.SSLSocket.close
-
-    def noted(self: ssl.SSLSocket) -> None:
-        if not self.server_side:
-            closed_by.append(threading.current_thread().name)
-        close(self)
-
-    monkeypatch.setattr(ssl.SSLSocket, "close", noted)
     slow = SLOW_TLS[part](pem)
     url = f"https://localhost:{slow.port}/"
     hook = webhook(url, timeout_s=1.5, is_of_operator=is_of_operator)
