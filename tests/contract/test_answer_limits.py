@@ -286,6 +286,21 @@ def test_compressed_answers_of_a_registry_are_read() -> None:
         assert registry.by_id(1).text == '"long"'
 
 
+def test_schemas_that_are_kept_are_bounded_in_bytes() -> None:
+    """Each record can name another schema, and each of them may be large."""
+    body = json.dumps({"schema": json.dumps("x" * 6 * 2**20)}).encode()
+    with (
+        server_of(lambda _: compressed(body)) as server,
+        closing(registry_of(server)) as registry,
+        bounded_memory(112 * 2**20),
+    ):
+        for schema_id in range(40):
+            registry.by_id(schema_id)
+        asked = len(server.requests)
+        registry.by_id(39)
+        assert len(server.requests) == asked, "the last one is kept"
+
+
 def compressed(body: bytes) -> list[bytes]:
     """An answer with gzip."""
     return answer(gzip.compress(body), "content-encoding: gzip")

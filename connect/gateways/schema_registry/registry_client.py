@@ -5,15 +5,13 @@ Rules of this file:
   back-off; an error of the configuration is a ConfigError. Only the answer that a schema does not
   exist (404 with code 40401, 40402 or 40403) is a record error.
 - A schema never changes under its id, so it is cached without expiry. "Not found" and "latest" are
-  cached for a bounded time. The cache is bounded.
+  cached for a bounded time. The cache is bounded in number and bytes.
 - Answers are bounded in size and time. Messages never contain credentials.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +33,7 @@ from connect.gateways.schema_registry.registry_options import (
     without_credentials,
 )
 from connect.gateways.schema_registry.registry_token import TokenSource
+from connect.gateways.schema_registry.schema_cache import SchemaCache
 from connect.redaction.foreign_text import shown_answer
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
@@ -105,9 +104,7 @@ class SchemaRegistry:
         self._wait_ms = number(options, "retries.wait.ms", 1000, 1, 600_000)
         self._wait_max_ms = number(options, "retries.max.wait.ms", 20_000, 1, 600_000)
         self._latest_ms = number(options, "latest.cache.ttl.sec", 60, -1, 10**6) * 1000
-        self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
-        self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = SchemaCache(number(options, "schemas.cache.size", 1000, 1, 10**6))
         read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
         self._answer_s = answer_s + read_s
         connect_s = number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000
@@ -203,28 +200,21 @@ class SchemaRegistry:
 
     def _kept_or(self, key: str, ask: Callable[[], Answer], *, ttl_ms: int | None) -> Answer:
         now_ms = self._clock.monotonic_ms()
-        with self._lock:
-            entry = self._kept.get(key)
-            if entry is not None and (entry[0] is None or entry[0] > now_ms):
-                self._kept.move_to_end(key)
-                if isinstance(entry[1], SchemaNotFound):
-                    raise SchemaNotFound(*entry[1].args)
-                kept: Answer = entry[1]
-                return kept
+        kept: Any = self._kept.get(key, now_ms)
+        if isinstance(kept, SchemaNotFound):
+            raise SchemaNotFound(*kept.args)
+        if kept is not None:
+            answer: Answer = kept
+            return answer
         try:
-            fetched: Any = ask()
+            answer = ask()
         except SchemaNotFound as missing:
-            self._keep(key, now_ms + NOT_FOUND_KEPT_MS, SchemaNotFound(*missing.args))
+            kept = SchemaNotFound(*missing.args)
+            self._kept.put(key, now_ms + NOT_FOUND_KEPT_MS, kept, len(str(kept)))
             raise
-        self._keep(key, None if ttl_ms is None else now_ms + ttl_ms, fetched)
-        answer: Answer = fetched
+        size = len(answer.text) if isinstance(answer, RegisteredSchema) else 0
+        self._kept.put(key, None if ttl_ms is None else now_ms + ttl_ms, answer, size)
         return answer
-
-    def _keep(self, key: str, until_ms: int | None, value: Any) -> None:
-        with self._lock:
-            self._kept[key] = (until_ms, value)
-            while len(self._kept) > self._kept_max:
-                self._kept.popitem(last=False)
 
     # -------------------------------------------------------------- requests
 
