@@ -25,6 +25,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.gateways.access_policy import access_policy
 from connect.gateways.answer_limits import AnswerLimitError, answers_within, body_within
 from connect.gateways.guarded_http import guarded_transport
+from connect.gateways.schema_registry.registry_cache import RegistryCache
 from connect.gateways.schema_registry.registry_options import (
     addresses,
     number,
@@ -33,7 +34,6 @@ from connect.gateways.schema_registry.registry_options import (
     without_credentials,
 )
 from connect.gateways.schema_registry.registry_token import TokenSource
-from connect.gateways.schema_registry.schema_cache import SchemaCache
 from connect.redaction.foreign_text import shown_answer
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
@@ -104,7 +104,7 @@ class SchemaRegistry:
         self._wait_ms = number(options, "retries.wait.ms", 1000, 1, 600_000)
         self._wait_max_ms = number(options, "retries.max.wait.ms", 20_000, 1, 600_000)
         self._latest_ms = number(options, "latest.cache.ttl.sec", 60, -1, 10**6) * 1000
-        self._kept = SchemaCache(number(options, "schemas.cache.size", 1000, 1, 10**6))
+        self._kept = RegistryCache(number(options, "schemas.cache.size", 1000, 1, 10**6))
         read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
         self._answer_s = answer_s + read_s
         connect_s = number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000

@@ -10,7 +10,7 @@ KEPT_BYTES_MAX: Final = 64 * 2**20
 _ENTRY_BYTES: Final = 1_000
 
 
-class SchemaCache:
+class RegistryCache:
     """The answers that were used last; thread-safe.
 
     Args:
