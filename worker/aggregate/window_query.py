@@ -3,8 +3,6 @@
 Rules of this file:
 - A sum or an average that does not fit its type is null, as nothing else can be sent for it. It
   must not stop the query, which would stop at the same record again.
-- All states of a process share one bound of RocksDB's memory. Otherwise each part of a state has up
-  to 136 MB of its own, and a connector may have 1,000 parts.
 - Keys and values are JSON that Spark makes. The driver only passes their bytes on.
 """
 
@@ -27,9 +25,7 @@ from connect.config.aggregation import (
 KEY: Final = "key"
 VALUE: Final = "value"
 BATCHES_KEPT: Final = 2
-STATE_MEMORY_MB: Final = 256
 _STREAMING: Final = "spark.sql.streaming."
-_ROCKSDB: Final = f"{_STREAMING}stateStore.rocksdb."
 _WINDOW: Final = "__window"
 _JSON: Final = {
     "ignoreNullFields": "false",
@@ -50,9 +46,7 @@ def streaming_session(spark: SparkSession, aggregation: Aggregation) -> SparkSes
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     for name, value in {
         f"{_STREAMING}stateStore.providerClass": provider,
-        f"{_ROCKSDB}changelogCheckpointing.enabled": "true",
-        f"{_ROCKSDB}boundedMemoryUsage": "true",
-        f"{_ROCKSDB}maxMemoryUsageMB": str(STATE_MEMORY_MB),
+        f"{_STREAMING}stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         f"{_STREAMING}minBatchesToRetain": str(BATCHES_KEPT),
         # a batch without records would have the source offsets of the one before
         f"{_STREAMING}noDataMicroBatches.enabled": "false",
