@@ -43,6 +43,9 @@ FunctionName: TypeAlias = Literal["count", "sum", "min", "max", "avg", "approx_d
 NAMES: Final[tuple[FunctionName, ...]] = ("count", "sum", "min", "max", "avg", "approx_distinct")
 SLIDES_MAX: Final = 1_000
 """Windows that contain one record: each of them is a row of each batch."""
+DURATION_DAYS_MAX: Final = 36_500
+EVENT_TIME_MICROS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+"""First and last event time: the years 1 to 9999. The ends of a window fit a timestamp then."""
 
 _UNITS_MS: Final[Mapping[str, int]] = {
     "ms": 1,
@@ -167,7 +170,7 @@ def duration_ms(text: str) -> int:
     """Parse a duration such as ``10 minutes``, ``10m`` or ``500ms``.
 
     Raises:
-        ConfigError: ``aggregate``; the text is not a positive duration.
+        ConfigError: ``aggregate``; the text is not a positive duration, or too long.
     """
     match = _DURATION.fullmatch(text.strip())
     unit = match[2].lower() if match else ""
@@ -176,7 +179,10 @@ def duration_ms(text: str) -> int:
         raise ConfigError(
             "a duration is a positive number with a unit, such as 10 minutes, 30s or 1h", code=CODE
         )
-    return int(match[1]) * factor
+    duration = int(match[1]) * factor
+    if duration > DURATION_DAYS_MAX * _UNITS_MS["d"]:
+        raise ConfigError(f"a duration is at most {DURATION_DAYS_MAX} days", code=CODE)
+    return duration
 
 
 def parse_functions(entries: Sequence[str]) -> tuple[AggregateFunction, ...]:

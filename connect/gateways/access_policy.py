@@ -34,8 +34,14 @@ from connect.redaction.foreign_text import hide_foreign_texts
 
 HOSTS_ALLOWED: Final = "icefloe.hosts.allowed"
 AMBIENT_ALLOWED: Final = "icefloe.ambient.credentials.allowed"
-ACCESS_POLICY_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED})
+ANSWER_BYTES_MAX: Final = "icefloe.catalog.answer.bytes.max"
+ANSWER_MS_MAX: Final = "icefloe.catalog.answer.ms.max"
+ACCESS_POLICY_KEYS: Final = frozenset(
+    {USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED, ANSWER_BYTES_MAX, ANSWER_MS_MAX}
+)
 """Node properties that set the policy."""
+ANSWER_BYTES_DEFAULT: Final = 256 * 2**20
+ANSWER_MS_DEFAULT: Final = 300_000
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
@@ -88,6 +94,8 @@ class AccessPolicy:
         roots: local folders and files that clients may use; None for no restriction.
         has_ambient: whether clients may use credentials, profiles, ``.netrc`` logins and proxies
             of the node's machine and environment.
+        answer_bytes_max: of an answer of a REST catalog, after decompression.
+        answer_ms_max: of an answer of a REST catalog, in addition to the limit between two bytes.
     """
 
     is_guarded: bool = False
@@ -95,6 +103,8 @@ class AccessPolicy:
     networks: tuple[Network, ...] = field(default=())
     roots: tuple[str, ...] | None = None
     has_ambient: bool = True
+    answer_bytes_max: int = ANSWER_BYTES_DEFAULT
+    answer_ms_max: int = ANSWER_MS_DEFAULT
 
     @classmethod
     def of(cls, node: Mapping[str, str]) -> AccessPolicy:
@@ -114,6 +124,8 @@ class AccessPolicy:
             tuple(networks),
             allowed_roots(node),
             ambient.strip().lower() == "true",
+            int(node.get(ANSWER_BYTES_MAX) or ANSWER_BYTES_DEFAULT),
+            int(node.get(ANSWER_MS_MAX) or ANSWER_MS_DEFAULT),
         )
 
     # ------------------------------------------------------------ hosts

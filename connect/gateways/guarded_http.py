@@ -1,9 +1,10 @@
-"""HTTP connections of catalogs and registries: to allowed hosts only, without redirects.
+"""HTTP connections of catalogs and registries: to allowed hosts, without redirects, limited.
 
 Rules of this file:
 - The address of a connection is checked after it is open and before the first byte is sent: a name
   may have resolved to another address before.
 - A redirect is an error: it could lead to a host that was not checked.
+- Answers are limited in size and time (``answer_limits``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from connect.gateways.access_policy import access_policy
+from connect.gateways.answer_limits import (
+    TOKEN_BYTES_MAX,
+    LimitedBody,
+    LimitedResponse,
+    LimitedStream,
+    left_s,
+)
 from connect.gateways.public_trust import public_trust
 
 
@@ -29,11 +37,15 @@ class RedirectError(RequestException):
 
 
 class _Connection(HTTPConnection):
+    response_class = LimitedResponse
+
     def _new_conn(self) -> Any:
         return _judged(super()._new_conn(), self.host)
 
 
 class _SecureConnection(HTTPSConnection):
+    response_class = LimitedResponse
+
     def _new_conn(self) -> Any:
         return _judged(super()._new_conn(), self.host)
 
@@ -86,6 +98,10 @@ class GuardedAdapter(BaseAdapter):
         if response.is_redirect:
             response.close()
             raise RedirectError(f"it answers {response.status_code}, a redirect")
+        bytes_max = access_policy().answer_bytes_max
+        if request.headers.get("Content-Type") == "application/x-www-form-urlencoded":
+            bytes_max = min(TOKEN_BYTES_MAX, bytes_max)  # only requests for tokens are forms
+        response.raw = LimitedBody(response.raw, bytes_max)
         return response
 
     def close(self) -> None:
@@ -94,6 +110,15 @@ class GuardedAdapter(BaseAdapter):
 
 
 class _Backend(httpcore.SyncBackend):
+    """Opens connections of ``httpx``.
+
+    Args:
+        is_checked: whether only allowed hosts are reached.
+    """
+
+    def __init__(self, *, is_checked: bool) -> None:
+        self._is_checked = is_checked
+
     def connect_tcp(
         self,
         host: str,
@@ -102,13 +127,15 @@ class _Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        opened = super().connect_tcp(host, port, timeout, local_address, socket_options)
-        try:
-            access_policy().check_peer(host, str(opened.get_extra_info("server_addr")[0]))
-        except BaseException:
-            opened.close()
-            raise
-        return opened
+        limit_s = left_s(timeout)
+        opened = super().connect_tcp(host, port, limit_s, local_address, socket_options)
+        if self._is_checked:
+            try:
+                access_policy().check_peer(host, str(opened.get_extra_info("server_addr")[0]))
+            except BaseException:
+                opened.close()
+                raise
+        return LimitedStream(opened)
 
 
 def guarded_transport(
@@ -116,12 +143,24 @@ def guarded_transport(
     proxy: str | None,
     limits: httpx.Limits,
 ) -> httpx.HTTPTransport:
-    """A transport of ``httpx`` whose connections are checked."""
+    """A transport of ``httpx`` whose connections are checked, and end with ``answers_within``."""
     transport = httpx.HTTPTransport(
         verify=public_trust() if verify is True else verify,
         proxy=proxy,
         limits=limits,
         trust_env=False,
     )
-    transport._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
+    _open_by(transport, _Backend(is_checked=True))
     return transport
+
+
+def limited_client(client: httpx.Client) -> httpx.Client:
+    """Let the connections of an operator's client end with ``answers_within``; return it."""
+    for transport in (client._transport, *client._mounts.values()):  # noqa: SLF001 - as below
+        if isinstance(transport, httpx.HTTPTransport):
+            _open_by(transport, _Backend(is_checked=False))
+    return client
+
+
+def _open_by(transport: httpx.HTTPTransport, backend: _Backend) -> None:
+    transport._pool._network_backend = backend  # noqa: SLF001 - httpx hands on no backend

@@ -8,6 +8,8 @@ Rules of this file:
 - Redirects are not followed: the address and its authorization are for one server.
 - A request ends in time, also if the server answers byte by byte. Only a small part of an answer is
   read.
+- Only the thread of a request uses its connection, and closes it: a socket with TLS must not be
+  closed while another thread is inside it.
 - Errors contain neither the address nor the authorization. In logs they are masked in the spelling
   of the configuration and in that of the client.
 """
@@ -27,13 +29,15 @@ from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import Clock
 from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.gateways.access_policy import access_policy
-from connect.gateways.guarded_http import guarded_transport
+from connect.gateways.answer_limits import answers_within
+from connect.gateways.guarded_http import guarded_transport, limited_client
 from connect.gateways.http_status import is_temporary
 from connect.gateways.public_trust import public_trust
 from connect.redaction.secret_values import KNOWN
 
 WEBHOOK_TIMEOUT_S: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 64 * 2**10
+_GRACE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,26 +172,33 @@ class Webhook:
     def _status(self, body: bytes, idempotency_key: str | None) -> int:
         """Return the status of an answer, or raise within the time.
 
-        A request that hangs is left to its thread. Its connections are closed, so it ends soon.
+        Each operation of the connection ends with the time of the request. A name server may not:
+        then the request and its client are left to their thread.
         """
         if not self._address.is_of_operator:
             access_policy().check_host(self._host)
-        client = self._client = self._client or self._new_client()
+        client, self._client = self._client or self._new_client(), None
         outcome: list[int | Exception] = []
+        is_left = threading.Event()
 
         def call() -> None:
             try:
-                outcome.append(self._request(client, body, idempotency_key))
+                with answers_within(self._timeout_s):
+                    outcome.append(self._request(client, body, idempotency_key))
             except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError, IcefloeError) as e:
+                is_left.set()
                 outcome.append(e)
+            if is_left.is_set():
+                client.close()
 
         thread = threading.Thread(target=call, name="webhook", daemon=True)
         thread.start()
-        thread.join(self._timeout_s)
+        thread.join(self._timeout_s + _GRACE_S)
         reached = outcome[0] if outcome else TimeoutError()
         if isinstance(reached, int):
+            self._client = client
             return reached
-        self.close()
+        is_left.set()
         if isinstance(reached, IcefloeError):
             raise reached
         raise RetriableError(
@@ -210,7 +221,7 @@ class Webhook:
     def _new_client(self) -> httpx.Client:
         limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
         is_of_operator = self._address.is_of_operator
-        return httpx.Client(
+        client = httpx.Client(
             transport=None
             if is_of_operator
             else guarded_transport(verify=True, proxy=None, limits=limits),
@@ -220,6 +231,7 @@ class Webhook:
             follow_redirects=False,
             trust_env=is_of_operator,
         )
+        return limited_client(client) if is_of_operator else client
 
 
 def webhook_host(url: str, *, may_have_login: bool = False) -> str | None:

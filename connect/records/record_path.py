@@ -12,6 +12,7 @@ from typing import Any
 
 from pyiceberg.schema import Schema
 
+from connect.config.aggregation import EVENT_TIME_MICROS
 from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.errors import RecordError
 from connect.model.records import Header, KafkaRecord, SinkRecord, Struct
@@ -133,7 +134,9 @@ class ReferencePath:
                 offset=record.offset,
             )
         try:
-            return self._row_converter(table_schema, name_mapping).row(value)
+            row = self._row_converter(table_schema, name_mapping).row(value)
+            if self._config.aggregation is not None:
+                _check_event_time(row, self._config.aggregation.time_field)
         except Unconvertible as refusal:
             raise RecordError(
                 refusal.message,
@@ -151,6 +154,7 @@ class ReferencePath:
                 partition=record.partition,
                 offset=record.offset,
             ) from None
+        return row
 
     def key_row(
         self, record: SinkRecord, key_schema: Schema, name_mapping: str | None = None
@@ -188,6 +192,14 @@ class ReferencePath:
             self._rows.clear()
         self._rows[id(schema), name_mapping] = (schema, built)
         return built
+
+
+def _check_event_time(row: dict[str, Any], column: str) -> None:
+    first, last = EVENT_TIME_MICROS
+    if not first <= row[column] <= last:
+        raise Unconvertible("out_of_range", "the event time is outside the years 1 to 9999").inside(
+            column
+        )
 
 
 def _header_converter(config: ConverterConfig) -> Converter | None:

@@ -76,6 +76,8 @@ class ColumnWriter:
         reference: ReferencePath,
     ) -> None:
         self._unit = spec.config.timestamp_unit
+        aggregation = spec.config.aggregation
+        self._event_time = None if aggregation is None else aggregation.time_field
         self._tables = tables
         self._records = records
         self._output = output
@@ -135,6 +137,7 @@ class ColumnWriter:
                 codes,
                 unit=self._unit,
                 deleted=self._deleted(rows.marks, tables),
+                event_time=self._event_time,
             )
             for tables, members in self._tables_by_columns(targets)
         ]

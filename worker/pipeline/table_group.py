@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import NestedField
 
+from connect.config.aggregation import EVENT_TIME_MICROS
 from connect.records.conversion.row_converter import write_default
 from worker.batch.blocks import one_chunk
-from worker.convert.scalars import some
+from worker.convert.scalars import integers, some
 from worker.convert.table_columns import Target, convert, filled, join
 from worker.decode.decoded_rows import Columns
 from worker.write.table_writer import TableWriter
@@ -61,8 +62,19 @@ class Part:
         *,
         unit: str,
         deleted: Deleted | None = None,
+        event_time: str | None = None,
     ) -> Part:
-        """Convert the rows whose target has one of the tables."""
+        """Convert the rows whose target has one of the tables.
+
+        Args:
+            tables: with equal columns.
+            members: which targets have one of them.
+            decoded: the rows.
+            codes: number of each row's target.
+            unit: of plain numbers in timestamp columns.
+            deleted: rows that delete.
+            event_time: column whose values outside of the range of event times are ambiguous.
+        """
         table = tables[0]
         rows = None if members.all() else np.flatnonzero(members[codes])
         source = decoded.table.select([f.name for f in table.schema.fields])
@@ -84,6 +96,8 @@ class Part:
             if column.required and values.null_count:
                 more = join(more, values.is_null().to_numpy(zero_copy_only=False))
                 values = filled(values)
+            if column.name == event_time:
+                more = join(more, _outside_of_event_times(values))
             if more is not None and written is not None and i not in deleted_keys:
                 more = more & written
             ambiguous = join(ambiguous, more)
@@ -102,6 +116,13 @@ class Part:
             ambiguous |= self.ambiguous
         else:
             ambiguous[self.rows[self.ambiguous]] = True
+
+
+def _outside_of_event_times(values: pa.Array) -> Mask | None:
+    """Return the rows whose time an aggregate refuses; None if there is none."""
+    micros = integers(values.cast(pa.int64()))
+    first, last = EVENT_TIME_MICROS
+    return some((micros < first) | (micros > last))
 
 
 def _with_default(

@@ -7,6 +7,8 @@ Rules of this file:
   its rows and the remaining ones of the answer become dead letters, so that a server that is down
   does not stop the tables. Otherwise the task restarts from the stored offsets.
 - Nothing is read meanwhile, so the rows that wait are bounded.
+- A stop waits for the rows as long as for a batch. Then the answer is given up between two
+  requests, and its rows are posted again after the next start.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from connect.config.output_config import OUTPUT_PREFIX, OutputConfig
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.gateways.webhook import Webhook, WebhookAddress
-from connect.processes.stop_signal import StopSignal
 from worker.batch.messages import OutputRow
 from worker.task.read_ledger import TaskAnnouncement
+from worker.task.task_context import TaskStop
 
 BATCH_BYTES: Final = 512 * 2**10
 RETRY_POLICY: Final = BackoffPolicy(first_ms=200, longest_ms=5_000)
@@ -73,15 +75,17 @@ class WebhookPosts:
     Args:
         config: the connector, placeholders resolved.
         servers: by the number of their output.
-        stop: ends the wait before a repetition.
+        stop: ends the wait before a repetition, and later the posts of an answer.
+        clock: monotonic time.
     """
 
     config: ConnectorConfig
     servers: Mapping[int, RowsServer]
-    stop: StopSignal
+    stop: TaskStop
+    clock: Clock
 
     @classmethod
-    def of(cls, config: ConnectorConfig, clock: Clock, stop: StopSignal) -> WebhookPosts:
+    def of(cls, config: ConnectorConfig, clock: Clock, stop: TaskStop) -> WebhookPosts:
         """Return the webhooks of a connector.
 
         Raises:
@@ -101,7 +105,7 @@ class WebhookPosts:
             for number, output in enumerate(config.outputs)
             if output.webhook is not None
         }
-        return cls(config, servers, stop)
+        return cls(config, servers, stop, clock)
 
     def post(self, answer: TaskAnnouncement) -> PostedRows:
         """Post the rows of an answer.
@@ -133,6 +137,12 @@ class WebhookPosts:
         assert output.webhook is not None
         refusal: RetriableError | ConfigError | None = None
         for batch in _batches(rows, output.webhook.batch_rows):
+            if self.stop.must_cancel(self.clock.monotonic_ms()):
+                raise RetriableError(
+                    f"the task stops before the webhook of output {output.name} has all rows; they "
+                    "are posted again after the next start",
+                    code="webhook_unavailable",
+                )
             if refusal is None:
                 refusal = self._refusal_of(output, server, batch)
             if refusal is None:

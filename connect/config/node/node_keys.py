@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from connect.config.key import REQUIRED, Key, at_least, between
 from connect.config.keys.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
-from connect.config.local_paths import LOCAL_KEY
+from connect.config.node.access_keys import ACCESS_KEYS
 from connect.config.node.lineage_keys import LINEAGE_KEYS
 from connect.config.node.notification_keys import NOTIFICATION_KEYS
 from connect.config.reserved_topics import NODE_KEY
 
 _KAFKA = "Kafka cluster"
-_REACH = "What connectors may reach"
 _REST = "REST API"
 _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
@@ -66,58 +65,7 @@ NODE_KEYS: tuple[Key, ...] = (
         unit="ms",
         check=between(0, 2_147_483_647),
     ),
-    Key(
-        "connector.client.config.override.policy",
-        "STRING",
-        "Client properties that connectors may override, as in Kafka Connect: All (except "
-        "classes, files and credentials), None, or Principal. If the REST API has users, servers, "
-        "protocol, credentials and TLS can be overridden only if this key is set.",
-        "All",
-        "MEDIUM",
-        _REACH,
-        choices=("All", "None", "Principal"),
-    ),
-    Key(
-        "icefloe.kafka.servers.allowed",
-        "LIST",
-        "Brokers (`host:port`) that connectors may use in addition to the node's brokers; `*` "
-        "allows all. Default: all, or none if the REST API has users. Other brokers never receive "
-        "the node's credentials.",
-        None,
-        "MEDIUM",
-        _REACH,
-    ),
-    Key(
-        "icefloe.hosts.allowed",
-        "LIST",
-        "Hosts of catalogs, schema registries, token endpoints and object stores that connectors "
-        "may access: names, domains with `*.`, addresses, networks (`10.0.0.0/8`), or `*`. "
-        "Default: all; if the REST API has users, all except loopback, link-local and metadata "
-        "addresses, and of object stores with S3's protocol only those of Amazon and Google.",
-        None,
-        "MEDIUM",
-        _REACH,
-    ),
-    Key(
-        LOCAL_KEY,
-        "LIST",
-        "Local folders that connectors may use for tables, warehouses, SQLite catalogs and "
-        "certificates. Default: all, or none if the REST API has users. If `spark.master` names a "
-        "cluster, tables and warehouses may only use listed folders.",
-        None,
-        "MEDIUM",
-        _REACH,
-    ),
-    Key(
-        "icefloe.ambient.credentials.allowed",
-        "BOOLEAN",
-        "Allow clients of connectors to use credentials of the node's machine and environment: "
-        "cloud credentials, profiles and roles, `.netrc`, libpq's files and proxies. Default: "
-        "true, or false if the REST API has users.",
-        None,
-        "MEDIUM",
-        _REACH,
-    ),
+    *ACCESS_KEYS,
     Key(
         "listeners",
         "LIST",

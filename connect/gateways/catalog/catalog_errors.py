@@ -34,6 +34,8 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.gateways.access_policy import ANSWER_BYTES_MAX, ANSWER_MS_MAX
+from connect.gateways.answer_limits import AnswerLimitError, answer_limit_in
 from connect.gateways.storage.object_store import is_refusal, store_error_text
 from connect.redaction.foreign_text import foreign_text
 
@@ -68,6 +70,8 @@ _CODE_BY_STATUS = {
 
 def commit_error(error: Exception) -> CommitError:
     """What an exception of a commit means; anything not known to be an answer is unknown."""
+    if limit := answer_limit_in(error):
+        return CommitStateUnknown(f"the catalog's answer is not read: {limit.message}")
     message = _message(error)
     if isinstance(error, CommitFailedException) or _is_integrity_error(error):
         return CommitConflict(message)
@@ -80,6 +84,11 @@ def commit_error(error: Exception) -> CommitError:
 
 def request_error(error: Exception) -> IcefloeError:
     """What an exception of any other request means; anything not known may be tried again."""
+    limit = answer_limit_in(error)
+    return _request_error(error) if limit is None else _limit_error(limit)
+
+
+def _request_error(error: Exception) -> IcefloeError:
     message = _message(error)
     code = _refusal(error)
     if code == THROTTLED:
@@ -107,6 +116,21 @@ def request_error(error: Exception) -> IcefloeError:
         )
     return RetriableError(
         f"the catalog does not answer, see iceberg.catalog.*: {message}",
+        code="catalog_unavailable",
+    )
+
+
+def _limit_error(limit: AnswerLimitError) -> IcefloeError:
+    """What a catalog's answer beyond the limits means: a large one stays large."""
+    if limit.is_size:
+        return CommitRefused(
+            f"the catalog's answer is not read: {limit.message}; expire snapshots of the table, or "
+            f"ask the node's operator to raise {ANSWER_BYTES_MAX}",
+            code="catalog_answer_too_large",
+        )
+    return RetriableError(
+        f"the catalog's answer is not read: {limit.message}; check the catalog, or ask the node's "
+        f"operator to raise {ANSWER_MS_MAX}",
         code="catalog_unavailable",
     )
 

@@ -47,6 +47,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import UTF8, IcebergBaseModel
 from pyiceberg.utils.config import Config
 
+from connect.gateways.catalog.metadata_sizes import CompressedMetadataFile, limited_text
 from connect.gateways.storage.guarded_io import GuardedFileIO
 
 _MAIN = "main"
@@ -450,8 +451,9 @@ class _MetadataFileIO(GuardedFileIO):
     def new_input(self, location: str) -> PyArrowFile:
         """Open a file to read."""
         file = super().new_input(location)
-        is_plain = location.endswith(_METADATA) and not location.endswith(_COMPRESSED)
-        return _MetadataFile(file, self._files) if is_plain else file
+        if location.endswith(_COMPRESSED):
+            return CompressedMetadataFile(file)
+        return _MetadataFile(file, self._files) if location.endswith(_METADATA) else file
 
 
 class _MetadataFile(PyArrowFile):
@@ -473,8 +475,7 @@ def _folder(location: str) -> str:
 
 def _whole(open_file: Callable[[], NativeFile]) -> bytes:
     with open_file() as stream:
-        text: bytes = stream.read()
-    return text
+        return limited_text(stream)
 
 
 def _continued(

@@ -6,6 +6,7 @@ Rules of this file:
 - What does not differ between two requests is derived once: the form of an address, and the
   settings that ``requests`` reads from the environment.
 - Nothing is repeated, and no redirect is followed.
+- No more of a body is kept than the policy of the process allows.
 
 Source:
     requests 2.34 ``Session.prepare_request``, ``Session.merge_environment_settings``.
@@ -13,8 +14,8 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from http.client import HTTPException, IncompleteRead
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,10 +26,13 @@ from requests.cookies import get_cookie_header
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError
 
+from connect.gateways.access_policy import access_policy
+from connect.gateways.answer_limits import AnswerLimitError, limited_pieces, too_large
 from connect.gateways.catalog.long_reads import receive_in_pieces
 from connect.gateways.catalog.unread_body import LINE_BYTES_MAX, chunk_size, receive_rest
 
 _PIECE_BYTES = 64 * 1024
+_CHUNKS_MAX = 10_000
 
 
 class PreparedRequests:
@@ -98,41 +102,64 @@ def body_of(response: Response) -> bytes:
 
     Raises:
         requests.ConnectionError: the answer ends early, or is not encoded as it says.
+        AnswerLimitError: it is too large, or takes too long.
     """
     if _is_read(response):
         return response.content
     receive_in_pieces(response)
-    raw = response.raw
+    raw, bytes_max = response.raw, access_policy().answer_bytes_max
     try:
         if raw._fp.chunked and "Content-Encoding" not in response.headers:  # noqa: SLF001 - as below
-            body = _joined_chunks(raw._fp)  # noqa: SLF001
+            body = _joined_chunks(raw._fp, bytes_max)  # noqa: SLF001
             raw.release_conn()
-        else:
+        elif (raw.length_remaining or 0) > bytes_max:
+            raise too_large(bytes_max)
+        elif "Content-Encoding" not in response.headers and raw.length_remaining is not None:
             body = raw.read(decode_content=True)
+        else:
+            body = b"".join(_decoded(raw, bytes_max))
+    except AnswerLimitError:
+        response.close()
+        raise
     except (OSError, HTTPException, HTTPError) as error:
         response.close()
         raise RequestsConnectionError(f"the answer cannot be read: {error}") from error
     return body
 
 
-def _joined_chunks(response: Any) -> bytes:
+def _decoded(raw: Any, bytes_max: int) -> Iterator[bytes]:
+    """Yield the pieces of a body without its compression; raises as ``limited_pieces``."""
+    read = partial(raw.read, _PIECE_BYTES, decode_content=True)
+    return limited_pieces(iter(read, b""), bytes_max)
+
+
+def _joined_chunks(response: Any, bytes_max: int) -> bytes:
     """Read an answer of ``http.client`` as its own method, with a third of its calls.
 
     Raises:
         http.client.IncompleteRead: the answer ends early, or a chunk has no size.
+        AnswerLimitError: it is too large.
     """
-    stream, chunks = response.fp, []
+    stream, left = response.fp, bytes_max
+    joined: list[bytes] = []
+    chunks: list[memoryview] = []
     if stream is None:  # it has no body
         return b""
     while size := chunk_size(stream.readline(LINE_BYTES_MAX)):
+        left -= size
+        if left < 0:
+            raise too_large(bytes_max)
         chunk = stream.read(size + 2)
         if len(chunk) < size + 2:
             raise IncompleteRead(b"")
         chunks.append(memoryview(chunk)[:size])
+        if len(chunks) == _CHUNKS_MAX:  # each of them takes much more memory than its bytes
+            joined.append(b"".join(chunks))
+            chunks.clear()
     while line := stream.readline(LINE_BYTES_MAX):
         if not line.strip():  # behind the trailer
             response.close()
-            return b"".join(chunks)
+            return b"".join((*joined, *chunks))
     raise IncompleteRead(b"")
 
 
@@ -143,7 +170,7 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
     history of a table.
 
     Raises:
-        requests.ConnectionError: as ``body_of``.
+        requests.ConnectionError, AnswerLimitError: as ``body_of``.
     """
     missing = set(texts)
     if _is_read(response):
@@ -151,11 +178,15 @@ def names(response: Response, texts: Iterable[bytes]) -> bool:
     receive_in_pieces(response)
     kept = max(map(len, missing), default=1) - 1
     piece, raw = b"", response.raw
+    pieces = _decoded(raw, access_policy().answer_bytes_max)
     try:
-        while missing and (more := raw.read(_PIECE_BYTES, decode_content=True)):
+        while missing and (more := next(pieces, b"")):
             piece = piece[-kept:] + more if kept else more
             missing = {text for text in missing if text not in piece}
         is_at_end = receive_rest(raw._fp)  # noqa: SLF001 - urllib3 reads on only with decompression
+    except AnswerLimitError:
+        response.close()
+        raise
     except (OSError, HTTPException, HTTPError) as error:
         response.close()
         raise RequestsConnectionError(f"the answer cannot be read: {error}") from error

@@ -3,13 +3,18 @@
 Rules of this file:
 - A file is created by a hard link to a complete one: the link fails if the name exists, and no
   process sees a part of the content.
+- A writer holds a lock on its temporary file. The lock of a killed process is gone, so the next one
+  deletes the file. A frozen process keeps its lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import stat
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +24,7 @@ from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, Re
 
 _CLOCK: Final = SystemClock()
 _TEMPORARY: Final = "_icefloe/tmp"
+_LOCKED_AFTER_MS: Final = 60_000
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EXDEV})
 
 
@@ -34,6 +40,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._has_cleared = False
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
@@ -45,8 +52,7 @@ class LocalStore:
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file on condition that it does not exist."""
-        with _mapped("writing", path):
-            made = self._written(content)
+        with _mapped("writing", path), self._written(content) as made:
             try:
                 self._linked(made, path)
             except FileExistsError:
@@ -55,14 +61,11 @@ class LocalStore:
                 if _is_refusal(error):
                     raise
                 raise CommitStateUnknown(f"writing {path}: {error}") from error
-            finally:
-                with contextlib.suppress(OSError):
-                    made.unlink()
 
     def replace(self, path: str, content: bytes) -> None:
         """Write a file."""
-        with _mapped("writing", path):
-            self._written(content).rename(self._root / path)
+        with _mapped("writing", path), self._written(content) as made:
+            made.rename(self._root / path)
 
     def names(self, folder: str, after: str) -> list[str]:
         """Return the names of a folder's files that sort after ``after``, sorted."""
@@ -97,11 +100,31 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 (self._root / path).unlink()
 
-    def _written(self, content: bytes) -> Path:
-        made = self._root / _TEMPORARY / str(_CLOCK.new_uuid())
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_bytes(content)
-        return made
+    @contextlib.contextmanager
+    def _written(self, content: bytes) -> Iterator[Path]:
+        """Write a temporary file, locked and deleted after the block."""
+        folder = self._root / _TEMPORARY
+        folder.mkdir(parents=True, exist_ok=True)
+        self._delete_leftovers(folder)
+        made = folder / str(_CLOCK.new_uuid())
+        with made.open("xb") as file:
+            try:
+                _lock(file.fileno())
+                made.write_bytes(content)  # closed before the link: network file systems need that
+                yield made
+            finally:
+                with contextlib.suppress(OSError):
+                    made.unlink()
+
+    def _delete_leftovers(self, folder: Path) -> None:
+        """Delete temporary files of processes that were killed; once."""
+        if self._has_cleared:
+            return
+        self._has_cleared = True
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                uuid.UUID(path.name)  # other files are not of a store
+                _delete_unless_locked(path)
 
     def _linked(self, source: Path, path: str) -> None:
         target = self._root / path
@@ -110,6 +133,31 @@ class LocalStore:
         except FileNotFoundError:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(source, target)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file unless another process has the lock; without locks of files return false."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _delete_unless_locked(path: Path) -> None:
+    # a link or a device is not opened: others may write to the folder
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and _is_old(status) and _lock(descriptor):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _is_old(status: os.stat_result) -> bool:
+    """Whether a file is older than the time between its creation and its lock."""
+    return _CLOCK.now_ms() - status.st_mtime_ns // 1_000_000 > _LOCKED_AFTER_MS
 
 
 def _is_refusal(error: OSError) -> bool:

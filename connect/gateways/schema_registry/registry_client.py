@@ -5,15 +5,13 @@ Rules of this file:
   back-off; an error of the configuration is a ConfigError. Only the answer that a schema does not
   exist (404 with code 40401, 40402 or 40403) is a record error.
 - A schema never changes under its id, so it is cached without expiry. "Not found" and "latest" are
-  cached for a bounded time. The cache is bounded.
-- Answers are bounded in size. Messages never contain credentials.
+  cached for a bounded time. The cache is bounded in number and bytes.
+- Answers are bounded in size and time. Messages never contain credentials.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +23,9 @@ import httpx
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.access_policy import access_policy
+from connect.gateways.answer_limits import AnswerLimitError, answers_within, body_within
 from connect.gateways.guarded_http import guarded_transport
+from connect.gateways.schema_registry.registry_cache import RegistryCache
 from connect.gateways.schema_registry.registry_options import (
     addresses,
     number,
@@ -37,6 +37,7 @@ from connect.gateways.schema_registry.registry_token import TokenSource
 from connect.redaction.foreign_text import shown_answer
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
+ANSWER_S: Final = 60.0
 REFERENCES_MAX: Final = 256
 NOT_FOUND_KEPT_MS: Final = 10_000
 _NOT_FOUND: Final = frozenset({40401, 40402, 40403})
@@ -83,30 +84,38 @@ class SchemaRegistry:
     Args:
         options: of a converter.
         clock: for back-off and cache expiry.
+        answer_s: of a request, in addition to the limit between two bytes.
 
     Raises:
         ConfigError: an address, credential or certificate is invalid.
     """
 
-    def __init__(self, options: Mapping[str, str], clock: SystemClock | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        clock: SystemClock | None = None,
+        *,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         self._clock = clock or SystemClock()
-        self._urls, self._auth = addresses(options)
+        self._urls, auth = addresses(options)
         self._token = TokenSource.of(options)
         self._retries = number(options, "max.retries", 3, 0, 100)
         self._wait_ms = number(options, "retries.wait.ms", 1000, 1, 600_000)
         self._wait_max_ms = number(options, "retries.max.wait.ms", 20_000, 1, 600_000)
         self._latest_ms = number(options, "latest.cache.ttl.sec", 60, -1, 10**6) * 1000
-        self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
-        self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = RegistryCache(number(options, "schemas.cache.size", 1000, 1, 10**6))
+        read_s = number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000
+        self._answer_s = answer_s + read_s
+        connect_s = number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000
         limits = httpx.Limits(max_keepalive_connections=0)  # requests are rare
         self._client = httpx.Client(
-            auth=self._auth,
-            headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
-            timeout=httpx.Timeout(
-                number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000,
-                connect=number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000,
-            ),
+            auth=auth,
+            headers={
+                "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+                "Accept-Encoding": "gzip",
+            },
+            timeout=httpx.Timeout(read_s, connect=connect_s),
             transport=guarded_transport(tls(options), proxy(options), limits),
             trust_env=False,
         )
@@ -191,28 +200,21 @@ class SchemaRegistry:
 
     def _kept_or(self, key: str, ask: Callable[[], Answer], *, ttl_ms: int | None) -> Answer:
         now_ms = self._clock.monotonic_ms()
-        with self._lock:
-            entry = self._kept.get(key)
-            if entry is not None and (entry[0] is None or entry[0] > now_ms):
-                self._kept.move_to_end(key)
-                if isinstance(entry[1], SchemaNotFound):
-                    raise SchemaNotFound(*entry[1].args)
-                kept: Answer = entry[1]
-                return kept
+        kept: Any = self._kept.get(key, now_ms)
+        if isinstance(kept, SchemaNotFound):
+            raise SchemaNotFound(*kept.args)
+        if kept is not None:
+            answer: Answer = kept
+            return answer
         try:
-            fetched: Any = ask()
+            answer = ask()
         except SchemaNotFound as missing:
-            self._keep(key, now_ms + NOT_FOUND_KEPT_MS, SchemaNotFound(*missing.args))
+            kept = SchemaNotFound(*missing.args)
+            self._kept.put(key, now_ms + NOT_FOUND_KEPT_MS, kept, len(str(kept)))
             raise
-        self._keep(key, None if ttl_ms is None else now_ms + ttl_ms, fetched)
-        answer: Answer = fetched
+        size = len(answer.text) if isinstance(answer, RegisteredSchema) else 0
+        self._kept.put(key, None if ttl_ms is None else now_ms + ttl_ms, answer, size)
         return answer
-
-    def _keep(self, key: str, until_ms: int | None, value: Any) -> None:
-        with self._lock:
-            self._kept[key] = (until_ms, value)
-            while len(self._kept) > self._kept_max:
-                self._kept.popitem(last=False)
 
     # -------------------------------------------------------------- requests
 
@@ -245,10 +247,11 @@ class SchemaRegistry:
         displayed = without_credentials(url)
         access_policy().check_host(urlsplit(url).hostname or "")
         try:
-            headers = self._token.headers(self._client, self._clock) if self._token else {}
-            status, content = self._send(url + path, headers, body)
-        except httpx.HTTPError as error:
-            return None, f"{displayed}: {type(error).__name__}"
+            with answers_within(self._answer_s):
+                headers = self._token.headers(self._client, self._clock) if self._token else {}
+                status, content = self._send(url + path, headers, body)
+        except (httpx.HTTPError, AnswerLimitError) as error:
+            return None, f"{displayed}: {_problem_of(error)}"
         except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(
                 f"a request to schema.registry.url {displayed} is not possible: "
@@ -284,12 +287,13 @@ class SchemaRegistry:
     ) -> tuple[int, bytes]:
         method = "GET" if body is None else "POST"
         with self._client.stream(method, url, headers=dict(headers), json=body) as response:
-            content = bytearray()
-            for chunk in response.iter_bytes():
-                content += chunk
-                if len(content) > ANSWER_BYTES_MAX:
-                    raise httpx.RemoteProtocolError("the answer is too large")
-            return response.status_code, bytes(content)
+            return response.status_code, body_within(response, ANSWER_BYTES_MAX)
+
+
+def _problem_of(error: httpx.HTTPError | AnswerLimitError) -> str:
+    if isinstance(error, AnswerLimitError):
+        return f"the answer of the registry or of its token endpoint is not read: {error.message}"
+    return type(error).__name__
 
 
 def _no_registry(displayed: str, why: str) -> ConfigError:

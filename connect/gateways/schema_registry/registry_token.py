@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +13,7 @@ import httpx
 from connect.clock import SystemClock
 from connect.errors import ConfigError
 from connect.gateways.access_policy import access_policy
+from connect.gateways.answer_limits import TOKEN_BYTES_MAX, body_within
 
 _RENEW_SHARE: Final = 0.8
 _LIFE_S_DEFAULT: Final = 300
@@ -77,11 +79,14 @@ class TokenSource:
         Raises:
             ConfigError: the token endpoint refuses the client.
             httpx.HTTPError: the token endpoint does not answer.
+            AnswerLimitError: its answer is too large.
         """
         now_ms = clock.monotonic_ms()
         if self.endpoint is not None and (not self.token or now_ms >= self._until_ms):
             access_policy().check_host(urlsplit(self.endpoint).hostname or "")
-            answer = client.post(self.endpoint, data=dict(self.form), auth=httpx.Auth())
+            form = dict(self.form)
+            with client.stream("POST", self.endpoint, data=form, auth=httpx.Auth()) as answer:
+                content = body_within(answer, TOKEN_BYTES_MAX)
             if answer.status_code in (400, 401, 403):
                 raise ConfigError(
                     f"the token endpoint answers {answer.status_code}: check bearer.auth.client.id "
@@ -90,9 +95,9 @@ class TokenSource:
                 )
             answer.raise_for_status()
             try:
-                body = answer.json()
+                body = json.loads(content)
                 self.token, life_s = str(body["access_token"]), int(body.get("expires_in") or 0)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise httpx.RemoteProtocolError("no token in the answer") from error
             self._until_ms = now_ms + int((life_s or _LIFE_S_DEFAULT) * 1000 * _RENEW_SHARE)
         return {"Authorization": f"Bearer {self.token}", **self.extra}

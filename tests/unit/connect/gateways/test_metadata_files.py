@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import sqlite3
+import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,6 +31,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField, StringType
 
+from connect.errors import CommitRefused
+from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.catalog import metadata_files
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.metadata_files import adds_only, find_history
@@ -378,3 +384,32 @@ def test_metadata_of_an_unpartitioned_table_without_snapshots() -> None:
     assert found is not None
     assert found.start == found.between_at
     assert found.short == b'],"snapshot-log":['
+
+
+@pytest.mark.parametrize("suffix", [".metadata.json", ".gz.metadata.json"])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_metadata_file_has_a_size_limit(tmp_path: Path, suffix: str, is_large: bool) -> None:
+    """After decompression: the owner of a table can name a small file that is a large one."""
+    gateway = opened(tmp_path)
+    text = file_of(new_table(gateway)) + b" " * (64 * 2**20 if is_large else 0)
+    path = tmp_path / f"warehouse/00007-{uuid4()}{suffix}"
+    half = len(text) // 2  # members of one file
+    members = b"".join(gzip.compress(part) for part in (text[:half], text[half:]))
+    path.write_bytes(members if suffix.startswith(".gz") else text)
+    del text
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as database, database:
+        database.execute("UPDATE iceberg_tables SET metadata_location = ?", (f"file://{path}",))
+    install(AccessPolicy(answer_bytes_max=2**20))
+    tracemalloc.start()
+    try:
+        if not is_large:
+            assert gateway.load(("db", "t")).metadata.location
+            return
+        with pytest.raises(CommitRefused) as refused:
+            gateway.load(("db", "t"))
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+        install(AccessPolicy())
+    assert refused.value.code == "metadata_too_large"
+    assert refused.value.coordinates["table"] == "db.t"

@@ -8,6 +8,7 @@ from pathlib import Path
 from connect.cli import rest_client
 from connect.config.node.lineage_keys import LINEAGE_KEYS
 from connect.gateways import webhook
+from connect.gateways.access_policy import ANSWER_MS_DEFAULT
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import group_membership, kafka_clients, kafka_errors
@@ -80,6 +81,8 @@ def _in_use() -> dict[str, str]:
         "default.api.timeout.ms": FETCH["default.api.timeout.ms"],
         "rest.client.connection-timeout-ms": str(rest.connect_timeout_ms),
         "rest.client.socket-timeout-ms": str(rest.read_timeout_ms),
+        "icefloe.catalog.answer.ms.max": str(ANSWER_MS_DEFAULT),
+        "ANSWER_S": f"{registry_client.ANSWER_S:.0f}",
         "timeout": number(r"\?timeout=(\d+)", sqlite),
         "connect_timeout": number(r"connect_timeout=(\d+)", postgres),
         "statement_timeout": number(r"statement_timeout%3D(\d+)", postgres),

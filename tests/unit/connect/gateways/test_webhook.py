@@ -6,9 +6,12 @@ import base64
 import io
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +21,8 @@ from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.access_policy import AccessPolicy, install
 from connect.gateways.webhook import Webhook, WebhookAddress, webhook_host
+from tests.support.certificates import certificate
+from tests.support.hostile_server import HostileServer, dripping, head
 from tests.support.webhook_server import WebhookServer
 
 KEY = "icefloe.output.hook.webhook.url"
@@ -169,6 +174,73 @@ def test_a_slow_or_endless_answer_ends(is_of_operator: bool) -> None:
     hook = webhook(f"http://127.0.0.1:{endless}/", is_of_operator=is_of_operator)
     hook.post(b"{}", "k")
     hook.close()
+
+
+SLOW_TLS: dict[str, Callable[[Path], HostileServer]] = {
+    "handshake": lambda _: HostileServer(lambda _: []),  # it never answers the client's first bytes
+    "head": lambda pem: HostileServer(lambda _: dripping(b"HTTP/1.1 204 No Content\r\nx: "), pem),
+    "body": lambda pem: HostileServer(lambda _: dripping(head("content-length: 60000")), pem),
+    "silence": lambda pem: HostileServer(lambda _: silent(), pem),
+}
+
+
+def silent() -> Iterator[bytes]:
+    """The part of an answer, and nothing for a minute."""
+    yield b"HTTP/1.1 "
+    time.sleep(60)
+
+
+class NotedSocket(ssl.SSLSocket):
+    """A connection of a client that notes which thread closes it."""
+
+    closed_by: ClassVar[list[str]] = []
+
+    def close(self) -> None:
+        """Close it."""
+        if not self.server_side:
+            self.closed_by.append(threading.current_thread().name)
+        super().close()
+
+
+@pytest.fixture
+def closed_by() -> Iterator[list[str]]:
+    """Names of the threads that close connections with TLS."""
+    ssl.SSLContext.sslsocket_class = NotedSocket
+    NotedSocket.closed_by.clear()
+    yield NotedSocket.closed_by
+    ssl.SSLContext.sslsocket_class = ssl.SSLSocket
+
+
+@pytest.mark.parametrize(
+    ("part", "is_of_operator"),
+    [("handshake", False), *((part, True) for part in SLOW_TLS)],  # only its trust can be set
+)
+def test_only_the_thread_of_a_request_closes_its_connection(
+    part: str,
+    is_of_operator: bool,
+    closed_by: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With TLS, a thread must not close a socket that another one is inside of."""
+    certificate(tmp_path, "server")
+    pem = tmp_path / "server.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    slow = SLOW_TLS[part](pem)
+    url = f"https://localhost:{slow.port}/"
+    hook = webhook(url, timeout_s=1.5, is_of_operator=is_of_operator)
+    with pytest.raises(RetriableError, match="does not answer"):
+        hook.post(b"{}", "k")
+    hook.close()
+    slow.close()
+    assert bool(slow.requests) == (part != "handshake")
+    assert set(closed_by) <= {"webhook"}
+    for thread in threading.enumerate():
+        if thread.name == "webhook":
+            thread.join(60)
+            assert not thread.is_alive()
+    if part == "body":
+        assert closed_by
 
 
 @OWNERS

@@ -55,6 +55,8 @@ def test_required_keys(key: str) -> None:
     ("key", "value", "message"),
     [
         (OWN + "window", "10", "positive number with a unit"),
+        (OWN + "window", "36501 days", "at most 36500 days"),
+        (OWN + "watermark", "999999999 d", "at most 36500 days"),
         (OWN + "slide", "20 minutes", "is longer than"),
         (OWN + "slide", "100ms", "more than 1000 windows"),
         (OWN + "functions", "median(amount)", "is not a function"),

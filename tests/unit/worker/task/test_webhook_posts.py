@@ -13,11 +13,11 @@ import pytest
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 from connect.model.layout import TopicPartition
-from connect.processes.stop_signal import StopSignal
 from tests.differential.support import config
 from worker.batch.messages import SCHEMA, MessageChunk
 from worker.task import webhook_posts
 from worker.task.read_ledger import OffsetRanges, TaskAnnouncement, WrittenBatch
+from worker.task.task_context import BATCH_STOP_MS, TaskStop
 from worker.task.webhook_posts import WebhookPosts
 
 TP = TopicPartition("t", 0)
@@ -69,12 +69,29 @@ def answer(*offsets: int, value: bytes = b'{"id":1}') -> TaskAnnouncement:
     return TaskAnnouncement((batch,), (), (), {})
 
 
-def posts(server: Server, **more: str) -> tuple[WebhookPosts, StopSignal]:
+class RequestClock(SystemClock):
+    """Time that only requests of a server take.
+
+    Args:
+        server: that takes them.
+        request_ms: of each of them.
+    """
+
+    def __init__(self, server: Server, request_ms: int) -> None:
+        self._server, self._request_ms = server, request_ms
+
+    def monotonic_ms(self) -> int:
+        """The time of the requests."""
+        return len(self._server.keys) * self._request_ms
+
+
+def posts(server: Server, *, request_ms: int = 0, **more: str) -> tuple[WebhookPosts, TaskStop]:
     """The webhook of a connector."""
-    stop = StopSignal()
-    return WebhookPosts(config(**OUTPUTS, **more), {1: server}, stop), stop
+    stop, clock = TaskStop(), RequestClock(server, request_ms)
+    return WebhookPosts(config(**{**OUTPUTS, **more}), {1: server}, stop, clock), stop
 
 
+ONE_BY_ONE = {f"{HOOK}webhook.batch.rows": "1"}
 UNAVAILABLE = RetriableError("down", code="webhook_unavailable")
 REFUSED = ConfigError("HTTP 400", code="webhook_refused")
 
@@ -133,6 +150,26 @@ def test_a_stop_ends_the_repetition() -> None:
     assert len(server.keys) == 1
 
 
+def test_a_stop_does_not_wait_for_thousands_of_requests() -> None:
+    """It waits as long as for a batch. The rows are posted again, and are no dead letters."""
+    server = Server()
+    made, stop = posts(server, request_ms=1_000, **LETTERS, **ONE_BY_ONE)
+    stop.request()
+    with pytest.raises(RetriableError, match="posted again after the next start"):
+        made.post(answer(*range(5_000)))
+    assert len(server.bodies) == BATCH_STOP_MS // 1_000
+    again, _ = posts(Server(), **ONE_BY_ONE)
+    assert again.post(answer(*range(5_000))).posted == 5_000
+
+
+def test_a_stop_waits_for_a_fast_server() -> None:
+    """So the files of the answer are announced."""
+    server = Server()
+    made, stop = posts(server, request_ms=1, **ONE_BY_ONE)
+    stop.request()
+    assert made.post(answer(*range(1_000))).posted == 1_000
+
+
 @pytest.mark.parametrize("error", [UNAVAILABLE, REFUSED])
 def test_rows_that_are_not_accepted_become_dead_letters(error: Exception) -> None:
     """With tolerance; the remaining rows of the answer are not tried any more."""
@@ -170,7 +207,7 @@ def test_a_forbidden_address_is_never_tolerated() -> None:
 
 def test_servers_are_opened_for_webhooks_only() -> None:
     """And closed."""
-    made = WebhookPosts.of(config(**OUTPUTS), SystemClock(), StopSignal())
+    made = WebhookPosts.of(config(**OUTPUTS), SystemClock(), TaskStop())
     assert list(made.servers) == [1]
     made.close()
     server = Server()
