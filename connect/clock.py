@@ -1,4 +1,4 @@
-"""The only place that reads clocks and makes identities; everything else is handed them."""
+"""The only module that reads clocks and makes identities; the others receive them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from connect.cli.terminal import echo, table
 from connect.errors import ConfigError, ExitStatus
 
 if TYPE_CHECKING:
-    from connect.operations.report.sql_query import QueryResult
+    from connect.operations.report.duckdb_query import QueryResult
     from connect.operations.report.topic_report import TopicReport
 
 REPORT_FORMS: Final = ("table", "csv", "json")

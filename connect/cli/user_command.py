@@ -1,4 +1,4 @@
-"""``icefloe user``: what a users file holds instead of passwords and tokens."""
+"""``icefloe user``: entries of a users file for passwords and tokens."""
 
 from __future__ import annotations
 

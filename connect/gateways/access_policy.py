@@ -1,4 +1,4 @@
-"""Policy of this process: the hosts, local paths and credentials that connectors may use.
+"""Access policy of this process: the hosts, local paths and credentials that connectors may use.
 
 Rules of this file:
 - The node's properties set the policy. If the REST API has users, tenants write connectors. Their
@@ -267,14 +267,14 @@ _current = AccessPolicy()
 
 
 def install(policy: AccessPolicy) -> None:
-    """Set the policy of this process; a guarded process also hides error texts of other systems."""
+    """Set the access policy of this process; a guarded one also hides texts of other systems."""
     global _current  # noqa: PLW0603 - one policy per process, for all its clients
     _current = policy
     hide_foreign_texts(are_hidden=policy.is_guarded)
 
 
 def access_policy() -> AccessPolicy:
-    """Return the policy of this process."""
+    """Return the access policy of this process."""
     return _current
 
 

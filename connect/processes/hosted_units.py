@@ -251,10 +251,6 @@ class HostedUnits:
             if unit.is_stopping:
                 self._units.pop(unit.generation, None)
 
-    def has_predecessors(self, unit: HostedUnit) -> bool:
-        """Return whether an earlier unit of its key has not ended."""
-        return any(not other.ended.is_set() for other in unit.predecessors)
-
     def inventory(self) -> dict[str, Any]:
         """Return all units, for the node to compare with its own state."""
         now_ms = self._clock.monotonic_ms()

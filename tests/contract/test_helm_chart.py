@@ -45,8 +45,17 @@ EVERYTHING = {
     "nodeSelector": {"disk": "ssd"},
     "tolerations": [{"key": "k", "operator": "Exists"}],
     "priorityClassName": "high",
+    "networkPolicy": {
+        "enabled": True,
+        "from": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "extraIngress": [{"ports": [{"port": 7078}]}],
+    },
     "metrics": {
-        "serviceMonitor": {"enabled": True, "tokenSecret": {"name": "token", "key": "token"}},
+        "serviceMonitor": {
+            "enabled": True,
+            "tokenSecret": {"name": "token", "key": "token"},
+            "tlsConfig": {"ca": {"secret": {"name": "ca", "key": "ca.crt"}}},
+        },
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     },
 }
@@ -141,6 +150,31 @@ def test_the_alert_rules_are_those_of_the_repository(tmp_path: Path) -> None:
     assert len([s for s in services if wanted <= s["metadata"]["labels"].items()]) == 1
 
 
+def test_prometheus_checks_the_name_of_the_service(tmp_path: Path) -> None:
+    """It calls pods by their addresses, which no certificate has; the authority can be set."""
+    (endpoint,) = one(rendered(EVERYTHING, tmp_path), "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == {
+        "ca": {"secret": {"name": "ca", "key": "ca.crt"}},
+        "serverName": "lake.default.svc",
+    }
+    mesh = {**MESH, "metrics": EVERYTHING["metrics"]}
+    (endpoint,) = one(rendered(mesh, tmp_path), "ServiceMonitor")["spec"]["endpoints"]
+    assert "tlsConfig" not in endpoint
+
+
+def test_a_network_policy_admits_nodes_and_named_peers(tmp_path: Path) -> None:
+    """To the REST port only; other ports need a rule of their own."""
+    objects = rendered(EVERYTHING, tmp_path)
+    api, executors = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert api["ports"] == [{"port": "rest"}]
+    nodes, named = api["from"]
+    pod = one(objects, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert nodes["podSelector"]["matchLabels"].items() <= pod.items()
+    assert named == {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
+    assert executors == {"ports": [{"port": 7078}]}
+    assert not [each for each in rendered(GOOD, tmp_path) if each["kind"] == "NetworkPolicy"]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -152,7 +186,8 @@ def test_the_alert_rules_are_those_of_the_repository(tmp_path: Path) -> None:
             {**GOOD, "properties": {"bootstrap.servers": "b:1", "listeners": "http://x:1"}},
             "properties.listeners is set by the chart",
         ),
-        ({**GOOD, "terminationGracePeriodSeconds": 30}, "longer than icefloe.drain.grace.ms"),
+        ({**GOOD, "terminationGracePeriodSeconds": 39}, "longer than icefloe.drain.grace.ms"),
+        ({**GOOD, "replica": 3}, "replica"),
         ({**GOOD, "tls": {"existingSecret": "t", "clientAuth": "required"}}, "probes"),
         ({**GOOD, "replicas": 0}, "replicas"),
         ({**GOOD, "image": {"repository": "r", "digest": "latest"}}, "digest"),

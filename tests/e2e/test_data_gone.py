@@ -11,6 +11,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -106,7 +107,7 @@ def test_a_connector_that_continues_reads_a_recreated_topic(
     running.create(name, {**config, "icefloe.fail-on-data-loss": "false"})
     running.produce(topic, *numbered(0, 10))
     assert _ids(running, table, name, 10) == [*range(10)]
-    admin.delete_topic(topic)
+    delete_topic(admin, topic)
     running.wait_until(lambda: topic not in admin.topics(), lambda: "the deletion")
     admin.ensure_topic(topic, 2, replication_factor=1)
     running.produce(topic, *numbered(100, 30))
@@ -197,7 +198,7 @@ def test_a_rebase_continues_with_a_recreated_control_topic(
     running.create(name, {**config, "iceberg.control.topic": control})
     running.produce(topic, *numbered(0, 10))
     assert _ids(running, table, name, 10) == [*range(10)]
-    admin.delete_topic(control)
+    delete_topic(admin, control)
     assert "control_log_reset" in running.trace(name).partition("\n")[0]
     code, output = running.icefloe("control", "rebase", name)
     assert code == 1

@@ -22,6 +22,7 @@ from control_schemas.events import (
 from control_schemas.headers import encode_headers
 from tests.support.running_stack import EVENT, RunningStack, numbered
 from tests.support.stack import unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -147,7 +148,7 @@ def test_a_recreated_source_topic_is_read_after_an_offset_reset(
     """Nothing of the new topic is read before."""
     case = CommittedConnector(running, admin, "renewed")
     assert other.name != case.name
-    admin.delete_topic(case.topic)
+    delete_topic(admin, case.topic)
     running.wait_until(lambda: case.topic not in admin.topics(), lambda: "the topic's end")
     admin.ensure_topic(case.topic, 1, replication_factor=1)
     running.produce(case.topic, *numbered(100, 20))

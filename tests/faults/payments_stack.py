@@ -26,6 +26,7 @@ from tests.faults.payments_producer import DEAD_LETTER, DROPPED, PaymentsProduce
 from tests.faults.readback import join_logs, read_dead_letters, read_log, read_ranges, read_tables
 from tests.support.processes import arguments, still_running
 from tests.support.stored_layouts import read_layouts
+from tests.support.topic_deletion import delete_topic
 
 NAME = "payments"
 TOPIC = "payments"
@@ -143,7 +144,7 @@ class PaymentsStack:
     def retire(self, topic: str) -> None:
         """Delete a topic that was read to its end; the check still expects its records."""
         self._retired.append(read_log(self.stack.bootstrap_servers, [topic])[0])
-        self.admin.delete_topic(topic)
+        delete_topic(self.admin, topic)
         self.topics.remove(topic)
 
     def call(self, method: str, what: str) -> None:

@@ -15,6 +15,7 @@ from control_schemas.events import StartCommit
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import FakeBatchRunner, TaskHarness, paths, wait_until
+from tests.support.topic_deletion import delete_topic
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
@@ -137,7 +138,7 @@ def test_records_that_spark_read_from_a_recreated_topic_are_not_announced(
 
         def recreate(rows: BatchRows) -> None:
             assert isinstance(rows, FewRecords)
-            harness.admin.delete_topic(harness.topic)
+            delete_topic(harness.admin, harness.topic)
             wait_until(lambda: harness.topic not in harness.admin.topics())
             harness.admin.ensure_topic(harness.topic, 1, replication_factor=1)
             rows.as_rows()

@@ -19,6 +19,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics, unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = [pytest.mark.kafka]
 NAMES = ("a", "b", "c")
@@ -389,7 +390,7 @@ def test_a_missing_topic_reported_by_a_remote_task_changes_the_layout(
     theirs = next(t for t, name in enumerate(tasks) if nodes[name] is other)
     (other.folder / "events-worker.json").write_text('[{"event": "topic_missing"}]')
     admin = KafkaAdmin(other.kafka)
-    admin.delete_topic(goes)
+    delete_topic(admin, goes)
     other.wait_until(lambda: goes not in admin.topics())
     before = other.layouts("one")[1]
     assert nodes[leader].call("POST", f"/connectors/one/tasks/{theirs}/restart").is_success
@@ -413,7 +414,7 @@ def test_a_recreated_topic_is_accepted_by_the_leader_for_tasks_of_all_nodes(
     places = [TopicPartition(source, number) for number in range(2)]
     admin.alter_offsets(group, dict.fromkeys(places, 7))
     former, before = admin.topic_id(source), node.layouts(name)[0].number
-    admin.delete_topic(source)
+    delete_topic(admin, source)
     node.wait_until(lambda: source not in admin.topics())
     admin.ensure_topic(source, 2, replication_factor=1)
     present = node.wait_until(lambda: admin.topic_id(source))

@@ -23,6 +23,7 @@ from connect.model.layout import TopicPartition
 from control_schemas.events import DataWritten, StartCommit
 from tests.support.coordinator_harness import CoordinatorHarness, RunningCoordinator, wait_until
 from tests.support.tables import reference, written_file
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -109,7 +110,7 @@ def test_a_floor_past_the_end_of_the_log_stops(
 ) -> None:
     """A recreated topic is detected without a topic id, as with tables of the Java sink."""
     _forget_identity(harness)
-    admin.delete_topic(control.topic)
+    delete_topic(admin, control.topic)
     wait_until(lambda: control.topic not in admin.topics())
     admin.ensure_topic(control.topic, 1, replication_factor=1)
     harness.reader.assign({control: 0})
@@ -126,7 +127,7 @@ def test_a_rebase_continues_after_a_recreated_control_topic(
     old = admin.topic_id(control.topic)
     assert old is not None
     harness.layout = dataclasses.replace(harness.layout, topic_ids=((control.topic, old),))
-    admin.delete_topic(control.topic)
+    delete_topic(admin, control.topic)
     wait_until(lambda: control.topic not in admin.topics())
     admin.ensure_topic(control.topic, 1, replication_factor=1)
     new = admin.topic_id(control.topic)

@@ -23,6 +23,7 @@ from tests.support.coordinator_harness import CoordinatorHarness, RunningCoordin
 from tests.support.reading import committed_records
 from tests.support.running_node import TIMEOUT_S, RunningNode
 from tests.support.stack import Topics
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -41,7 +42,7 @@ def node(
 def _recreate(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
     """Delete and create a topic, unless another client created it first; return its new id."""
     old = admin.topic_id(topic)
-    admin.delete_topic(topic)
+    delete_topic(admin, topic)
     wait_until(lambda: admin.topic_id(topic) != old)
     admin.ensure_topic(topic, partitions, replication_factor=1)
     found: str = wait_until(lambda: admin.topic_id(topic))
@@ -116,7 +117,7 @@ def test_a_deleted_listed_topic_stops_only_its_task(
     orders, users = topics.create("orders"), topics.create("users")
     node.put("c", f"{orders},{users}")
     node.running("c", 1)
-    admin.delete_topic(users)
+    delete_topic(admin, users)
     wait_until(lambda: users not in admin.topics())
     node.end()
     node.start()
@@ -146,7 +147,7 @@ def test_offsets_of_a_deleted_regex_topic_are_reset(
     node.wait_until(
         lambda: len(node.commands("worker", "c")) > before
     )  # the node has read the topics
-    admin.delete_topic(gone)
+    delete_topic(admin, gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
         assert _messages(node, f"{node.group_id}-control") == []
@@ -173,7 +174,7 @@ def test_a_missing_topic_makes_the_leader_read_the_topics(
         node.put("c", "", topics_regex=f"{first}.*")
         node.running("c", 1)
         (tmp_path / "events-worker.json").write_text('[{"event": "topic_missing"}]')
-        admin.delete_topic(f"{first}-2")
+        delete_topic(admin, f"{first}-2")
         wait_until(lambda: f"{first}-2" not in admin.topics())
         assert node.layouts("c")[1] == 1
         assert node.call("POST", "/connectors/c/tasks/0/restart").is_success

@@ -15,6 +15,7 @@ from control_schemas.events import EventHeaders, LostRange, StartCommit
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TaskHarness, paths, wait_until
+from tests.support.topic_deletion import delete_topic
 from worker.spark.session import Session
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
@@ -190,7 +191,7 @@ def test_a_recreated_topic_is_left_to_the_leader_and_its_loss_announced_once(
     harness.produce(5)
     with harness.running():
         harness.round()
-        harness.admin.delete_topic(harness.topic)
+        delete_topic(harness.admin, harness.topic)
         wait_until(lambda: harness.topic not in harness.admin.topics())
         harness.admin.ensure_topic(harness.topic, 2, replication_factor=1)
         harness.produce(9)

@@ -27,6 +27,7 @@ from tests.support.command_line import CommandResult, icefloe
 from tests.support.reading import committed_records
 from tests.support.running_node import RunningNode
 from tests.support.stack import Topics, unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 CONTENT = "content-7c2e"
@@ -325,7 +326,7 @@ def test_dead_letters_without_a_topic_stop_a_replay_before_its_start(
     assert len(back) == 3
     assert back[TIME_MS + 2].headers == bare.headers
     dead_letters.add(3, 4)
-    dead_letters.admin.delete_topic(dead_letters.source)
+    delete_topic(dead_letters.admin, dead_letters.source)
     refused = dead_letters.run("replay", "--yes")
     assert refused.status == 1
     assert f"goes to topic {dead_letters.source}, partition 1" in refused.stderr

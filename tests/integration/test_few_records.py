@@ -21,7 +21,7 @@ from tests.support.source_reads import produce, source_reader, whole_topic
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.batch.few_records import BatchRows, FewRecords
-from worker.spark.record_blocks import FEW_BYTES, FEW_RECORDS, FEW_TIMEOUT_MS
+from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, FEW_TIMEOUT_MS
 from worker.spark.session import Session, SqlSessions
 from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges, WrittenBatch

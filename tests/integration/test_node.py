@@ -16,6 +16,7 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalP
 from connect.model.layout import TopicPartition
 from tests.support.running_node import TIMEOUT_S, RunningNode
 from tests.support.stack import Topics
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -221,7 +222,7 @@ def test_added_partitions_and_topics_get_a_new_layout(
     admin.ensure_topic(f"{first}-2", 2)
     node.wait_until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
     node.running("c", tasks=1)
-    admin.delete_topic(f"{first}-2")
+    delete_topic(admin, f"{first}-2")
     node.wait_until(lambda: len(node.layouts("c")[0].partitions) == 1 and node.layouts("c")[1] == 3)
     node.running("c", tasks=1)
     ops = [m["op"] for m in node.commands("coordinator", "c")]

@@ -1,4 +1,4 @@
-"""The processes of Spark tasks have the policy of the node: a tenant names what they call."""
+"""Processes of Spark tasks have the node's access policy: a tenant names what they call."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from tests.support.fakes.rest_server import RestServer
 from tests.support.fakes.schema_registry import SchemaRegistryServer
 from tests.support.object_stores import S3Proxy, started
 from tests.support.stack import RestCatalog, Topics, unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -174,7 +175,7 @@ def test_topic_errors_are_reported(
     assert "it does not exist, and the broker refuses to create topic" in messages
     assert "eplication factor" in messages
     compacted = topics.create("compacted")
-    KafkaAdmin(kafka_properties).delete_topic(compacted)
+    delete_topic(KafkaAdmin(kafka_properties), compacted)
     compacted = unique_name("compacted")
     KafkaAdmin(kafka_properties).ensure_topic(compacted, 1, {"cleanup.policy": "compact"})
     messages = checked.error({"iceberg.control.topic": compacted}, "iceberg.control.topic")

@@ -24,7 +24,7 @@ from tests.support.source_reads import (
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
-from worker.spark.record_blocks import BLOCK_BYTES, BLOCK_ROWS
+from worker.spark.block_reader import BLOCK_BYTES, BLOCK_ROWS
 from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges
 from worker.task.source_blocks import SourceBlocks

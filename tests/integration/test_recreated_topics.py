@@ -17,6 +17,7 @@ from connect.protocol.control_topic import read_to_end
 from connect.protocol.source_floor import RecreatedTopic
 from tests.support.leader_node import NAME, LeaderNode
 from tests.support.stack import Topics, unique_name
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 150
@@ -47,7 +48,7 @@ def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[
 
 
 def _recreate(leader: LeaderNode, partitions: int = 2) -> str:
-    leader.admin.delete_topic(leader.topic)
+    delete_topic(leader.admin, leader.topic)
     _wait(lambda: leader.topic not in leader.admin.topics())
     leader.admin.ensure_topic(leader.topic, partitions, replication_factor=1)
     _wait(lambda: leader.admin.topic_id(leader.topic) is not None)

@@ -37,7 +37,7 @@ from control_schemas.events import DataComplete, DataWritten, Event, Payload, St
 from tests.support.processes import arguments, still_running
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
-from worker.spark.record_blocks import FEW_RECORDS
+from worker.spark.block_reader import FEW_RECORDS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 CANARY = "canary-5e1f"

@@ -26,6 +26,7 @@ from tests.support.reading import committed_records
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TABLE, FakeBatchRunner, TaskHarness, paths, wait_until
+from tests.support.topic_deletion import delete_topic
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
@@ -525,7 +526,7 @@ def test_records_of_a_recreated_topic_are_not_announced(
     harness.produce(5)
     with harness.running():
         harness.round()
-        harness.admin.delete_topic(harness.topic)
+        delete_topic(harness.admin, harness.topic)
         wait_until(lambda: harness.topic not in harness.admin.topics())
         if is_there_again:
             harness.admin.ensure_topic(harness.topic, 2, replication_factor=1)

@@ -91,7 +91,8 @@ class UnitSession:
         now_ms = self._world.time.ms
         if self.is_hung or self.unit.ended.is_set() or now_ms < self._at_ms:
             return
-        if self._process.units.has_predecessors(self.unit) and now_ms < self._wait_until_ms:
+        is_blocked = any(not other.ended.is_set() for other in self.unit.predecessors)
+        if is_blocked and now_ms < self._wait_until_ms:
             return
         if self._owns:
             self._work(now_ms)

@@ -39,9 +39,9 @@ from worker.batch.descriptors import (
     to_batch,
 )
 from worker.batch.error_rows import error_row, is_reported
-from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
 from worker.batch.spark_types import spark_arrow
+from worker.batch.task_access_policy import under_policy
 from worker.pipeline.pipeline import TaskOpening
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Marks

@@ -24,7 +24,7 @@ DISK_FULL = "disk_full"
 """The temporary folder has no room for rows that one Spark task passes on to another."""
 
 HOST_REFUSED = "host_refused"
-"""The policy of the node does not allow the host of a registry."""
+"""The access policy of the node does not allow the host of a registry."""
 
 LARGE_RECORD = "record_not_small"
 """A record is large in a read that expects small records."""

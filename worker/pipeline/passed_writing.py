@@ -21,9 +21,9 @@ from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, RecordError, RetriableError
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, file_rows, to_batch
 from worker.batch.error_rows import error_row, is_reported
-from worker.batch.node_policy import under_policy
 from worker.batch.passed_rows import ORDER, PASSED, PassedPart, ReceivedRows
 from worker.batch.pipeline_spec import PipelineSpec
+from worker.batch.task_access_policy import under_policy
 from worker.write.parquet_writer import Writers, sizes_of
 from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import Changes, Descriptor, Marks

@@ -36,9 +36,9 @@ from worker.batch.descriptors import (
     to_batch,
 )
 from worker.batch.error_rows import error_row, is_reported
-from worker.batch.node_policy import under_policy
 from worker.batch.passed_rows import PassedRows
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
+from worker.batch.task_access_policy import under_policy
 from worker.outputs.output_rows import AppendsWithOutputs
 from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter

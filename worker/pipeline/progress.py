@@ -1,4 +1,4 @@
-"""What became of the records of a Spark task, counted by source partition."""
+"""Counts the outcomes of the records of a Spark task, by source partition."""
 
 from __future__ import annotations
 

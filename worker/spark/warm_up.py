@@ -16,7 +16,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from worker.batch.descriptors import DESCRIPTOR_DDL
-from worker.spark.record_blocks import RecordBlocks
+from worker.spark.block_reader import RecordBlocks
 from worker.spark.session import Session
 
 _NO_BROKER = {

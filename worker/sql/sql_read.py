@@ -30,9 +30,9 @@ from connect.records.transforms.sql.sql_transform import SqlPlan
 from control_schemas.events import TableReference
 from worker.batch.blocks import Block, blocks, one_chunk
 from worker.batch.error_rows import error_row, is_converter_outage
-from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec, TablePlan
 from worker.batch.spark_types import spark_arrow
+from worker.batch.task_access_policy import under_policy
 from worker.pipeline.record_fallback import to_arrow
 from worker.pipeline.table_group import Part
 from worker.pipeline.topic_forms import column_form

@@ -38,8 +38,8 @@ from connect.records.transforms.transform import DATE, DECIMAL, TIMESTAMP
 from worker.batch.blocks import Block, joined, one_chunk
 from worker.batch.descriptors import losses_row
 from worker.batch.error_rows import reported
-from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec
+from worker.batch.task_access_policy import under_policy
 from worker.convert.table_columns import nulls
 from worker.decode.decoded_rows import Columns
 from worker.decode.json_types import guessed_fields

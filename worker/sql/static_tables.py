@@ -22,7 +22,7 @@ from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTables
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.storage.object_store import storage_errors, storage_properties
-from connect.gateways.storage.parquet_files import parquet_files
+from connect.gateways.storage.parquet_dataset import parquet_files
 from connect.records.transforms.sql.sql_transform import SqlPlan
 
 log = structlog.get_logger("worker.sql")

@@ -8,7 +8,7 @@ Rules of this file:
 from __future__ import annotations
 
 from worker.spark.batch_sizing import IMBALANCE_MAX
-from worker.spark.record_blocks import RangeOfPartition
+from worker.spark.block_reader import RangeOfPartition
 from worker.task.read_ledger import OffsetRanges
 
 Spread = list[list[RangeOfPartition]]

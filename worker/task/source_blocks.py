@@ -26,7 +26,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.batch.record_blocks import blocks_of
-from worker.spark.record_blocks import FEW_BYTES, FEW_RECORDS, OpenBlocks, RecordBlocks
+from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, OpenBlocks, RecordBlocks
 from worker.spark.source_options import HEADERS_OPTION, stream_options
 from worker.task.range_spread import spread
 from worker.task.read_ledger import OffsetRanges, Offsets

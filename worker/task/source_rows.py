@@ -1,4 +1,4 @@
-"""Rows of Spark's Kafka source, for connectors whose records are computed with by Spark.
+"""Rows of Spark's Kafka source, for connectors whose queries compute with records.
 
 Rules of this file:
 - Rows have only the columns that the pipeline needs.

@@ -1,4 +1,4 @@
-"""What every source of a task's micro-batches is made of, and what it does."""
+"""The interface of a source of a task's micro-batches, and what both kinds share."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ default
 {{- fail "tls.clientAuth=required would refuse Kubernetes' probes, which have no certificate: use requested" -}}
 {{- end -}}
 {{- $grace := index .Values.properties "icefloe.drain.grace.ms" | default 30000 | int -}}
-{{- if ge (div $grace 1000) (int .Values.terminationGracePeriodSeconds) -}}
-{{- fail "terminationGracePeriodSeconds must be longer than icefloe.drain.grace.ms" -}}
+{{- if gt (add (div $grace 1000) 10) (int .Values.terminationGracePeriodSeconds) -}}
+{{- fail "terminationGracePeriodSeconds must be at least 10 s longer than icefloe.drain.grace.ms" -}}
 {{- end -}}
 {{- range $key, $value := .Values.properties -}}
 {{- if hasKey $own $key -}}

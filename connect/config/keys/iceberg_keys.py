@@ -435,9 +435,9 @@ OWN_KEYS: tuple[Key, ...] = (
         "BOOLEAN",
         "Whether a task stops when source records were deleted before they were read. `false` "
         "continues at the start of the log and reports the lost range in log, status, metric "
-        "`source_offsets_lost` and snapshot summary (`icefloe.data-loss`). A topic that was "
-        "created again is then read from its start. A partition whose committed offset is gone "
-        "continues after its last announcement, if that is known for certain.",
+        "`icefloe_source_offsets_lost_total` and snapshot summary (`icefloe.data-loss`). A topic "
+        "that was created again is then read from its start. A partition whose committed offset "
+        "is gone continues after its last announcement, if that is known for certain.",
         "true",
     ),
     Key(
@@ -461,7 +461,8 @@ OWN_KEYS: tuple[Key, ...] = (
         "icefloe.lso.stalled.ms",
         "LONG",
         "Time for which an open transaction may block a source partition or the control topic "
-        "before it is reported (log, metrics `lso_stalled` and `control_lso_stalled`).",
+        "before it is reported (log, metrics `icefloe_lso_stalled` and "
+        "`icefloe_control_lso_stalled`).",
         "60000",
         "LOW",
         unit="ms",

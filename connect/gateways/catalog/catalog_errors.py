@@ -1,4 +1,4 @@
-"""What a catalog client raises, and which of our errors it becomes.
+"""Maps errors of catalog clients to Icefloe's errors.
 
 Rules of this file:
 - One table for commits and one for everything else; both end in the careful answer: a commit is

@@ -1,4 +1,4 @@
-"""Whether a catalog's client may be opened: its hosts, files and credentials, before anything is.
+"""Checks the hosts, files and credentials of a catalog's client before it is opened.
 
 Source:
     libpq's connection parameters (PostgreSQL 17, 32.1.2); SQLAlchemy 2.0's URLs.

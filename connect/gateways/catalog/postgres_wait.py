@@ -1,4 +1,4 @@
-"""A limit for what a PostgreSQL server answers.
+"""Time limit for the answers of a PostgreSQL server.
 
 The client waits for ever for a server that is frozen while its machine still answers on the
 network; ``statement_timeout`` is the server's own and does not help then.

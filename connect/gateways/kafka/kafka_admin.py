@@ -164,11 +164,6 @@ class KafkaAdmin(GroupAdmin):
                 return
             pause.wait(TOPIC_PAUSE_S)
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
-        with self._mapped(f"deleting topic {name}", f"Delete on Topic {name}"):
-            self._result(self._admin.delete_topics([name])[name])
-
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete every record below these offsets, as retention does."""
         topics = ", ".join(sorted({tp.topic for tp in before}))[:200]

@@ -1,4 +1,4 @@
-"""Errors of the Kafka clients in this product's tree, with the reason that a connection failed for.
+"""Maps errors of the Kafka clients to Icefloe's errors, with the reason of a failed connection.
 
 Rules of this file:
 - librdkafka repeats failed connections without an end. A call then only times out, and the reason

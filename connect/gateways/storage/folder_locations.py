@@ -1,4 +1,4 @@
-"""Where the tables of a connector lie that has no catalog: a folder for each, by its name."""
+"""Locations of the tables of a connector without a catalog: a folder for each name."""
 
 from __future__ import annotations
 

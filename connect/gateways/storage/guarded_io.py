@@ -1,4 +1,4 @@
-"""A ``FileIO`` that opens allowed places only, with the credentials it was given.
+"""A ``FileIO`` that opens allowed locations only, with the credentials of its table.
 
 Rules of this file:
 - Every location is checked when it is opened: the owner of a table writes its metadata, which may

@@ -18,9 +18,9 @@ from connect.errors import ConfigError, ExitStatus
 from connect.model.layout import TopicPartition
 from connect.operations.connector_clients import ConnectorCluster, opened_cluster
 from connect.operations.record_batches import record_batches
+from connect.operations.report.duckdb_query import QueryResult, library, run_query
 from connect.operations.report.kept_records import KeptRecords, ReportLimits
 from connect.operations.report.record_table import RecordTable, UnusableRecords
-from connect.operations.report.sql_query import QueryResult, library, run_query
 from connect.records.conversion.row_converter import ConversionOptions
 from connect.records.converters.record_converters import ConvertersByTopic
 

@@ -11,7 +11,7 @@ import pytest
 
 from connect.cli.report_command import REPORT_FORMS, print_result
 from connect.errors import ConfigError, ExitStatus
-from connect.operations.report.sql_query import QueryResult
+from connect.operations.report.duckdb_query import QueryResult
 from tests.support.command_line import icefloe
 
 RESULT = QueryResult(

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from connect.model.records import KafkaRecord
+from connect.operations.report.duckdb_query import run_query
 from connect.operations.report.kept_records import KeptRecords, ReportLimits, ReportTooLarge
 from connect.operations.report.record_table import RecordTable, UnusableRecords
-from connect.operations.report.sql_query import run_query
 from connect.operations.report.topic_report import converter_config
 from connect.records.conversion.row_converter import ConversionOptions
 from connect.records.converters.record_converters import ConvertersByTopic

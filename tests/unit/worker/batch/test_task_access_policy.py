@@ -1,4 +1,4 @@
-"""Work of Spark tasks runs under the policy of the node, in whichever process."""
+"""Work of Spark tasks runs under the access policy of the node, in whichever process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from connect.gateways.access_policy import AccessPolicy, access_policy, install
 from tests.differential.support import config, plan
 from tests.support.pipeline_lines import SCHEMA
 from worker.aggregate.event_rows import event_rows
-from worker.batch.node_policy import under_policy
 from worker.batch.pipeline_spec import PipelineSpec
+from worker.batch.task_access_policy import under_policy
 from worker.pipeline.passed_writing import write_passed
 from worker.pipeline.pipeline import run
 
@@ -21,7 +21,7 @@ POLICY = AccessPolicy(is_guarded=True, names=frozenset({"a.example.com"}), has_a
 
 
 @pytest.fixture(autouse=True)
-def restored_reach() -> Iterator[None]:
+def restored_policy() -> Iterator[None]:
     """The policy of the process is its own again after each test."""
     yield
     install(AccessPolicy())

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connect.errors import ConfigError, ExitStatus
+from connect.operations.report.duckdb_query import QueryError, QueryResult, run_query
 from connect.operations.report.kept_records import ReportTooLarge
-from connect.operations.report.sql_query import QueryError, QueryResult, run_query
 
 TABLES = {
     "cameras": pa.table({"id": [1, 2, 3], "place": ["hall", "door", "hall"]}),

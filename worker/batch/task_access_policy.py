@@ -1,8 +1,9 @@
-"""The node's policy in the processes of Spark tasks.
+"""The node's access policy in the processes of Spark tasks.
 
 Rules of this file:
 - A Spark task runs in a process of its own, which knows nothing of the node. It sends requests to
-  schema registries and stores that a tenant names. So the policy travels with the work.
+  schema registries and stores that a tenant names. So each function carries the access policy of
+  the driver.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 def under_policy(work: Callable[..., T]) -> Callable[..., T]:
-    """Return work that runs under the policy of this process, in any process.
+    """Return work that runs under the access policy of this process, in any process.
 
     Args:
         work: picklable.
