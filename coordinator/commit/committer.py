@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 class _FloorMoved(RetriableError):  # noqa: N818 - the field's term
-    """The floor or the VTTS of the table changed meanwhile: choose the files again."""
+    """Floor, VTTS or files of the table changed meanwhile: choose the files again."""
 
     default_code = "floor_moved"
 
@@ -372,6 +372,7 @@ class Committer:
             now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
                 raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
+            self._refuse_held(memory, reloaded, state_now, selection)
             return state_now
 
         content = self._content(commit, state, selection, offsets)
@@ -393,6 +394,14 @@ class Committer:
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
+
+    def _refuse_held(
+        self, memory: _Memory, table: Table, state: TableState, selection: Selection
+    ) -> None:
+        """Raise where another connector committed a file of this commit meanwhile."""
+        now_ms = self.clock.now_ms()
+        if memory.held_files.among(table, state.head, selection.paths, now_ms):
+            raise _FloorMoved("another client committed announced files meanwhile")
 
     def _end(self, ready: ReadyCommit, work: Callable[[], CommittedTable]) -> TableCommitted:
         commit, memory, attempts = ready.commit, ready.memory, ready.attempts
