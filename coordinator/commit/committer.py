@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -33,6 +33,7 @@ from uuid import UUID
 import structlog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
@@ -189,6 +190,17 @@ class _Memory:
                 f"{offsets_text(self.floor)} was committed: it was restored to an earlier state",
                 code="table_rolled_back",
             )
+
+    def refuse_held(
+        self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
+    ) -> None:
+        """Search announced files again after a conflict: another connector may have added them.
+
+        Raises:
+            RetriableError: ``floor_moved``: the table holds some; ``storage_unavailable``.
+        """
+        if self.held_files.among(table, head, paths, now_ms):
+            raise _FloorMoved("another client committed announced files meanwhile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +384,7 @@ class Committer:
             now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
                 raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
-            self._refuse_held(memory, reloaded, state_now, selection)
+            memory.refuse_held(reloaded, state_now.head, selection.paths, self.clock.now_ms())
             return state_now
 
         content = self._content(commit, state, selection, offsets)
@@ -394,14 +406,6 @@ class Committer:
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
-
-    def _refuse_held(
-        self, memory: _Memory, table: Table, state: TableState, selection: Selection
-    ) -> None:
-        """Raise where another connector committed a file of this commit meanwhile."""
-        now_ms = self.clock.now_ms()
-        if memory.held_files.among(table, state.head, selection.paths, now_ms):
-            raise _FloorMoved("another client committed announced files meanwhile")
 
     def _end(self, ready: ReadyCommit, work: Callable[[], CommittedTable]) -> TableCommitted:
         commit, memory, attempts = ready.commit, ready.memory, ready.attempts
