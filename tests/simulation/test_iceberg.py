@@ -37,7 +37,7 @@ from tests.simulation.delta_log import SteppedClock
 from tests.simulation.iceberg_catalog import KilledError, SimulatedCatalog, Tables
 from tests.support.tables import announced, connector, data_file_named, table_commit
 
-SEEDS = int(os.environ.get("ICEBERG_SEEDS", "60"))
+SEEDS = int(os.environ.get("ICEBERG_SEEDS", "40"))
 FIRST_SEED = int(os.environ.get("ICEBERG_FIRST_SEED", "1"))
 STEPS = 40
 LAST_ROUNDS_MAX = 12
@@ -401,7 +401,7 @@ def test_every_file_is_in_its_table_once() -> None:
             pytest.fail(f"seed {seed}: {type(error).__name__}: {error}", pytrace=False)
         counts.update(run.tables.counts)
     print(f"\nIceberg: {dict(sorted(counts.items()))}")
-    if SEEDS >= 60:
+    if SEEDS >= 40:
         assert not FAULTS - +counts.keys(), "a kind of fault never happened"
 
 
@@ -425,5 +425,5 @@ class Unchecked(Committer):
     ],
 )
 def test_planted_defects_are_found(defect: dict[str, Any]) -> None:
-    """Within 100 seeds."""
-    assert any(violation(seed, **defect) for seed in range(100))
+    """Within 50 seeds."""
+    assert any(violation(seed, **defect) for seed in range(50))
