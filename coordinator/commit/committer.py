@@ -368,12 +368,7 @@ class Committer:
             )
         )
         if selection.duplicates or selection.repeated:
-            log.warning(
-                "files announced more than once are taken once",
-                table=str(commit.table),
-                announced_twice=selection.duplicates,
-                in_the_table_already=selection.repeated,
-            )
+            _log_repeated(commit, selection)
         memory.new_manifests.keep(selection)
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
@@ -479,6 +474,15 @@ class Committer:
             properties[self._config.topic_id_property] = self._topic_id
         ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
         return SnapshotContent(*ids, selection, summary, properties)
+
+
+def _log_repeated(commit: TableCommit, selection: Selection) -> None:
+    log.warning(
+        "files announced more than once are taken once",
+        table=str(commit.table),
+        announced_twice=selection.duplicates,
+        in_the_table_already=selection.repeated,
+    )
 
 
 def _claimed_us(state: TableState, commit: TableCommit) -> int | None:

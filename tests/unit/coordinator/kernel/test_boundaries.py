@@ -122,7 +122,7 @@ def test_a_landed_part_of_an_answer_counts_although_another_part_is_skipped(
 
 
 def test_the_highest_earlier_claim_counts(driver: Driver) -> None:
-    """Whatever the order in which completions are read."""
+    """Completions may be read in any order."""
     for earlier in (5, 9, 7):
         driver.read(CommitComplete(UUID(int=earlier), earlier * SECOND_US))
     commit = driver.start()
