@@ -146,3 +146,30 @@ def test_a_round_may_claim_only_what_lies_behind_a_reset(read_to: int, *, may: b
     """It must have read beyond the control offset of the reset."""
     state = TableState(None, is_branch_missing=False, floor={}, reset_offsets={0: 7})
     assert may_claim(state, {0: read_to}) is may
+
+
+def test_a_round_ends_before_the_first_of_several_open_answers(driver: Driver) -> None:
+    """In any order of their tasks."""
+    commit = driver.start()
+    driver.written(commit, T2)  # 0
+    driver.written(commit, task=1)  # 1: open
+    driver.written(commit, task=0)  # 2: open
+    (effect,) = driver.tick(3_000)
+    assert isinstance(effect, CommitTables)
+    assert effect.commits[0].control_offsets == {0: 1}
+
+
+def test_answers_that_overlap_in_a_chain_wait_together(driver: Driver) -> None:
+    """A round crosses no answer, also not one that only overlaps with one that waits."""
+    commit = driver.start()
+    driver.written(commit, T2)  # 0
+    driver.written(commit, task=1)  # 1
+    driver.written(commit, task=2)  # 2
+    driver.written(commit, task=1)  # 3: behind the start of task 2
+    driver.complete(commit, task=1)  # 4
+    driver.written(commit, task=0)  # 5: open
+    driver.written(commit, task=2)  # 6: behind the start of task 0
+    driver.complete(commit, task=2)  # 7
+    (effect,) = driver.tick(3_000)
+    assert isinstance(effect, CommitTables)
+    assert effect.commits[0].control_offsets == {0: 1}
