@@ -173,3 +173,15 @@ def test_answers_that_overlap_in_a_chain_wait_together(driver: Driver) -> None:
     (effect,) = driver.tick(3_000)
     assert isinstance(effect, CommitTables)
     assert effect.commits[0].control_offsets == {0: 1}
+
+
+def test_an_operator_may_move_source_offsets(driver: Driver) -> None:
+    """An event names the moved partitions, or none for all; only their next range is free."""
+    commit = driver.start()
+    at = 0
+    for moved in ((), (("orders", 0),)):
+        driver.read(CommitComplete(commit, None), EventHeaders(moved=moved))
+        at += 50
+        driver.complete(commit, ranges=(SourceRange("orders", 0, at, at + 10, 10, 0, 0, 10, None),))
+    with pytest.raises(InvariantViolation, match="gap"):
+        driver.complete(commit, ranges=(SourceRange("orders", 0, 150, 160, 10, 0, 0, 10, None),))
