@@ -24,7 +24,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -33,6 +33,7 @@ from uuid import UUID
 import structlog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
@@ -90,7 +91,7 @@ T = TypeVar("T")
 
 
 class _FloorMoved(RetriableError):  # noqa: N818 - the field's term
-    """The floor or the VTTS of the table changed meanwhile: choose the files again."""
+    """Floor, VTTS or files of the table changed meanwhile: choose the files again."""
 
     default_code = "floor_moved"
 
@@ -189,6 +190,17 @@ class _Memory:
                 f"{offsets_text(self.floor)} was committed: it was restored to an earlier state",
                 code="table_rolled_back",
             )
+
+    def refuse_held(
+        self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
+    ) -> None:
+        """Search announced files again after a conflict: another connector may have added them.
+
+        Raises:
+            RetriableError: ``floor_moved``: the table holds some; ``storage_unavailable``.
+        """
+        if self.held_files.among(table, head, paths, now_ms):
+            raise _FloorMoved("another client committed announced files meanwhile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,12 +368,7 @@ class Committer:
             )
         )
         if selection.duplicates or selection.repeated:
-            log.warning(
-                "files announced more than once are taken once",
-                table=str(commit.table),
-                announced_twice=selection.duplicates,
-                in_the_table_already=selection.repeated,
-            )
+            _log_repeated(commit, selection)
         memory.new_manifests.keep(selection)
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
@@ -372,6 +379,7 @@ class Committer:
             now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
                 raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
+            memory.refuse_held(reloaded, state_now.head, selection.paths, self.clock.now_ms())
             return state_now
 
         content = self._content(commit, state, selection, offsets)
@@ -466,6 +474,15 @@ class Committer:
             properties[self._config.topic_id_property] = self._topic_id
         ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
         return SnapshotContent(*ids, selection, summary, properties)
+
+
+def _log_repeated(commit: TableCommit, selection: Selection) -> None:
+    log.warning(
+        "files announced more than once are taken once",
+        table=str(commit.table),
+        announced_twice=selection.duplicates,
+        in_the_table_already=selection.repeated,
+    )
 
 
 def _claimed_us(state: TableState, commit: TableCommit) -> int | None:

@@ -12,7 +12,7 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.commit.held_files import COMMITTED_MAX, HeldFiles, created_ms
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.support.table_harness import TableHarness, paths_of
+from tests.support.table_harness import Racing, TableHarness, paths_of
 from tests.support.tables import QuickClock, announced, reference, table_commit
 
 
@@ -40,6 +40,19 @@ def test_a_repeated_announcement_commits_no_file_twice(harness: TableHarness) ->
     assert isinstance(outcome, TableCommitted)
     assert outcome.files == 1
     assert len(paths_of(harness.reloaded())) == len(set(paths_of(harness.reloaded()))) == 3
+
+
+def test_another_connector_commits_the_files_meanwhile(harness: TableHarness) -> None:
+    """Between the load and the commit of this one: the files are searched again."""
+    files = harness.files(2)
+    other = TableHarness(harness.catalog, harness.table, "d").committer()
+    racing = TableHarness(
+        Racing(harness.catalog, [lambda: _commit(other, harness, files[:1], 0)]), harness.table
+    )
+    outcome = _commit(racing.committer(), harness, files, 7)
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.files == 1
+    assert sorted(paths_of(harness.reloaded())) == sorted(file.file_path for file in files)
 
 
 def test_files_without_a_time_in_their_name_are_committed_once(harness: TableHarness) -> None:
