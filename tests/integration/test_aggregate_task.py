@@ -18,7 +18,8 @@ from tests.support.object_stores import S3Proxy, started
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import opened, wait_until
-from tests.support.window_results import check_each_update_once
+from tests.support.window_results import check_each_update_once, event
+from worker.aggregate.window_query import STATE_MEMORY_MB
 from worker.spark.session import Session
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
@@ -104,3 +105,40 @@ def test_state_on_s3_continues_after_a_restart(
         admin.close()
         saved = sorted((tmp_path / "data").rglob("manifest-*.json"))
         assert len(saved) == 1, "older states are deleted"
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_times_near_the_ends_of_int64_stop_nothing(aggregates: Aggregates, *, first: bool) -> None:
+    """They are refused, and neither windows nor the watermark change."""
+    aggregates.config["errors.tolerance"] = "all"
+    ends = [9_223_372_036_854_775, -9_223_372_036_854_775, 253_402_300_800_000]
+    ended: list[BaseException | None] = []
+    with aggregates.running(ended):
+        for n in range(3):
+            refused = [{**some(n, 1)[0], "ts": end} for end in ends]
+            if first:
+                aggregates.produce(*refused, rows=())
+            aggregates.produce(*some(2 * n))
+            if not first:
+                aggregates.produce(*refused, rows=())
+            wait_until(aggregates.are_complete)
+    assert ended == []
+    check_each_update_once(aggregates.updates())
+
+
+def test_the_memory_of_a_state_does_not_grow_with_its_parts(
+    aggregates: Aggregates, spark_session: Session
+) -> None:
+    """Each part of a state has buffers of its own, and a connector may have 1,000 parts."""
+    aggregates.config["icefloe.aggregate.state.partitions"] = "40"
+    ended: list[BaseException | None] = []
+    jvm: Any = spark_session.context._jvm
+    memory = jvm.org.apache.spark.sql.execution.streaming.state.RocksDBMemoryManager
+    with aggregates.running(ended):
+        aggregates.produce(*(event(0, f"cam-{n}", n) for n in range(400)))
+        wait_until(aggregates.are_complete)
+        in_common, alone = (memory.getNumRocksDBInstances(shared) for shared in (True, False))
+        used = memory.getMemBytesUsed()
+    assert ended == []
+    assert (in_common >= 40, alone) == (True, 0)
+    assert used <= STATE_MEMORY_MB * 2**20

@@ -3,6 +3,8 @@
 Rules of this file:
 - A sum or an average that does not fit its type is null, as nothing else can be sent for it. It
   must not stop the query, which would stop at the same record again.
+- All states of a process share one bound of RocksDB's memory. Otherwise each part of a state has up
+  to 136 MB of its own, and a connector may have 1,000 parts.
 - Keys and values are JSON that Spark makes. The driver only passes their bytes on.
 """
 
@@ -25,7 +27,9 @@ from connect.config.aggregation import (
 KEY: Final = "key"
 VALUE: Final = "value"
 BATCHES_KEPT: Final = 2
+STATE_MEMORY_MB: Final = 256
 _STREAMING: Final = "spark.sql.streaming."
+_ROCKSDB: Final = f"{_STREAMING}stateStore.rocksdb."
 _WINDOW: Final = "__window"
 _JSON: Final = {
     "ignoreNullFields": "false",
@@ -43,10 +47,13 @@ _FUNCTIONS: Final[Mapping[str, Callable[[str], Column]]] = {
 def streaming_session(spark: SparkSession, aggregation: Aggregation) -> SparkSession:
     """Return a session of the same Spark with the settings of a query with state."""
     session = spark.newSession()
+    memory = f"{_ROCKSDB}maxMemoryUsageMB"
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     for name, value in {
         f"{_STREAMING}stateStore.providerClass": provider,
-        f"{_STREAMING}stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_ROCKSDB}changelogCheckpointing.enabled": "true",
+        f"{_ROCKSDB}boundedMemoryUsage": "true",
+        memory: session.conf.get(memory, str(STATE_MEMORY_MB)),  # the node's properties may set it
         f"{_STREAMING}minBatchesToRetain": str(BATCHES_KEPT),
         # a batch without records would have the source offsets of the one before
         f"{_STREAMING}noDataMicroBatches.enabled": "false",
