@@ -77,14 +77,15 @@ def aggregates(
 
 
 def produce(aggregates: Aggregates, rooms: Rooms, first: int) -> None:
-    """Send records that become rows, one that WHERE drops and one without a room."""
+    """Send records that become rows, one that WHERE drops and others without a room."""
     numbers = range(first, first + 6)
     rows = [event(n, rooms.of[f"cam-{n % 2}"], 2 * n, f"u{n % 3}") for n in numbers]
     records: list[dict[str, Any]] = [
         {"at": row["ts"], "camera": f"CAM-{n % 2}", "cents": str(n), "user": row["user"]}
         for n, row in zip(numbers, rows, strict=True)
     ]
-    others = [{**records[0], "camera": camera} for camera in ("CAM-x", "CAM-7")]
+    # the last one is no text, so that the record path reads it
+    others = [{**records[0], "camera": camera} for camera in ("CAM-x", "CAM-7", 7)]
     aggregates.produce(*records, *others, rows=rows)
 
 

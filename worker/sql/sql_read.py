@@ -149,7 +149,8 @@ class _Reading:
         self._alias = alias
         self._shares = split
         self._has_dead_letters = has_dead_letters
-        self._reference = ReferencePath(spec.config)
+        # the event time of aggregates is a column of the query's rows, not of what it reads
+        self._reference = ReferencePath(dataclasses.replace(spec.config, aggregation=None))
         writers = TableWriters(spec.tables[:1], lambda: "")
         self._table = writers[spec.tables[0].name]
         self._form = column_form(spec, writers.alike, (), self._reference)
