@@ -13,6 +13,7 @@ from connect.gateways.kafka.shared_admins import SharedAdmins
 from connect.state.connector_reader import KEPT_MS, ConnectorReader
 from connect.state.topic_records import CONNECTOR, encode
 from tests.support.stack import Topics
+from tests.support.topic_deletion import delete_topic
 
 pytestmark = pytest.mark.kafka
 COMPACT = {"cleanup.policy": "compact"}
@@ -52,7 +53,7 @@ class ConfigTopic:
 
     def create_again(self) -> None:
         """Delete the topic and create it again, without records."""
-        self._admin.delete_topic(self.name)
+        delete_topic(self._admin, self.name)
         while not self._admin.ensure_topic(self.name, 1, COMPACT, replication_factor=1):
             pass
 
