@@ -409,13 +409,19 @@ class TopicFollower:
                 self._changed.wait(left_ms / 1000)
 
     def _open(self) -> LogReader:
-        # the end of a topic is known after one empty fetch: do not let it wait long
-        reader = LogReader({**self._properties, "fetch.max.wait.ms": "100"})
+        """Read the topic to its end; return a reader that continues there.
+
+        The end is known after one empty fetch, which must not wait long. A reader that follows the
+        topic for days sends few fetches: a new record ends the wait of a fetch.
+        """
+        first = LogReader({**self._properties, "fetch.max.wait.ms": "100"})
         try:
-            read_all(self._admin, reader, self._topic.name, self._read, clock=self._clock)
-        except IcefloeError:
-            reader.close()
-            raise
+            read_all(self._admin, first, self._topic.name, self._read, clock=self._clock)
+            positions = first.positions()
+        finally:
+            first.close()
+        reader = LogReader(self._properties)
+        reader.assign(positions)
         return reader
 
     def _follow(self, reader: LogReader) -> None:
