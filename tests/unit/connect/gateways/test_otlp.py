@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -124,10 +123,9 @@ def test_a_collector_that_does_not_answer_delays_no_caller(collector: OtlpCollec
     """More spans than the queue holds are added meanwhile; those that do not fit are dropped."""
     collector.may_answer.clear()
     export = SpanExport(resource({}))
-    started_s = time.monotonic()
     for number in range(1, 20_001):
         export.add(span(number))
-    assert time.monotonic() - started_s < 10  # one request alone would wait as long
+    assert len(collector.headers) < 20  # a caller that waits would send all 40 requests
     collector.may_answer.set()
     export.close()
     assert 0 < len(collector.spans()) < 20_000
