@@ -64,16 +64,12 @@ def wait_until_left(
     deadline_ms = clock.monotonic_ms() + LEAVE_TIMEOUT_MS
     has_reported = False
     while not owner.is_stopping:
-        members = {group: present for group in groups if (present := admin.members(group))}
+        members = _members(admin, groups)
         if not members:
             return
         group, present = next(iter(members.items()))
         if clock.monotonic_ms() >= deadline_ms:
-            raise RetriableError(
-                f"another sink still runs for this connector: consumer group {group} has "
-                f"{len(present)} members, first {present[0]}; stop that sink",
-                code=GROUP_IN_USE,
-            )
+            raise _in_use(group, present)
         waits_for(
             f"{len(present)} members of consumer group {group} to leave, the first is {present[0]}"
         )
@@ -86,6 +82,28 @@ def wait_until_left(
             )
             has_reported = True
         owner.pause(POLL_MS)
+
+
+def refuse_members(admin: KafkaAdmin, groups: Collection[str]) -> None:
+    """Check that none of the groups has a member, without a wait.
+
+    Raises:
+        RetriableError: ``group_in_use``, with the address of a member.
+    """
+    for group, present in _members(admin, groups).items():
+        raise _in_use(group, present)
+
+
+def _members(admin: KafkaAdmin, groups: Collection[str]) -> dict[str, list[str]]:
+    return {group: present for group in groups if (present := admin.members(group))}
+
+
+def _in_use(group: str, present: list[str]) -> RetriableError:
+    return RetriableError(
+        f"another sink still runs for this connector: consumer group {group} has "
+        f"{len(present)} members, first {present[0]}; stop that sink",
+        code=GROUP_IN_USE,
+    )
 
 
 def committed_offsets(

@@ -7,7 +7,6 @@ batch. The cases take turns; the first turn warms and does not count, of the oth
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from connect.embedded.payments import COUNTRIES, chunk, variant_tails
 from connect.validation.parse import parse
+from tests.bench.cpu_cases import print_least, take_turns
 from tests.bench.task import cpu
 from tests.differential.support import source
 from tests.support.connector_json import aggregate_config
@@ -168,15 +168,9 @@ def main(records: int, runs: int, names: list[str]) -> None:
         count = _write(folder, records)
         session = open_session({}, folder=folder)
         cases = {name: Case(name, folder, session) for name in ("none", *(names or QUERIES))}
-        for _ in range(runs + 1):
-            for case in cases.values():
-                case.run(count)
+        take_turns(cases, count, runs)
         session.close()
-    print(f"{'CPU s / M records':22} driver   java  python     all   load {os.getloadavg()[0]:.1f}")
-    for name, case in cases.items():
-        least = min(case.used[1:], key=lambda used: sum(used.values()))
-        parts = " ".join(f"{least[part]:6.2f}" for part in ("driver", "java", "python"))
-        print(f"{name:22} {parts}  {sum(least.values()):6.2f}")
+    print_least(cases)
 
 
 if __name__ == "__main__":

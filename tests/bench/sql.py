@@ -7,7 +7,6 @@ and does not count, of the others the least does.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +20,7 @@ from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.embedded.payments import COUNTRIES, chunk, variant_tails
 from connect.gateways.catalog.catalog import open_catalog
+from tests.bench.cpu_cases import print_least, take_turns
 from tests.bench.task import cpu
 from tests.differential.support import config, plan, source
 from worker.batch.descriptors import DESCRIPTOR_DDL, collect
@@ -127,15 +127,9 @@ def main(records: int, runs: int, names: list[str]) -> None:
         pq.write_table(repeated, folder / "records.parquet", use_dictionary=False)
         session = open_session({}, folder=folder)
         cases = {n: Case(n, folder, session) for n in ("none", *(names or QUERIES))}
-        for _ in range(runs + 1):
-            for case in cases.values():
-                case.run(repeated.num_rows)
+        take_turns(cases, repeated.num_rows, runs)
         session.close()
-    print(f"{'CPU s / M records':22} driver   java  python     all   load {os.getloadavg()[0]:.1f}")
-    for name, case in cases.items():
-        least = min(case.used[1:], key=lambda used: sum(used.values()))
-        parts = " ".join(f"{least[part]:6.2f}" for part in ("driver", "java", "python"))
-        print(f"{name:22} {parts}  {sum(least.values()):6.2f}")
+    print_least(cases)
 
 
 if __name__ == "__main__":

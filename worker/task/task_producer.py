@@ -14,6 +14,7 @@ Source:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -63,6 +64,8 @@ class TaskProducer:
     def resume(self, announced: Offsets) -> None:
         """Open the producer again if it was closed, before a transaction.
 
+        After an error it is closed, so nothing can be sent without the checks.
+
         Args:
             announced: the source offsets that the task committed last.
 
@@ -71,8 +74,11 @@ class TaskProducer:
                 which must not announce what it has read.
         """
         if self._producer is None:
-            self.open()
-            self.confirm(announced)
+            with contextlib.ExitStack() as failing:
+                failing.callback(self.close)
+                self.open()
+                self.confirm(announced)
+                failing.pop_all()
 
     def transact(
         self,
@@ -88,8 +94,7 @@ class TaskProducer:
 
     def close_if_idle(self) -> None:
         """Close the producer if it was not used for a while."""
-        is_open = self._producer is not None and self.idle_ms is not None
-        if is_open and self.clock.monotonic_ms() - self._used_ms >= (self.idle_ms or 0):
+        if self.idle_ms is not None and self.clock.monotonic_ms() - self._used_ms >= self.idle_ms:
             self.close()
 
     def close(self) -> None:

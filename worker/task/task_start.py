@@ -19,7 +19,7 @@ from connect import failpoints
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer, client_properties
-from connect.protocol.java_sink_members import GROUP_IN_USE, committed_offsets, wait_until_left
+from connect.protocol.java_sink_members import committed_offsets, refuse_members, wait_until_left
 from connect.protocol.source_floor import SourceFloor
 from worker.spark.batch_sizing import (
     BATCH_MS_MAX,
@@ -181,13 +181,7 @@ def confirm_place(setup: TaskSetup, admin: KafkaAdmin, announced: Offsets) -> No
     """
     config = setup.config
     check_layout(setup)
-    for group in config.member_groups:
-        if members := admin.members(group):
-            raise RetriableError(
-                f"another sink runs for this connector: consumer group {group} has "
-                f"{len(members)} members, first {members[0]}; stop that sink",
-                code=GROUP_IN_USE,
-            )
+    refuse_members(admin, config.member_groups)
     committed = committed_offsets(admin, config, setup.assignment.partitions)
     for tp, at in announced.items():
         if committed[tp] != at:

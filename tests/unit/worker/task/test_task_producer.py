@@ -103,7 +103,6 @@ def test_a_task_that_lost_its_place_sends_nothing() -> None:
     del opened.calls[:]
     with pytest.raises(RetriableError):
         opened.send()
-    opened.producer.close()
     assert opened.calls == ["fence", ANNOUNCED, "close"]
 
 
