@@ -130,6 +130,48 @@ def test_ranges_end_at_positions(
     assert offsets(reads.batch(begins)) == [4, 5, 6, 7]
 
 
+def test_records_that_arrived_with_others_are_read_too(
+    reads: SourceBlocks, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Records after the requested end are read if the consumer has them, in each partition."""
+    topic = topics.create("arrived", partitions=3)
+    first, other, empty = (TopicPartition(topic, number) for number in range(3))
+    produce(kafka_properties, topic, 10, transaction="commit")
+    produce(kafka_properties, topic, 6, partition=1)
+    part = OffsetRanges({first: 1, other: 0, empty: 0}, {first: 4, other: 5, empty: 0})
+    exact = reads.batch(part)
+    assert offsets(exact) == [1, 2, 3, *range(5)]
+    assert isinstance(exact, FewRecords)
+    assert exact.ends == part.ends
+    more = reads.batch(part, may_pass_ends=True)
+    assert offsets(more) == [*range(1, 10), *range(6)]
+    assert isinstance(more, FewRecords)
+    last = 11  # after the marker of the transaction
+    assert more.ends == {first: last, other: 6, empty: 0}
+    again = Records()
+    again(more.as_rows(), OffsetRanges(part.starts, more.ends))
+    assert [record["offset"] for record in again.sorted()] == offsets(more)
+
+
+def test_a_batch_has_the_ranges_of_its_records(
+    small: SmallReads,
+    reads: SourceBlocks,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """A read that takes more says so; a bounded run reads no further than its ends."""
+    topic = topics.create("passed")
+    produce(kafka_properties, topic, 8)
+    whole, seen = whole_topic(admin, topic), list[OffsetRanges]()
+    part = whole.head(2)
+    reader = replace(small.reader, source=reads)
+    for each in (reader, replace(reader, is_bounded=True)):
+        ended = each.read_batch(part, lambda _, ranges: seen.append(ranges))
+        assert ended == seen[-1].ends
+    assert seen == [whole, part]
+
+
 def offsets(few: BatchRows) -> list[int]:
     """Return the offsets of all records."""
     return [record["offset"] for record in sorted_records(few)]

@@ -97,11 +97,11 @@ def test_a_consumer_is_used_again(
     part, seen = whole_topic(admin, topic, 3), BatchCollector()
     reader.read_batch(part.head(6), seen)
     before = connections(kafka_properties)
-    rest = part.after(part.head(6))
+    rest = part.starting_at(part.head(6).ends)
     while rest.record_count_max:
         head = rest.head(9)
         reader.read_batch(head, seen)
-        rest = rest.after(head)
+        rest = rest.starting_at(head.ends)
     after = connections(kafka_properties)
     assert after
     assert after <= before

@@ -80,6 +80,19 @@ class OpenBlocks:
         self._reader.setRanges(self._ranges, _line(ranges))
 
 
+@dataclass(frozen=True, slots=True)
+class ReadBlocks:
+    """Few records that were read.
+
+    Attributes:
+        payload: blocks, see ``worker.batch.record_blocks.blocks_of``.
+        ends: per partition with a range the next offset after what was read.
+    """
+
+    payload: bytes
+    ends: Mapping[TopicPartition, int]
+
+
 class RecordBlocks:
     """Reads for one task of a connector.
 
@@ -114,23 +127,34 @@ class RecordBlocks:
         plan = "\n".join(map(_line, tasks))
         return DataFrame(self._reader(_BY_SPARK, poll_records).rows(plan), self._session.of_blocks)
 
-    def read_few(self, ranges: Sequence[RangeOfPartition], *, poll_records: int) -> bytes | None:
+    def read_few(
+        self,
+        ranges: Sequence[RangeOfPartition],
+        *,
+        poll_records: int,
+        may_pass_ends: bool = False,
+    ) -> ReadBlocks | None:
         """Read few records now, in Spark's JVM but without a Spark task.
 
         Args:
             ranges: what to read.
             poll_records: upper bound of the records that the consumer returns at once.
+            may_pass_ends: whether records after the end of a range are read too, if the consumer
+                has returned them together with records before it.
 
         Returns:
-            Blocks, see ``worker.batch.record_blocks.blocks_of``. None where the records have more
-            bytes than ``FEW_BYTES``, or are not there after ``FEW_TIMEOUT_MS``.
+            None where the records have more bytes than ``FEW_BYTES``, or are not there after
+            ``FEW_TIMEOUT_MS``.
 
         Raises:
             Py4JError: Kafka's consumer failed.
         """
         reader = self._reader(_IN_DRIVER, poll_records)
-        text = reader.read(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS)
-        return None if text is None else base64.b64decode(text)
+        text = reader.read(_line(ranges), FEW_BYTES, FEW_TIMEOUT_MS, may_pass_ends)
+        if text is None:
+            return None
+        line, _, blocks = text.partition("\n")
+        return ReadBlocks(base64.b64decode(blocks), _ends(line))
 
     def open(self, *, poll_records: int) -> OpenBlocks:
         """Return the blocks of one Spark task, whose ranges are set after Spark has planned it.
@@ -176,3 +200,12 @@ class RecordBlocks:
 def _line(ranges: Sequence[RangeOfPartition]) -> str:
     """Return the ranges of a Spark task as ``OffsetRange.java`` parses them."""
     return ",".join(f"{r.place.partition} {r.start} {r.end} {r.place.topic}" for r in ranges)
+
+
+def _ends(line: str) -> dict[TopicPartition, int]:
+    """Return where ranges end, from a line of them."""
+    ends = {}
+    for text in line.split(","):
+        partition, _, end, topic = text.split(" ")
+        ends[TopicPartition(topic, int(partition))] = int(end)
+    return ends

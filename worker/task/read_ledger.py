@@ -64,10 +64,6 @@ class OffsetRanges:
         ends = {tp: self.starts[tp] + min(left[tp], share) for tp in chosen}
         return OffsetRanges(self.starts, {**self.starts, **ends})
 
-    def after(self, head: OffsetRanges) -> OffsetRanges:
-        """Return what remains after ``head``."""
-        return OffsetRanges({**self.starts, **head.ends}, self.ends)
-
     def starting_at(self, starts: Offsets) -> OffsetRanges:
         """Return what remains from ``starts`` on; empty where a start is above its end."""
         return OffsetRanges(starts, {tp: max(starts[tp], end) for tp, end in self.ends.items()})

@@ -5,6 +5,8 @@ Rules of this file:
   so they have no columns, which Spark would generate code for in each batch.
 - Few records are read in the thread of the task, by the consumers of Spark's JVM. A Spark job with
   its Python process takes many times as long as the work on them.
+- Such a read may take what a consumer returns after the requested end. These records have arrived
+  after the request for the end of the log, and would wait for the next commit.
 - After any error there, Spark reads the same ranges again: it retries, its work can be cancelled,
   and its errors are mapped. Nothing was announced.
 - Executors of a cluster may have what the driver has not, so there Spark reads everything.
@@ -17,7 +19,7 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from py4j.protocol import Py4JError
@@ -76,9 +78,10 @@ class SourceBlocks(TaskSource):
         """Return how many Spark tasks read a batch that is not small."""
         return len(spread(ranges, cores, is_ordered=is_ordered))
 
-    def batch(self, ranges: OffsetRanges) -> BatchRows:
+    def batch(self, ranges: OffsetRanges, *, may_pass_ends: bool = False) -> BatchRows:
         """Return the records of ranges; read them now if they are few."""
-        few = self._few(ranges) if self.are_few(ranges.record_count_max) else None
+        is_few = self.are_few(ranges.record_count_max)
+        few = self._few(ranges, may_pass_ends=may_pass_ends) if is_few else None
         return self.rows(ranges) if few is None else few
 
     def rows(self, ranges: OffsetRanges) -> DataFrame:
@@ -108,15 +111,19 @@ class SourceBlocks(TaskSource):
         rows = self._streams.options(**stream_options(starts, records_max)).load().select()
         return SourceStream(rows, lambda _, ranges: self.batch(ranges))
 
-    def _few(self, ranges: OffsetRanges) -> FewRecords | None:
+    def _few(self, ranges: OffsetRanges, *, may_pass_ends: bool) -> FewRecords | None:
         """Read ranges now; return None where a Spark task must read them."""
         (parts,) = spread(ranges, 1, is_ordered=self.is_ordered)
         poll_records = self.sizes.poll_records(1)
         try:
-            payload = self._blocks.read_few(parts, poll_records=poll_records)
+            read = self._blocks.read_few(
+                parts, poll_records=poll_records, may_pass_ends=may_pass_ends
+            )
         except Py4JError as error:
             log.info("few records not read, a Spark job reads them", error=type(error).__name__)
             return None
-        if payload is None:
+        if read is None:
             return None
-        return FewRecords(tuple(blocks_of(payload)), lambda: self.rows(ranges))
+        ends = {**ranges.ends, **read.ends}
+        exact = replace(ranges, ends=ends)
+        return FewRecords(tuple(blocks_of(read.payload)), ends, lambda: self.rows(exact))

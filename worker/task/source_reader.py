@@ -118,8 +118,7 @@ class SourceReader:
         while ranges.record_count_max and not is_stopping():
             head = self._head_of_batch_reads(ranges)
             if head is not None:
-                self.read_batch(head, on_batch)
-                ranges = ranges.after(head)
+                ranges = ranges.starting_at(self.read_batch(head, on_batch))
                 continue
             starts = self.run_query(
                 ranges.starts,
@@ -141,19 +140,29 @@ class SourceReader:
         is_small = self.sizes.is_small(ranges.record_count_max)
         return ranges if is_small and self.commit_interval_ms < QUERY_INTERVAL_MS else None
 
-    def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> None:
-        """Read exactly ``ranges`` as one micro-batch.
+    def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> Offsets:
+        """Read ``ranges`` as one micro-batch.
+
+        If they have few records, records after them may be in the batch, and in the ranges that the
+        callback gets. A bounded run reads exactly the ranges.
+
+        Returns:
+            The next source offset of every partition.
 
         Raises:
             DataLost: records of the ranges are gone.
             RetriableError: Spark or the broker failed; no result of the batch may be used.
         """
         if not ranges.record_count_max:
-            return
+            return ranges.starts
         try:
-            self._hand_over(self.source.batch(ranges), ranges, on_batch)
+            rows = self.source.batch(ranges, may_pass_ends=not self.is_bounded)
+            if isinstance(rows, FewRecords):
+                ranges = replace(ranges, ends=rows.ends)
+            self._hand_over(rows, ranges, on_batch)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
+        return {**ranges.starts, **ranges.ends}
 
     def plan(self, record_count: int) -> DataFrame | None:
         """Make the rows of the next small batch read, whose offsets are not known yet.

@@ -44,7 +44,12 @@ class SourceRows(TaskSource):
         uncombined = len(counts) if is_ordered else max(len(counts), cores)
         return task_count(counts, cores) or uncombined
 
-    def batch(self, ranges: OffsetRanges) -> DataFrame:
+    def batch(
+        self,
+        ranges: OffsetRanges,
+        *,
+        may_pass_ends: bool = False,  # noqa: ARG002 - of the base; Spark reads exactly the ranges
+    ) -> DataFrame:
         """Return the rows of ranges."""
         moved = ranges.not_empty()
         is_small = self.sizes.is_small(ranges.record_count_max)

@@ -72,8 +72,13 @@ class TaskSource(ABC):
         """
 
     @abstractmethod
-    def batch(self, ranges: OffsetRanges) -> BatchRows:
-        """Return the records of ranges, of which at least one is not empty."""
+    def batch(self, ranges: OffsetRanges, *, may_pass_ends: bool = False) -> BatchRows:
+        """Return the records of ranges, of which at least one is not empty.
+
+        Args:
+            ranges: what to read.
+            may_pass_ends: whether few records may be more than that (``FewRecords.ends``).
+        """
 
     @abstractmethod
     def stream(self, starts: Offsets, records_max: int, *, is_small: bool) -> SourceStream:

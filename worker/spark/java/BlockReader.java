@@ -36,6 +36,6 @@ final class BlockReader implements FlatMapFunction, Serializable {
     /** Return the blocks of a Spark task. */
     public Iterator call(Object ranges) {
         List list = (List) ((Iterator) ranges).next();
-        return new RangeBlocks(this, list, TaskContext.get(), Long.MAX_VALUE);
+        return new RangeBlocks(this, list, TaskContext.get(), Long.MAX_VALUE, false);
     }
 }

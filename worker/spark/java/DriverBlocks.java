@@ -3,9 +3,12 @@ package icefloe.source;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.Map;
 
+import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 
 /** Reads ranges with few records into blocks, in the thread of the caller and without a Spark task. */
@@ -22,18 +25,23 @@ public final class DriverBlocks {
     }
 
     /**
-     * Return the blocks as text (Base64): of each block the number of records, then each column as its
+     * Return two lines of text. The first has the ranges that were read, in the form of the argument.
+     * The second has the blocks (Base64): of each block the number of records, then each column as its
      * length in bytes, or -1 without the column, and its bytes, which begin and end at a multiple of 8.
      *
      * @param line of ranges, see OffsetRange
      * @param bytesMax return null where the columns have more bytes
      * @param timeoutMs return null where the records are not there after this time
+     * @param mayPassEnds whether records after the end of a range are taken if the consumer has
+     *     returned them with records before it
      */
-    public String read(String line, int bytesMax, long timeoutMs) throws IOException {
+    public String read(String line, int bytesMax, long timeoutMs, boolean mayPassEnds)
+        throws IOException {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         DataOutputStream out = new DataOutputStream(bytes);
         long deadlineMs = System.currentTimeMillis() + timeoutMs;
-        RangeBlocks blocks = new RangeBlocks(reader, OffsetRange.parse(line), null, deadlineMs);
+        ArrayList ranges = OffsetRange.parse(line);
+        RangeBlocks blocks = new RangeBlocks(reader, ranges, null, deadlineMs, mayPassEnds);
         try {
             while (blocks.hasNext() && bytes.size() <= bytesMax) {
                 write(out, (GenericInternalRow) blocks.next());
@@ -41,10 +49,22 @@ public final class DriverBlocks {
             if (!blocks.isRead() || bytes.size() > bytesMax) {
                 return null;
             }
-            return Base64.getEncoder().encodeToString(bytes.toByteArray());
+            String text = Base64.getEncoder().encodeToString(bytes.toByteArray());
+            return line(ranges, blocks.positions()) + "\n" + text;
         } finally {
             blocks.release(blocks.isRead());
         }
+    }
+
+    private static String line(ArrayList ranges, HashMap ends) {
+        StringBuilder line = new StringBuilder();
+        for (int i = 0; i < ranges.size(); i++) {
+            OffsetRange range = (OffsetRange) ranges.get(i);
+            Object end = ends.get(new TopicPartition(range.topic, range.partition));
+            line.append(i == 0 ? "" : ",").append(range.partition).append(' ').append(range.start);
+            line.append(' ').append(end).append(' ').append(range.topic);
+        }
+        return line.toString();
     }
 
     private static void write(DataOutputStream out, GenericInternalRow row) throws IOException {

@@ -26,6 +26,8 @@ final class RangeBlocks implements Iterator, TaskCompletionListener {
     private final BlockReader reader;
     private final TaskContext task;
     private final long deadlineMs;
+    private final boolean mayPassEnds;
+    private final HashMap positions = new HashMap();
     private final HashMap ends = new HashMap();
     private final HashMap starts = new HashMap();
     private final ArrayList topics = new ArrayList();
@@ -42,10 +44,17 @@ final class RangeBlocks implements Iterator, TaskCompletionListener {
     private final long stalledMs;
     private long progressMs = System.currentTimeMillis();
 
-    RangeBlocks(BlockReader reader, List ranges, TaskContext task, long deadlineMs) {
+    /**
+     * @param mayPassEnds whether records after the end of a range are taken if the consumer has
+     *     returned them with records before it
+     */
+    RangeBlocks(
+        BlockReader reader, List ranges, TaskContext task, long deadlineMs, boolean mayPassEnds
+    ) {
         this.reader = reader;
         this.task = task;
         this.deadlineMs = deadlineMs;
+        this.mayPassEnds = mayPassEnds;
         stalledMs = Long.parseLong(String.valueOf(reader.properties.get("request.timeout.ms")));
         block = new Block(reader);
         for (int i = 0; i < ranges.size(); i++) {
@@ -87,6 +96,11 @@ final class RangeBlocks implements Iterator, TaskCompletionListener {
         return isComplete && next == null && ends.isEmpty();
     }
 
+    /** Where the ranges that were read have ended: TopicPartition to Long. */
+    synchronized HashMap positions() {
+        return positions;
+    }
+
     synchronized void release(boolean isUsable) {
         isComplete = true;
         if (held != null) {
@@ -102,7 +116,7 @@ final class RangeBlocks implements Iterator, TaskCompletionListener {
         while (true) {
             while (records != null && records.hasNext()) {
                 ConsumerRecord record = (ConsumerRecord) records.next();
-                if (record.offset() >= end) {
+                if (record.offset() >= end && !mayPassEnds) {
                     records = null;
                 } else if (!block.hasRoom(record)) {
                     Object full = block.taken(topics);
@@ -185,7 +199,9 @@ final class RangeBlocks implements Iterator, TaskCompletionListener {
         for (Iterator each = ends.entrySet().iterator(); each.hasNext();) {
             Map.Entry entry = (Map.Entry) each.next();
             TopicPartition place = (TopicPartition) entry.getKey();
-            if (consumer.position(place) >= ((Long) entry.getValue()).longValue()) {
+            long position = consumer.position(place);
+            if (position >= ((Long) entry.getValue()).longValue()) {
+                positions.put(place, mayPassEnds ? Long.valueOf(position) : entry.getValue());
                 ended.add(place);
                 each.remove();
             }

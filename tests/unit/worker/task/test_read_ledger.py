@@ -151,7 +151,7 @@ def test_head_of_fewer_records_than_partitions() -> None:
         head = part.head(1)
         assert head.record_count_max == 1
         seen += list(head.not_empty().ends.items())
-        part = part.after(head)
+        part = part.starting_at(head.ends)
     assert seen == [(B, 6), (A, 1), (B, 7)]
 
 
