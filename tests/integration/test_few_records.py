@@ -131,7 +131,7 @@ def test_ranges_end_at_positions(
 
 
 def test_records_that_arrived_with_others_are_read_too(
-    reads: SourceBlocks, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reads: SourceBlocks, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Records after the requested end are read if the consumer has them, in each partition."""
     topic = topics.create("arrived", partitions=3)

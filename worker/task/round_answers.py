@@ -3,6 +3,8 @@
 Rules of this file:
 - An announcement carries every pending batch and the offsets of every partition, in one
   transaction.
+- A transaction may begin before its files are written, with the offsets after them. It is aborted
+  if something else is announced.
 - Stored offsets expire (``offsets.retention.minutes``), so they are stored again at intervals
   while no round asks for an answer.
 """
@@ -17,7 +19,7 @@ from connect.clock import Clock
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
-from worker.task.read_ledger import ReadLedger
+from worker.task.read_ledger import OffsetRanges, ReadLedger
 from worker.task.source_log import SourceLog
 from worker.task.task_metrics import TaskMetrics
 from worker.task.task_rounds import TaskRounds
@@ -56,26 +58,31 @@ class RoundAnswers:
     def __post_init__(self) -> None:
         self._stored_ms = self.clock.monotonic_ms()
 
-    def check_during(self, rows: BatchRows) -> BatchRows:
+    def prepare(self, rows: BatchRows, ranges: OffsetRanges) -> BatchRows:
         """Prepare the announcement of a batch that is about to become files.
 
         If its records are in memory and a round waits for them, the check of the topics is
-        requested from the broker meanwhile.
+        requested from the broker meanwhile, and the source offsets are sent to it.
+
+        Args:
+            rows: of the batch.
+            ranges: its source offsets.
 
         Returns:
-            The rows; if Spark reads them again, the check is requested again.
+            The rows; if Spark reads them again, nothing is prepared.
 
         Raises:
-            RetriableError: the request cannot be sent.
+            Fenced, RetriableError: the requests cannot be sent.
         """
-        self.source.drop_request()
+        self._drop_prepared()
         if self.rounds.requested is None or not isinstance(rows, FewRecords):
             return rows
         self.source.request_topic_ids()
+        self.announcer.begin_early({**self.ledger.next_offsets, **ranges.ends})
         read = rows.as_rows
 
         def read_again() -> DataFrame:
-            self.source.drop_request()
+            self._drop_prepared()
             return read()
 
         return replace(rows, as_rows=read_again)
@@ -130,3 +137,7 @@ class RoundAnswers:
             self._stored_ms = now_ms
         if not (self.ledger.pending or self.ledger.lost):
             self.announcer.producer.close_if_idle()
+
+    def _drop_prepared(self) -> None:
+        self.source.drop_request()
+        self.announcer.producer.drop_early()

@@ -238,7 +238,7 @@ class TaskRun:
         started_ms = self._now_ms()
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
-            rows = self.answers.check_during(rows)
+            rows = self.answers.prepare(rows, ranges)
             running = RunningBatch(ranges.record_count_max, started_ms)
             awaited = awaited_executors(self.reader.session, self.setup.context)
             with self._turns.writing(running), awaited:

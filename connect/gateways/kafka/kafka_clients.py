@@ -4,9 +4,8 @@ Rules of this file:
 - A producer whose transaction failed in any way is closed and replaced (librdkafka speaks the older
   EndTxn, so a reused producer could finish a later transaction): ``transact`` is all or raise.
 - No delivery callbacks: a fenced producer raises SystemError out of ``poll`` when one runs.
-- Sending offsets has a time limit of its own: librdkafka 2.16.0 ignores its limit and waits for a
-  lost group coordinator until another broker connects or disconnects (its issues 5456 and 5511; a
-  restarted single broker is enough).
+- A transaction that was aborted without an error may be followed by another: all of its requests
+  were answered.
 - Offsets are next offsets, the first not yet read.
 
 Source:
@@ -16,7 +15,6 @@ Source:
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,6 +41,7 @@ from connect.gateways.kafka.kafka_errors import (
     unless_refused,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
+from connect.gateways.kafka.sent_offsets import SentOffsets
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 
@@ -62,6 +61,8 @@ REFUSAL_TIMEOUT_S = 5.0  # a broker that restarts may refuse a login for a momen
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
+ABORT_S = 1.0  # of a producer that is closed
+EARLY_SHARE = 1 / 12  # of the transaction's timeout: how long it may wait for its messages
 
 _PASSING = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - public constants of the client
@@ -132,6 +133,8 @@ class TransactionalProducer:
         self.transactional_id = transactional_id
         self._properties = dict(properties)
         self._failures = ConnectionFailures()
+        self._early_s = transaction_timeout_ms / 1000 * EARLY_SHARE
+        self._early: SentOffsets | None = None
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
@@ -195,6 +198,36 @@ class TransactionalProducer:
         """
         self._producer.init_transactions(timeout_s)
 
+    def begin_early(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        on_stage: Callable[[Stage], None] = lambda _: None,
+    ) -> None:
+        """Begin the next transaction and send its offsets, while its messages are made.
+
+        ``transact`` continues it if it has the same offsets. Otherwise, after ``drop_early``, and
+        after a twelfth of the transaction's timeout it is aborted.
+
+        Raises:
+            Fenced, RetriableError: as ``transact``.
+        """
+        doing = f"transaction of {self.transactional_id}"
+        self._abort_early(doing)
+        sources = {tp.topic for tp in offsets}
+        with self._mapped(doing, (), sources, group_id, code="transaction_unknown"):
+            self._begin(on_stage)
+            self._early = self._offsets(group_id, offsets)
+            self._early.start_early(
+                lambda: self._producer.abort_transaction(REQUEST_TIMEOUT_S), self._early_s
+            )
+
+    def drop_early(self) -> None:
+        """Abort the transaction that ``begin_early`` began, if there is one."""
+        if self._early is not None:
+            self._early.drop()
+
     def transact(
         self,
         messages: Iterable[ProducerMessage],
@@ -212,23 +245,58 @@ class TransactionalProducer:
         """
         doing = f"transaction of {self.transactional_id}"
         topics: set[str] = set()
-        on_stage("begin")
         sources = {tp.topic for tp in offsets or {}}
+        sent = self._taken_early(group_id, offsets)
+        if sent is None:
+            self._abort_early(doing)
         with self._mapped(doing, topics, sources, group_id, code="transaction_unknown"):
-            self._producer.begin_transaction()
-            on_stage("begun")
+            if sent is None:
+                self._begin(on_stage)
             for number, message in enumerate(messages):
                 topics.add(message.topic)
                 self._produce(message)
                 if number == 0:
                     on_stage("producing")
-            if group_id is not None and offsets:
-                self._send_offsets(offsets, _metadata_of(group_id), doing)
+            if sent is None and group_id is not None and offsets:
+                sent = self._offsets(group_id, offsets)
+                sent.start()
+            if sent is not None:
+                self._wait_sent(sent, doing)
             self._flush(doing)
             on_stage("produced")
             on_stage("committing")
             self._producer.commit_transaction(REQUEST_TIMEOUT_S)
         on_stage("committed")
+
+    def _begin(self, on_stage: Callable[[Stage], None]) -> None:
+        on_stage("begin")
+        self._producer.begin_transaction()
+        on_stage("begun")
+
+    def _taken_early(
+        self, group_id: str | None, offsets: Mapping[TopicPartition, int] | None
+    ) -> SentOffsets | None:
+        """Return the early offsets if they are exactly these, and their transaction is open."""
+        early = self._early
+        if early is None or (early.group_id, early.offsets) != (group_id, offsets):
+            return None
+        if not early.take():
+            return None
+        self._early = None
+        return early
+
+    def _abort_early(self, doing: str) -> None:
+        """End an early transaction that is not used."""
+        early, self._early = self._early, None
+        if early is None:
+            return
+        early.drop()
+        with self._mapped(doing, group_id=early.group_id):
+            if not early.wait_aborted(OFFSETS_TIMEOUT_S + REQUEST_TIMEOUT_S):
+                raise RetriableError(
+                    f"{doing}: the broker did not abort it in time{self._failures.reason}",
+                    code=UNAVAILABLE,
+                )
 
     @contextlib.contextmanager
     def _mapped(
@@ -279,37 +347,25 @@ class TransactionalProducer:
                 code="transaction_unknown",
             )
 
-    def _send_offsets(
-        self, offsets: Mapping[TopicPartition, int], group_metadata: Any, doing: str
-    ) -> None:
-        """Add offsets to the transaction, or raise within the time.
+    def _offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> SentOffsets:
+        """Return offsets that are added to the open transaction when they are started."""
+        metadata = _metadata_of(group_id)
+        return SentOffsets(
+            group_id,
+            offsets,
+            lambda: self._producer.send_offsets_to_transaction(
+                to_client(offsets), metadata, REQUEST_TIMEOUT_S
+            ),
+        )
 
-        A call that hangs is left to its thread, which keeps the client alive. Its later requests
-        carry an epoch that the successor's ``init`` has fenced.
-        """
-        outcome: list[BaseException | None] = []
-
-        def call() -> None:
-            try:
-                self._producer.send_offsets_to_transaction(
-                    to_client(offsets), group_metadata, REQUEST_TIMEOUT_S
-                )
-            except (KafkaException, SystemError) as e:
-                outcome.append(e)
-            else:
-                outcome.append(None)
-
-        thread = threading.Thread(target=call, name="send-offsets", daemon=True)
-        thread.start()
-        thread.join(OFFSETS_TIMEOUT_S)
-        if not outcome:
+    def _wait_sent(self, sent: SentOffsets, doing: str) -> None:
+        """Wait until offsets are added to the transaction, or raise within the time."""
+        if not sent.wait_sent(OFFSETS_TIMEOUT_S):
             raise RetriableError(
                 f"{doing}: the group's coordinator did not take the offsets in "
                 f"{OFFSETS_TIMEOUT_S:.0f} s{self._failures.reason}",
                 code="transaction_unknown",
             )
-        if outcome[0] is not None:
-            raise outcome[0]
 
     def close(self) -> None:
         """Release the client; an open transaction is left to the next owner of the id.
@@ -319,6 +375,12 @@ class TransactionalProducer:
         """
         if self._client is None:
             return
+        early, self._early = self._early, None
+        if early is not None:  # who reads the group's offsets would wait for the broker's timeout
+            early.drop()
+            with contextlib.suppress(KafkaException, SystemError):
+                early.wait_aborted(ABORT_S)
+            early.close()
         with contextlib.suppress(KafkaException, SystemError):
             self._client.purge(blocking=False)  # a broker that is gone would not answer
             self._client.poll(0)
