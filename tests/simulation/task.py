@@ -261,7 +261,7 @@ class Task(Actor):
     def _begin(
         self, early: tuple[Any, dict[int, int]] | None
     ) -> Generator[bool, None, tuple[Any, dict[int, int]]]:
-        """Return the transaction of an answer with its source offsets: the early one, or another."""
+        """Return the transaction of an answer, and its source offsets; the early one if it fits."""
         log, tid = self.world.log, self.transactional_id
         is_kept = "early offsets are kept for other records" in self.world.bugs
         if early is not None and (is_kept or early[1] == self.position):

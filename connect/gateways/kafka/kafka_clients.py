@@ -41,7 +41,7 @@ from connect.gateways.kafka.kafka_errors import (
     unless_refused,
 )
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
-from connect.gateways.kafka.sent_offsets import SentOffsets
+from connect.gateways.kafka.sent_offsets import EarlyOffsets, SentOffsets
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 
@@ -61,6 +61,7 @@ REFUSAL_TIMEOUT_S = 5.0  # a broker that restarts may refuse a login for a momen
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
+ABORT_TIMEOUT_S = OFFSETS_TIMEOUT_S + REQUEST_TIMEOUT_S  # of offsets that are just being sent
 ABORT_S = 1.0  # of a producer that is closed
 EARLY_SHARE = 1 / 12  # of the transaction's timeout: how long it may wait for its messages
 
@@ -134,7 +135,7 @@ class TransactionalProducer:
         self._properties = dict(properties)
         self._failures = ConnectionFailures()
         self._early_s = transaction_timeout_ms / 1000 * EARLY_SHARE
-        self._early: SentOffsets | None = None
+        self._early = EarlyOffsets()
         own: dict[str, Any] = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
@@ -214,19 +215,19 @@ class TransactionalProducer:
             Fenced, RetriableError: as ``transact``.
         """
         doing = f"transaction of {self.transactional_id}"
-        self._abort_early(doing)
         sources = {tp.topic for tp in offsets}
         with self._mapped(doing, (), sources, group_id, code="transaction_unknown"):
+            self._early.abort(ABORT_TIMEOUT_S)
             self._begin(on_stage)
-            self._early = self._offsets(group_id, offsets)
-            self._early.start_early(
-                lambda: self._producer.abort_transaction(REQUEST_TIMEOUT_S), self._early_s
+            self._early.start(
+                self._offsets(group_id, offsets, doing),
+                lambda: self._producer.abort_transaction(REQUEST_TIMEOUT_S),
+                self._early_s,
             )
 
     def drop_early(self) -> None:
         """Abort the transaction that ``begin_early`` began, if there is one."""
-        if self._early is not None:
-            self._early.drop()
+        self._early.drop()
 
     def transact(
         self,
@@ -246,11 +247,10 @@ class TransactionalProducer:
         doing = f"transaction of {self.transactional_id}"
         topics: set[str] = set()
         sources = {tp.topic for tp in offsets or {}}
-        sent = self._taken_early(group_id, offsets)
-        if sent is None:
-            self._abort_early(doing)
+        sent = self._early.taken(group_id, offsets)
         with self._mapped(doing, topics, sources, group_id, code="transaction_unknown"):
             if sent is None:
+                self._early.abort(ABORT_TIMEOUT_S)
                 self._begin(on_stage)
             for number, message in enumerate(messages):
                 topics.add(message.topic)
@@ -258,10 +258,10 @@ class TransactionalProducer:
                 if number == 0:
                     on_stage("producing")
             if sent is None and group_id is not None and offsets:
-                sent = self._offsets(group_id, offsets)
+                sent = self._offsets(group_id, offsets, doing)
                 sent.start()
             if sent is not None:
-                self._wait_sent(sent, doing)
+                sent.wait_sent(OFFSETS_TIMEOUT_S)
             self._flush(doing)
             on_stage("produced")
             on_stage("committing")
@@ -272,31 +272,6 @@ class TransactionalProducer:
         on_stage("begin")
         self._producer.begin_transaction()
         on_stage("begun")
-
-    def _taken_early(
-        self, group_id: str | None, offsets: Mapping[TopicPartition, int] | None
-    ) -> SentOffsets | None:
-        """Return the early offsets if they are exactly these, and their transaction is open."""
-        early = self._early
-        if early is None or (early.group_id, early.offsets) != (group_id, offsets):
-            return None
-        if not early.take():
-            return None
-        self._early = None
-        return early
-
-    def _abort_early(self, doing: str) -> None:
-        """End an early transaction that is not used."""
-        early, self._early = self._early, None
-        if early is None:
-            return
-        early.drop()
-        with self._mapped(doing, group_id=early.group_id):
-            if not early.wait_aborted(OFFSETS_TIMEOUT_S + REQUEST_TIMEOUT_S):
-                raise RetriableError(
-                    f"{doing}: the broker did not abort it in time{self._failures.reason}",
-                    code=UNAVAILABLE,
-                )
 
     @contextlib.contextmanager
     def _mapped(
@@ -347,7 +322,9 @@ class TransactionalProducer:
                 code="transaction_unknown",
             )
 
-    def _offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> SentOffsets:
+    def _offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], doing: str
+    ) -> SentOffsets:
         """Return offsets that are added to the open transaction when they are started."""
         metadata = _metadata_of(group_id)
         return SentOffsets(
@@ -356,16 +333,8 @@ class TransactionalProducer:
             lambda: self._producer.send_offsets_to_transaction(
                 to_client(offsets), metadata, REQUEST_TIMEOUT_S
             ),
+            doing,
         )
-
-    def _wait_sent(self, sent: SentOffsets, doing: str) -> None:
-        """Wait until offsets are added to the transaction, or raise within the time."""
-        if not sent.wait_sent(OFFSETS_TIMEOUT_S):
-            raise RetriableError(
-                f"{doing}: the group's coordinator did not take the offsets in "
-                f"{OFFSETS_TIMEOUT_S:.0f} s{self._failures.reason}",
-                code="transaction_unknown",
-            )
 
     def close(self) -> None:
         """Release the client; an open transaction is left to the next owner of the id.
@@ -375,12 +344,9 @@ class TransactionalProducer:
         """
         if self._client is None:
             return
-        early, self._early = self._early, None
-        if early is not None:  # who reads the group's offsets would wait for the broker's timeout
-            early.drop()
-            with contextlib.suppress(KafkaException, SystemError):
-                early.wait_aborted(ABORT_S)
-            early.close()
+        # else who reads the group's offsets waits for the broker's timeout
+        with contextlib.suppress(KafkaException, SystemError, RetriableError):
+            self._early.abort(ABORT_S)
         with contextlib.suppress(KafkaException, SystemError):
             self._client.purge(blocking=False)  # a broker that is gone would not answer
             self._client.poll(0)
