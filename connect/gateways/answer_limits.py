@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from http.client import HTTPResponse
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httpcore
 import httpx
@@ -109,11 +109,17 @@ def limited_pieces(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
 
 
 class LimitedResponse(HTTPResponse):
-    """An answer of ``http.client`` whose bytes and time are limited by the policy."""
+    """An answer of ``http.client`` whose bytes and time are limited by the policy.
+
+    Attributes:
+        bytes_max: a lower limit than that of the policy.
+    """
+
+    bytes_max: ClassVar[int | None] = None
 
     def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
         super().__init__(sock, *arguments, **named)
-        self.fp = io.BufferedReader(_LimitedReads(self.fp.detach(), sock))
+        self.fp = io.BufferedReader(_LimitedReads(self.fp.detach(), sock, self.bytes_max))
 
 
 class _LimitedReads(io.RawIOBase):
@@ -122,14 +128,16 @@ class _LimitedReads(io.RawIOBase):
     Args:
         inner: receives from the socket.
         sock: has the limit between two bytes.
+        bytes_max: a lower limit than that of the policy.
     """
 
-    def __init__(self, inner: io.RawIOBase, sock: socket.socket) -> None:
+    def __init__(self, inner: io.RawIOBase, sock: socket.socket, bytes_max: int | None) -> None:
         super().__init__()
         self._inner = inner
         self._sock = sock
         self._pause_s = sock.gettimeout()
-        self._bytes_max = access_policy().answer_bytes_max
+        policy_max = access_policy().answer_bytes_max
+        self._bytes_max = policy_max if bytes_max is None else min(bytes_max, policy_max)
         self._answer_ms = access_policy().answer_ms_max + int((self._pause_s or 0) * 1_000)
         self._until_ms = _CLOCK.monotonic_ms() + self._answer_ms
         self._size = 0
