@@ -114,9 +114,24 @@ def _deep(depth: int) -> str:
     return text.replace(json.dumps(mark), start * depth + '"long"' + end * depth)
 
 
+def _key_last() -> dict[str, Any]:
+    schema = schema_text()
+    (data_file,) = (f for f in schema["fields"] if f["name"] == "data_file")
+    data_file["type"]["fields"].sort(key=lambda field: field["name"] == "key_metadata")
+    return schema
+
+
+def key_at_end(size: int) -> bytes:
+    """Return a file whose last field claims to have so many bytes."""
+    data = record()[:-4] + long(0) * 3 + some(long(size))
+    return avro_file(block(1, data), schema=_key_last())
+
+
 INVALID: Final[Mapping[str, Callable[[], bytes]]] = {
     "text behind the end": lambda: avro_file(block(1, record(file_path=long(4_000) + b"x"))),
     "key behind the end": lambda: avro_file(block(1, record(key_metadata=some(long(2**20))))),
+    "last key behind the end": lambda: key_at_end(2**16),
+    "last key far behind the end": lambda: key_at_end(2**30),
     "length of 64 bits": lambda: avro_file(block(1, record(file_path=long(-(2**63))))),
     "bounds behind the end": lambda: avro_file(
         block(1, record(lower_bounds=some(long(1) + long(7) + long(2**20))))
