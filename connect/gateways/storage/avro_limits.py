@@ -342,7 +342,7 @@ def _check_all_manifests() -> None:
     PyIceberg keeps entries of manifest lists by the path of the manifest. A list can name the
     manifest of another table. Then commits to that table would take over wrong values.
     """
-    pyiceberg_manifest.AvroFile = CheckedAvroFile  # type: ignore[misc]  # no other way in
+    vars(pyiceberg_manifest)["AvroFile"] = CheckedAvroFile
     pyiceberg_manifest._manifest_cache._cache = None  # noqa: SLF001 - its setting is of the machine
 
 
