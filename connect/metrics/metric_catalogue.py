@@ -89,6 +89,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Records whose timestamp is at or below the last VTTS that the task has seen: they are "
         "written, and the VTTS was claimed without them.",
     ),
+    Metric(
+        "values_truncated",
+        "counter",
+        "values",
+        _TASK,
+        "Times and timestamps that lost digits beyond microseconds.",
+    ),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),

@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from botocore.awsrequest import (
     AWSHTTPConnection,
@@ -28,26 +28,21 @@ class AwsResponse(LimitedResponse):
     bytes_max = 4 * 2**20
 
 
-class _Connection(AWSHTTPConnection):
-    response_class = AwsResponse
+def _limited(connection_class: Any, pool_class: Any) -> Any:
+    """Return a class of pools whose connections are checked and limited."""
 
-    def _new_conn(self) -> Any:
-        return checked_peer(super()._new_conn(), self.host)
+    def opened(connection: Any) -> Any:
+        return checked_peer(connection_class._new_conn(connection), connection.host)  # noqa: SLF001 - of urllib3
 
-
-class _SecureConnection(AWSHTTPSConnection):
-    response_class = AwsResponse
-
-    def _new_conn(self) -> Any:
-        return checked_peer(super()._new_conn(), self.host)
+    own = {"response_class": AwsResponse, "_new_conn": opened}
+    limited = type(f"Limited{connection_class.__name__}", (connection_class,), own)
+    return type(f"Limited{pool_class.__name__}", (pool_class,), {"ConnectionCls": limited})
 
 
-class _Pool(AWSHTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _SecurePool(AWSHTTPSConnectionPool):
-    ConnectionCls = _SecureConnection
+_POOLS: Final = {
+    "http": _limited(AWSHTTPConnection, AWSHTTPConnectionPool),
+    "https": _limited(AWSHTTPSConnection, AWSHTTPSConnectionPool),
+}
 
 
 class LimitedGlue:
@@ -63,6 +58,5 @@ class LimitedGlue:
 def limit_client(client: Any) -> None:
     """Limit the connections of a client of ``boto3``."""
     session = client._endpoint.http_session  # noqa: SLF001 - botocore has no setting for it
-    pools = {"http": _Pool, "https": _SecurePool}
-    session._pool_classes_by_scheme = pools  # noqa: SLF001 - of proxies
-    session._manager.pool_classes_by_scheme = pools  # noqa: SLF001
+    session._pool_classes_by_scheme = _POOLS  # noqa: SLF001 - of proxies
+    session._manager.pool_classes_by_scheme = _POOLS  # noqa: SLF001

@@ -28,7 +28,7 @@ _CLOCK: Final = SystemClock()
 
 def limit_sockets() -> None:
     """Let PyIceberg's clients of this process open limited connections."""
-    hive.TSocket = SimpleNamespace(TSocket=HiveSocket)  # type: ignore[misc]  # no other way in
+    vars(hive)["TSocket"] = SimpleNamespace(TSocket=HiveSocket)
 
 
 class HiveSocket(TSocket):  # type: ignore[misc]  # Thrift has no types
