@@ -31,7 +31,11 @@ from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
-from coordinator.commit_processes.commit_processes import CommitProcesses, process_count
+from coordinator.commit_processes.commit_processes import (
+    CommitProcesses,
+    process_count,
+    report_unused,
+)
 from coordinator.control_log_check import STOPS, ControlLogCheck
 from coordinator.control_reader import ControlReader
 from coordinator.control_topic_watch import ControlTopicWatch
@@ -320,6 +324,8 @@ class _CoordinatorRun:
                     context.on_event,
                     unanswered_ms_max=self._owner.idle_ms_max,
                 )
+            else:  # the connector may have had some before its tables changed
+                report_unused(config.name)
             closing.push(opened.pop_all())
         threads = max(1, config.commit_threads)
         round_committer = RoundCommitter(committer, joint, threads=threads, name=config.name)

@@ -3,6 +3,7 @@
 Rules of this file:
 - A tenant names the addresses of catalogs, registries and webhooks. An answer without end would
   fill the memory of a process that other connectors share, or hold one of its threads for ever.
+- Values of JSON are counted as well: small ones take much more memory than their text.
 - Bytes are counted after decompression. Twice as many may be received, with the head and with the
   sizes of chunks.
 - A body that comes in very small chunks takes no more memory than another one.
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from http.client import HTTPResponse
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import httpcore
 import httpx
@@ -29,6 +30,9 @@ from connect.clock import SystemClock
 from connect.gateways.access_policy import access_policy
 
 TOKEN_BYTES_MAX: Final = 2**20
+BYTES_OF_VALUE: Final = 16
+"""A text of JSON with the largest size has so many bytes for each value, or it is refused."""
+_VALUE_STARTS: Final = (b",", b"[", b"{")
 _JOINED_BYTES: Final = 64 * 1024
 _WRITE_BYTES: Final = 16 * 1024
 _CLOCK: Final = SystemClock()
@@ -52,6 +56,29 @@ class AnswerLimitError(RequestException):
 def too_large(bytes_max: int) -> AnswerLimitError:
     """Return the error for an answer with more bytes."""
     return AnswerLimitError(f"it has more than {bytes_max} bytes", is_size=True)
+
+
+class ValueCount:
+    """Counts the values of a JSON text that comes in pieces, those within strings included.
+
+    An empty list takes 3 bytes of the text, and more than twenty times as much in memory.
+
+    Args:
+        bytes_max: limit of the text; of its values, a sixteenth.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = self._max = bytes_max // BYTES_OF_VALUE
+
+    def add(self, piece: bytes) -> None:
+        """Count the values of a piece.
+
+        Raises:
+            AnswerLimitError: they are too many.
+        """
+        self._left -= sum(map(piece.count, _VALUE_STARTS))
+        if self._left < 0:
+            raise AnswerLimitError(f"it has more than {self._max} values", is_size=True)
 
 
 def answer_limit_in(error: BaseException) -> AnswerLimitError | None:
@@ -82,11 +109,17 @@ def limited_pieces(pieces: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
 
 
 class LimitedResponse(HTTPResponse):
-    """An answer of ``http.client`` whose bytes and time are limited by the policy."""
+    """An answer of ``http.client`` whose bytes and time are limited by the policy.
+
+    Attributes:
+        bytes_max: a lower limit than that of the policy.
+    """
+
+    bytes_max: ClassVar[int | None] = None
 
     def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
         super().__init__(sock, *arguments, **named)
-        self.fp = io.BufferedReader(_LimitedReads(self.fp.detach(), sock))
+        self.fp = io.BufferedReader(_LimitedReads(self.fp.detach(), sock, self.bytes_max))
 
 
 class _LimitedReads(io.RawIOBase):
@@ -95,14 +128,16 @@ class _LimitedReads(io.RawIOBase):
     Args:
         inner: receives from the socket.
         sock: has the limit between two bytes.
+        bytes_max: a lower limit than that of the policy.
     """
 
-    def __init__(self, inner: io.RawIOBase, sock: socket.socket) -> None:
+    def __init__(self, inner: io.RawIOBase, sock: socket.socket, bytes_max: int | None) -> None:
         super().__init__()
         self._inner = inner
         self._sock = sock
         self._pause_s = sock.gettimeout()
-        self._bytes_max = access_policy().answer_bytes_max
+        policy_max = access_policy().answer_bytes_max
+        self._bytes_max = policy_max if bytes_max is None else min(bytes_max, policy_max)
         self._answer_ms = access_policy().answer_ms_max + int((self._pause_s or 0) * 1_000)
         self._until_ms = _CLOCK.monotonic_ms() + self._answer_ms
         self._size = 0
@@ -166,9 +201,10 @@ class LimitedBody:
         Raises:
             AnswerLimitError: it is too large.
         """
-        joined = bytearray()
+        joined, values = bytearray(), ValueCount(self._bytes_max)
         try:
             for piece in limited_pieces(self._raw.stream(amt, decode_content), self._bytes_max):
+                values.add(piece)
                 joined += piece
                 if len(joined) >= _JOINED_BYTES:
                     yield bytes(joined)

@@ -40,14 +40,14 @@ class _Connection(HTTPConnection):
     response_class = LimitedResponse
 
     def _new_conn(self) -> Any:
-        return _judged(super()._new_conn(), self.host)
+        return checked_peer(super()._new_conn(), self.host)
 
 
 class _SecureConnection(HTTPSConnection):
     response_class = LimitedResponse
 
     def _new_conn(self) -> Any:
-        return _judged(super()._new_conn(), self.host)
+        return checked_peer(super()._new_conn(), self.host)
 
 
 class _Pool(HTTPConnectionPool):
@@ -58,7 +58,8 @@ class _SecurePool(HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-def _judged(opened: Any, host: str) -> Any:
+def checked_peer(opened: Any, host: str) -> Any:
+    """Return a connection to an allowed address; raise ``ConfigError`` for another one."""
     try:
         access_policy().check_peer(host, opened.getpeername()[0])
     except BaseException:

@@ -97,6 +97,7 @@ class Webhook:
         if address.authorization:
             self._headers["authorization"] = address.authorization
         self._client: httpx.Client | None = None
+        self._thread: threading.Thread | None = None
         self.retry_at_ms = 0
 
     def post(self, body: bytes, idempotency_key: str | None = None) -> None:
@@ -173,10 +174,11 @@ class Webhook:
         """Return the status of an answer, or raise within the time.
 
         Each operation of the connection ends with the time of the request. A name server may not:
-        then the request and its client are left to their thread.
+        then the request and its client are left to their thread. Until that has ended, no other
+        request begins.
         """
-        if not self._address.is_of_operator:
-            access_policy().check_host(self._host)
+        if self._thread is not None and self._thread.is_alive():
+            raise self._unanswered("the name of its host is not resolved")
         client, self._client = self._client or self._new_client(), None
         outcome: list[int | Exception] = []
         is_left = threading.Event()
@@ -184,6 +186,8 @@ class Webhook:
         def call() -> None:
             try:
                 with answers_within(self._timeout_s):
+                    if not self._address.is_of_operator:
+                        access_policy().check_host(self._host)  # resolves its name
                     outcome.append(self._request(client, body, idempotency_key))
             except (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError, IcefloeError) as e:
                 is_left.set()
@@ -191,9 +195,9 @@ class Webhook:
             if is_left.is_set():
                 client.close()
 
-        thread = threading.Thread(target=call, name="webhook", daemon=True)
-        thread.start()
-        thread.join(self._timeout_s + _GRACE_S)
+        self._thread = threading.Thread(target=call, name="webhook", daemon=True)
+        self._thread.start()
+        self._thread.join(self._timeout_s + _GRACE_S)
         reached = outcome[0] if outcome else TimeoutError()
         if isinstance(reached, int):
             self._client = client
@@ -201,10 +205,13 @@ class Webhook:
         is_left.set()
         if isinstance(reached, IcefloeError):
             raise reached
-        raise RetriableError(
-            f"the webhook of {self._address.key} does not answer: {type(reached).__name__}",
-            code="webhook_unavailable",
-        )  # the text of the exception may contain the address
+        # the text of the exception may contain the address
+        raise self._unanswered(type(reached).__name__)
+
+    def _unanswered(self, why: str) -> RetriableError:
+        return RetriableError(
+            f"the webhook of {self._address.key} does not answer: {why}", code="webhook_unavailable"
+        )
 
     def _request(self, client: httpx.Client, body: bytes, idempotency_key: str | None) -> int:
         headers = dict(self._headers)

@@ -89,6 +89,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Records whose timestamp is at or below the last VTTS that the task has seen: they are "
         "written, and the VTTS was claimed without them.",
     ),
+    Metric(
+        "values_truncated",
+        "counter",
+        "values",
+        _TASK,
+        "Times and timestamps that lost digits beyond microseconds.",
+    ),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),
@@ -326,7 +333,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "processes",
         _CONNECTOR,
         "Processes that commit the connector's tables (`icefloe.coordinator.commit.processes`); 0 "
-        "while its coordinator starts again.",
+        "while its coordinator starts again. Absent if the connector uses no such processes.",
     ),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),

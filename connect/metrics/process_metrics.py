@@ -65,6 +65,10 @@ class Value:
         """Set the value; for counters with a total that another component keeps."""
         self._registry.put(self._key, value)
 
+    def drop(self) -> None:
+        """Report no value: what is measured is not used."""
+        self._registry.drop(self._key)
+
 
 class DurationHistogram:
     """One histogram of durations with its labels."""
@@ -148,6 +152,13 @@ class Registry:
             if self._values.get(key) != value:
                 self._values[key] = value
                 self._version += 1
+
+    def drop(self, key: Key) -> None:
+        """Report no value."""
+        with self._lock:
+            if self._values.pop(key, None) is not None:
+                self._version += 1
+            self._series.get(key[0], set()).discard(key[1])
 
     def forget(self, **labels: object) -> None:
         """Drop every value that has all these labels, e.g. of a connector that is gone."""

@@ -13,6 +13,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -26,6 +27,17 @@ _EPOCH: Final = date(1970, 1, 1)
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 _DAY_US: Final = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFolder:
+    """A partition as a location provider takes it."""
+
+    path: str
+
+    def to_path(self) -> str:
+        """Return the partition's folder."""
+        return self.path
 
 
 def partition_folder(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 
+from connect.gateways.storage.avro_limits import ReadBudget
 from connect.gateways.storage.object_store import storage_errors
 from coordinator.commit.manifests import ManifestSet
 from coordinator.commit.row_lineage import live_entries, writer_version
@@ -97,9 +98,12 @@ class HeadFiles:
         if count > files_max:
             raise NotResolved("files", f"{count} files are listed, and {files_max} is the limit")
 
+        memory = ReadBudget()
+
         def read(manifest: ManifestFile) -> list[ManifestEntry]:
             budget.check_time()
-            return live_entries(manifest, io, version)
+            with memory.applied():
+                return live_entries(manifest, io, version)
 
         out = cls(listed)
         with (

@@ -35,6 +35,7 @@ from connect.protocol.snapshot_ancestry import WRITE_MODE
 CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
 COMMITTED_MAX: Final = 5_000
 READ_MAX: Final = 200
+READ_BYTES_MAX: Final = 32 * 2**20
 _DELETED: Final = "#deleted"  # of a manifest's path in the memory
 _TIMED_NAME: Final = re.compile(
     r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})(?:-[0-9]+)?\.parquet"
@@ -61,6 +62,7 @@ class HeldFiles:
     _committed: deque[tuple[int, str]] = field(default_factory=deque)
     _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
     _read: dict[str, frozenset[str]] = field(default_factory=dict)  # by manifest, see _files
+    _read_bytes: int = 0
     _consumed: dict[str, None] = field(default_factory=dict)  # in no snapshot, oldest first
 
     def reaches_back(self, now_ms: int) -> bool:
@@ -103,6 +105,7 @@ class HeldFiles:
         has_seen_all = self._has_seen_all(table, from_ms, has_history=load is None)
         if has_seen_all and not is_repeated:
             self._read.clear()
+            self._read_bytes = 0
             return frozenset(consumed)
         if load is not None:
             table = load()
@@ -114,9 +117,10 @@ class HeldFiles:
                 for manifest in _added_since(table, listed, from_ms)
                 if is_repeated or not self._is_remembered(manifest)
             ]
-            held = {path for manifest in manifests for path in self._files(table, manifest)}
-            held.update(self._replaced(table, head, from_ms))
-        return frozenset(held & set(paths) | consumed)
+            announced = set(paths)
+            held = {p for m in manifests for p in announced & self._files(table, m)}
+            held.update(announced.intersection(self._replaced(table, head, from_ms)))
+        return frozenset(held | consumed)
 
     def _replaced(self, table: Table, head: Snapshot, from_ms: int | None) -> Iterator[str]:
         """Yield files that compactions of the branch replaced since then, or ever."""
@@ -178,10 +182,18 @@ class HeldFiles:
                 for entry in entries
                 if (entry.status == ManifestEntryStatus.DELETED) == is_deleted
             )
-            if len(self._read) >= READ_MAX:
-                self._read.clear()
-            self._read[key] = paths
+            self._remember_read(key, paths)
+            return paths
         return self._read[key]
+
+    def _remember_read(self, key: str, paths: frozenset[str]) -> None:
+        size = sum(map(len, paths))
+        if len(self._read) >= READ_MAX or self._read_bytes + size > READ_BYTES_MAX:
+            self._read.clear()
+            self._read_bytes = 0
+        if size <= READ_BYTES_MAX:
+            self._read[key] = paths
+            self._read_bytes += size
 
 
 def _replaces(snapshot: Snapshot) -> bool:

@@ -42,6 +42,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import TableVersion
 
 from connect.gateways.catalog.table_properties import is_true, location_provider, size
+from connect.gateways.storage.avro_limits import ReadBudget
 from coordinator.commit.avro_files import AvroForm, PreparedAvroFile, WrittenFile, entry_form
 from coordinator.commit.row_lineage import live_entries, writer_version
 
@@ -239,8 +240,14 @@ class ManifestSet:
         self, spec_id: int, content: ManifestContent, manifests: Sequence[ManifestFile]
     ) -> ManifestFile:
         io, version = self.table.io, writer_version(self.table.metadata)
+        budget = ReadBudget()
+
+        def read(manifest: ManifestFile) -> list[ManifestEntry]:
+            with budget.applied():
+                return live_entries(manifest, io, version)
+
         with ThreadPoolExecutor(_READ_THREADS, thread_name_prefix="manifest-read") as readers:
-            entries = readers.map(lambda m: live_entries(m, io, version), manifests)
+            entries = readers.map(read, manifests)
             with self._writer(spec_id, content) as writer:
                 for manifest, group in zip(manifests, entries, strict=True):
                     is_new = manifest.added_snapshot_id == self.snapshot_id

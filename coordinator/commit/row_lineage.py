@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any, Final
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -38,6 +37,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import TableVersion
 
+from connect.gateways.storage.avro_limits import CheckedAvroFile
 from coordinator.row_deletes.row_state import RowLineage
 
 _LINEAGE_VERSION: Final = 3
@@ -65,7 +65,7 @@ def listed_manifests(table: Table, snapshot: Snapshot) -> tuple[ManifestFile, ..
     """Return the manifests of a snapshot, with their first row ids where the table has some."""
     if not has_row_lineage(table.metadata):
         return tuple(snapshot.manifests(table.io))
-    with AvroFile[ManifestFile](
+    with CheckedAvroFile[ManifestFile](
         table.io.new_input(snapshot.manifest_list),
         MANIFEST_LIST_FILE_SCHEMAS[_LINEAGE_VERSION],
         read_types={-1: ManifestFile, 508: PartitionFieldSummary},
@@ -84,7 +84,7 @@ def live_entries(manifest: ManifestFile, io: FileIO, version: TableVersion) -> l
     """
     if version < _LINEAGE_VERSION:
         return manifest.fetch_manifest_entry(io)
-    with AvroFile[ManifestEntry](
+    with CheckedAvroFile[ManifestEntry](
         io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[_LINEAGE_VERSION],
         read_types={-1: ManifestEntry, 2: DataFile},

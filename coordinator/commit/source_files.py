@@ -11,7 +11,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
@@ -46,7 +45,7 @@ from connect.clock import Clock
 from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.object_store import storage_errors, verify_written
-from connect.model.partition_text import partition_folder
+from connect.model.partition_text import PartitionFolder, partition_folder
 from coordinator.commit.copied_columns import metrics_of, with_field_ids
 from coordinator.commit.row_lineage import writer_version
 from coordinator.row_deletes.deleted_keys import DeletedKeys
@@ -216,8 +215,8 @@ class TableFiles:
         name = f"{self._clock.new_timed_uuid()}-00000.parquet"
         folder = None
         if spec.fields:
-            folder = _Folder(partition_folder(spec, self._schema, partition.values))
-        path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as _Folder
+            folder = PartitionFolder(partition_folder(spec, self._schema, partition.values))
+        path = self._places.new_data_location(name, folder)  # type: ignore[arg-type] # as PartitionFolder
         return path, self._table.io.new_output(path).create(overwrite=True)
 
     def new_vector_path(self) -> str:
@@ -351,14 +350,3 @@ def missing_file(path: str) -> CommitRefused:
         code="announced_file_missing",
         file=path,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A partition as a location provider takes it."""
-
-    path: str
-
-    def to_path(self) -> str:
-        """Return the partition's folder."""
-        return self.path

@@ -23,7 +23,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from connect.config.connector import ConnectorConfig
-from connect.errors import RetriableError
+from connect.errors import CommitRefused, RetriableError
+from connect.gateways.storage.avro_limits import ReadBudget
 from connect.gateways.storage.object_store import delete_files, storage_errors
 from connect.metrics import process_metrics
 from coordinator.commit.floor import FloorKeys
@@ -159,7 +160,7 @@ class ExpiredFileCleaner:
         while (removal := self._removals.get()) is not None and not self._closing.is_set():
             try:
                 _delete(removal, self._closing)
-            except (RetriableError, ValueError) as error:
+            except (RetriableError, CommitRefused, ValueError) as error:
                 log.warning(
                     "files of expired snapshots left as orphans",
                     connector=removal.connector,
@@ -170,7 +171,7 @@ class ExpiredFileCleaner:
 
 def _delete(removal: _Removal, closing: threading.Event) -> None:
     io = removal.after.io
-    with storage_errors("reading manifests of expired snapshots"):
+    with storage_errors("reading manifests of expired snapshots"), ReadBudget().applied():
         expired = expired_files(removal.before, removal.removed, removal.after.metadata, io)
     deleted = delete_files(io, takewhile(lambda _: not closing.is_set(), expired.paths))
     where = {"connector": removal.connector, "table": removal.name}

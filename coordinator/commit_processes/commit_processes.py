@@ -34,6 +34,7 @@ from coordinator.commit_processes.messages import Opening, encoded
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
 log = structlog.get_logger("coordinator")
+_RUNNING = "commit_processes_running"
 
 
 def process_count(config: ConnectorConfig, setup: CommitProcessSetup | None) -> int:
@@ -61,6 +62,11 @@ def process_of(identifier: tuple[str, ...], count: int) -> int:
         count: of processes.
     """
     return zlib.crc32("\0".join(identifier).encode()) % count
+
+
+def report_unused(connector: str) -> None:
+    """Report no number of processes of a connector: 0 would mean that they are starting again."""
+    process_metrics.gauge(_RUNNING, connector=connector).drop()
 
 
 class CommitProcesses:
@@ -164,7 +170,7 @@ class CommitProcesses:
                 self._give_up(RetriableError(reason, code=COMMIT_PROCESS_LOST))
 
     def _report_running(self, count: int) -> None:
-        process_metrics.gauge("commit_processes_running", connector=self._connector).set(count)
+        process_metrics.gauge(_RUNNING, connector=self._connector).set(count)
 
     def _check(self) -> None:
         if (error := self._error) is not None:

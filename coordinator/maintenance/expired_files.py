@@ -77,7 +77,7 @@ def expired_files(
         io: reads manifest lists and manifests.
 
     Raises:
-        OSError, ValueError: a list or manifest cannot be read; nothing is known then.
+        OSError, CommitRefused: a list or manifest cannot be read; nothing is known then.
     """
     remaining = {snapshot.snapshot_id: snapshot for snapshot in after.snapshots}
     gone = {

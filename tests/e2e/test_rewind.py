@@ -243,3 +243,4 @@ def test_a_table_with_changes_of_rows_goes_back(running: RunningStack) -> None:
     wait_for((5, "a"), (8, "b"), (2, "c"))
     status, output = running.icefloe("audit", name)
     assert status == 0, output
+    running.delete(name)

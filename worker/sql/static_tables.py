@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
 from connect.clock import Clock
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy, is_location
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.storage.avro_limits import ReadBudget
 from connect.gateways.storage.object_store import storage_errors, storage_properties
-from connect.gateways.storage.parquet_dataset import parquet_files
+from connect.gateways.storage.parquet_dataset import bounded_table, parquet_files, text_columns
 from connect.records.transforms.sql.sql_transform import SqlPlan
 
 log = structlog.get_logger("worker.sql")
@@ -68,7 +70,6 @@ class StaticTables:
                 error.message = f"static table {name}: {error.message}"
                 raise
             if table is not None:
-                self._check_size(name, table.nbytes)
                 self.tables[name] = spark_table(table)
                 log.info("static table read", table=name, place=place, rows=table.num_rows)
                 changed = True
@@ -95,7 +96,10 @@ class StaticTables:
                 for file in (task.file, *task.delete_files)
             )
             self._check_size(name, sum(task.file.file_size_in_bytes for task in scan.plan_files()))
-            rows = scan.to_arrow()
+            texts = text_columns(schema_to_pyarrow(scan.projection()))
+            batches = scan.to_arrow_batch_reader(dictionary_columns=texts)
+            rows = bounded_table(batches.schema, batches, self.plan.bytes_max)
+        self._check_read(name, rows)
         self._versions[name] = version
         return rows
 
@@ -104,7 +108,8 @@ class StaticTables:
         if self._versions.get(name) == files.files:
             return None
         self._check_size(name, sum(size for _, size, _ in files.files))
-        table: pa.Table = files.read()
+        table: pa.Table = files.read(self.plan.bytes_max)
+        self._check_read(name, table)
         self._versions[name] = files.files
         return table
 
@@ -117,17 +122,25 @@ class StaticTables:
         snapshot = table.current_snapshot()
         if snapshot is not None:
             self._check_files([snapshot.manifest_list])
-            self._check_files(manifest.manifest_path for manifest in snapshot.manifests(table.io))
+            manifests = snapshot.manifests(table.io)
+            self._check_files(manifest.manifest_path for manifest in manifests)
+            with ReadBudget().applied():  # PyIceberg reads all of them into memory afterwards
+                for manifest in manifests:
+                    manifest.fetch_manifest_entry(table.io)
 
     def _check_files(self, paths: Iterable[str]) -> None:
         """Refuse files at locations that are forbidden for the connector's tables."""
         if (why := self.catalog.locations.refusals(paths)) is not None:
             raise ConfigError(f"its file {why}")
 
+    def _check_read(self, name: str, rows: pa.Table | None) -> None:
+        if rows is None:
+            self._check_size(name, self.plan.bytes_max + 1)
+
     def _check_size(self, name: str, size: int) -> None:
         if size > self.plan.bytes_max:
             raise ConfigError(
-                f"static table {name} has {size} bytes, tables.max.bytes allows "
+                f"static table {name} has {size} bytes or more, tables.max.bytes allows "
                 f"{self.plan.bytes_max}",
                 code="sql_table",
             )

@@ -432,7 +432,13 @@ class BatchComputing:
         failpoints.hit("W4")
         self._refuse(result)
         self._positions = dict(ends)
-        records = WrittenBatch(ranges, result.progress, (), result.dead_letters, result.rows)
+        records = WrittenBatch(
+            ranges,
+            result.progress,
+            dead_letters=result.dead_letters,
+            rows=result.rows,
+            truncated=result.losses,
+        )
         return FinishedBatch(number, results, records, started_ms)
 
     def _refuse(self, result: BatchResult) -> None:

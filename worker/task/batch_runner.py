@@ -274,6 +274,7 @@ class PipelineRunner:
             result.dead_letters,
             result.rows,
             result.messages,
+            result.losses,
         )
 
     def _may_repeat(self, error: IcefloeError, refused: set[str]) -> bool:

@@ -86,6 +86,7 @@ class WrittenBatch:
         dead_letters: records for the dead letter topic, in the form the announcer sends.
         rows: counts of the rows that the records produced, by outcome.
         messages: rows for outputs.
+        truncated: number of values that lost digits beyond microseconds.
     """
 
     ranges: OffsetRanges
@@ -94,6 +95,7 @@ class WrittenBatch:
     dead_letters: tuple[Any, ...] = ()
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
+    truncated: int = 0
 
     @property
     def message_bytes(self) -> int:

@@ -69,6 +69,7 @@ class BatchMetrics:
         "records_dead_lettered",
         "records_future",
         "late_records",
+        "values_truncated",
         "files_written",
         "bytes_written",
         "batches",
@@ -81,6 +82,7 @@ class BatchMetrics:
     records_dead_lettered: int = 0
     records_future: int = 0
     late_records: int = 0
+    values_truncated: int = 0
     files_written: int = 0
     bytes_written: int = 0
     batches: int = 0
@@ -95,6 +97,7 @@ class BatchMetrics:
         self.batch_durations.add(self.batch_duration_ms, now_ms)
         self.batch_records.add(batch.records_read, now_ms)
         self.records_read += batch.records_read
+        self.values_truncated += batch.truncated
         for progress in batch.progress.values():
             self.records_written += progress.written
             self.records_dropped += progress.dropped

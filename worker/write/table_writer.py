@@ -35,6 +35,7 @@ from connect.gateways.storage.object_store import (
     verify_written,
 )
 from connect.gateways.storage.variant_footer import VariantFooter
+from connect.model.partition_text import PartitionFolder
 from connect.model.table_types import arrow_schema, variant_paths
 from control_schemas.events import ContentFile, FileContent
 from worker.batch.error_rows import NOT_WRITABLE, STORE_UNAVAILABLE
@@ -185,7 +186,7 @@ class _TableStorage:
             name += STAGED_SUFFIX
         elif is_too_long(self._locations.data_path, key.path, name):
             has_folder = False  # the metadata has the partition: readers do not parse paths
-        folder = cast("Any", _Folder(key.path)) if has_folder else None
+        folder = cast("Any", PartitionFolder(key.path)) if has_folder else None
         path = self._locations.new_data_location(name, folder)
         try:
             with self.guarded():
@@ -367,17 +368,6 @@ class TableWriter:
 def by_position(rows: pa.Table) -> pa.Table:
     """Return rows with numbers for names, so that tables with equal columns share a schema."""
     return pa.Table.from_arrays(rows.columns, names=[str(i) for i in range(rows.num_columns)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A partition as a location provider takes it."""
-
-    path: str
-
-    def to_path(self) -> str:
-        """Return the partition's folder."""
-        return self.path
 
 
 @dataclass(slots=True)

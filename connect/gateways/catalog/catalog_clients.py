@@ -369,13 +369,17 @@ def open_metastore(
     refuse_places(properties, locations)
     if str(properties.get("uri", "")).startswith("postgresql"):
         importlib.import_module("connect.gateways.catalog.postgres_wait").limit_waiting()
+    if kind == "hive":
+        importlib.import_module("connect.gateways.catalog.hive_sockets").limit_sockets()
     if kind in FOLDER_FORMATS:
         return FolderCatalog(name, open_folder_tables(kind, properties, locations))
     module, class_name = _CLASSES[kind]
     catalog_class = getattr(importlib.import_module(module), class_name)
-    guarded = type(
-        f"Guarded{class_name}", (GuardedMetastore, catalog_class), {"locations": locations}
-    )
+    bases: tuple[type, ...] = (GuardedMetastore, catalog_class)
+    if kind == "glue":
+        limited = importlib.import_module("connect.gateways.catalog.aws_connections")
+        bases = (limited.LimitedGlue, *bases)
+    guarded = type(f"Guarded{class_name}", bases, {"locations": locations})
     client_class = cast(type[Catalog], guarded)
     return client_class(name, **own_credentials(properties))
 

@@ -1,7 +1,8 @@
 """Limits of metadata files: the owner of a table writes them, and compression may hide their size.
 
 Rules of this file:
-- A metadata file is read whole. So its size, after decompression, has the limit of an answer.
+- A metadata file is read whole. So its size, after decompression, and the number of its values have
+  the limits of an answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFile
 
 from connect.errors import CommitRefused
 from connect.gateways.access_policy import ANSWER_BYTES_MAX, access_policy
+from connect.gateways.answer_limits import BYTES_OF_VALUE, AnswerLimitError, ValueCount
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _PIECE_BYTES: Final = 2**20
@@ -30,6 +32,7 @@ def limited_text(stream: NativeFile) -> bytes:
     if stream.size() > access_policy().answer_bytes_max:
         raise _too_large()
     text: bytes = stream.read()
+    _count(ValueCount(access_policy().answer_bytes_max), text)
     return text
 
 
@@ -58,11 +61,14 @@ class CompressedMetadataFile(PyArrowFile):
 def _check_decompressed(content: bytes) -> None:
     """Decompress in pieces that are not kept; a broken file is left to its reader."""
     left, rest = access_policy().answer_bytes_max, content
+    values = ValueCount(left)
     try:
         while rest:
             inflating = zlib.decompressobj(_GZIP)
             while rest and not inflating.eof:
-                left -= len(inflating.decompress(rest, _PIECE_BYTES))
+                piece = inflating.decompress(rest, _PIECE_BYTES)
+                left -= len(piece)
+                _count(values, piece)
                 rest = inflating.unconsumed_tail
                 if left < 0:
                     raise _too_large()
@@ -71,9 +77,18 @@ def _check_decompressed(content: bytes) -> None:
         return
 
 
+def _count(values: ValueCount, text: bytes) -> None:
+    try:
+        values.add(text)
+    except AnswerLimitError as error:
+        raise _too_large() from error
+
+
 def _too_large() -> CommitRefused:
+    bytes_max = access_policy().answer_bytes_max
     return CommitRefused(
-        f"the metadata file of the table has more than {access_policy().answer_bytes_max} bytes: "
-        f"expire its snapshots, or ask the node's operator to raise {ANSWER_BYTES_MAX}",
+        f"the metadata file of the table has more than {bytes_max} bytes, or more than "
+        f"{bytes_max // BYTES_OF_VALUE} values: expire its snapshots, or ask the node's operator "
+        f"to raise {ANSWER_BYTES_MAX}",
         code="metadata_too_large",
     )

@@ -27,7 +27,12 @@ from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import HTTPError
 
 from connect.gateways.access_policy import access_policy
-from connect.gateways.answer_limits import AnswerLimitError, limited_pieces, too_large
+from connect.gateways.answer_limits import (
+    AnswerLimitError,
+    ValueCount,
+    limited_pieces,
+    too_large,
+)
 from connect.gateways.catalog.long_reads import receive_in_pieces
 from connect.gateways.catalog.unread_body import LINE_BYTES_MAX, chunk_size, receive_rest
 
@@ -118,6 +123,7 @@ def body_of(response: Response) -> bytes:
             body = raw.read(decode_content=True)
         else:
             body = b"".join(_decoded(raw, bytes_max))
+        ValueCount(bytes_max).add(body)
     except AnswerLimitError:
         response.close()
         raise

@@ -3,6 +3,7 @@
 Rules of this file:
 - Schemas with equal JSON are one object in the process, and so are partition specs: most tables
   keep them, and to build them takes more time than the rest. PyIceberg's objects cannot be changed.
+  Owners of tables decide how large they are, so those that are kept have a limit of bytes.
 - Snapshots that are not wanted are dropped before PyIceberg makes objects of them.
 - Text that is no metadata raises what PyIceberg raises.
 
@@ -14,9 +15,10 @@ Source:
 from __future__ import annotations
 
 import marshal
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic_core import from_json
 from pyiceberg.catalog.rest import TableResponse
@@ -38,6 +40,8 @@ _LOG = b'"snapshot-log":['
 _MAIN = "main"
 _MARSHAL_VERSION = 2  # later versions depend on which objects are shared
 _SHARED_MAX = 1_024
+_SHARED_BYTES_MAX = 16 * 2**20
+T = TypeVar("T")
 _CLOCK = SystemClock()
 
 
@@ -170,7 +174,7 @@ def _prepare(metadata: dict[str, Any], *, with_history: bool) -> None:
         _drop_history(metadata)
     if metadata.get("format-version") == 1:
         return  # PyIceberg changes its parts before it reads them
-    for key, shared in (("schemas", _schema), ("partition-specs", _spec)):
+    for key, shared in (("schemas", _SCHEMAS.get), ("partition-specs", _SPECS.get)):
         if isinstance(listed := metadata.get(key), list):
             metadata[key] = [shared(marshal.dumps(each, _MARSHAL_VERSION)) for each in listed]
 
@@ -191,11 +195,40 @@ def _drop_history(metadata: dict[str, Any]) -> None:
         metadata["snapshot-log"] = entries[-1:]
 
 
-@lru_cache(maxsize=_SHARED_MAX)
-def _schema(dumped: bytes) -> Schema:
-    return Schema.model_validate(marshal.loads(dumped))  # noqa: S302 - written by this module
+class SharedParts(Generic[T]):
+    """Objects by the JSON that they were made of, bounded in number and in bytes; thread-safe.
+
+    Args:
+        make: makes an object.
+        bytes_max: size of the texts; the objects take several times as much.
+    """
+
+    def __init__(self, make: Callable[[Any], T], bytes_max: int = _SHARED_BYTES_MAX) -> None:
+        self._make = make
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[bytes, T] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, dumped: bytes) -> T:
+        """Return the object of a text."""
+        with self._lock:
+            if (kept := self._kept.get(dumped)) is not None:
+                self._kept.move_to_end(dumped)
+                return kept
+        made = self._make(marshal.loads(dumped))  # noqa: S302 - written by this module
+        with self._lock:
+            if len(dumped) > self._bytes_max // 4:  # it would replace those of all other tables
+                return made
+            if dumped in self._kept:
+                return self._kept[dumped]
+            self._kept[dumped] = made
+            self._bytes += len(dumped)
+            while len(self._kept) > _SHARED_MAX or self._bytes > self._bytes_max:
+                oldest, _ = self._kept.popitem(last=False)
+                self._bytes -= len(oldest)
+        return made
 
 
-@lru_cache(maxsize=_SHARED_MAX)
-def _spec(dumped: bytes) -> PartitionSpec:
-    return PartitionSpec.model_validate(marshal.loads(dumped))  # noqa: S302 - written by this module
+_SCHEMAS: Final = SharedParts(Schema.model_validate)
+_SPECS: Final = SharedParts(PartitionSpec.model_validate)

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 
+import connect.gateways.storage.avro_limits  # noqa: F401 - PyIceberg reads checked manifests then
 from connect.config.local_paths import TABLE_PATHS
 from connect.errors import ConfigError
 from connect.gateways.access_policy import access_policy

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
@@ -29,6 +28,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from connect.gateways.storage.avro_limits import CheckedAvroFile
 from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.protocol.control_offsets import merged, parse_offsets
@@ -237,7 +237,7 @@ class TableAudit:
 
 def _marked_files(table: Table, manifest: ManifestFile) -> Iterator[str]:
     """Yield the data file of each deletion vector; PyIceberg's own reader drops the field."""
-    with AvroFile[ManifestEntry](
+    with CheckedAvroFile[ManifestEntry](
         table.io.new_input(manifest.manifest_path),
         MANIFEST_ENTRY_SCHEMAS[3],
         read_types={-1: ManifestEntry, 2: DataFile},

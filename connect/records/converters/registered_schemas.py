@@ -48,6 +48,10 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         options: options of the converter, see ``connect.config.keys.registry_keys``.
         role: key, value or header.
 
+    Attributes:
+        kept_bytes_max: size of the schemas of the readers that are kept. A reader takes several
+            times as much.
+
     Raises:
         ConfigError: an option is invalid, or the schema file cannot be read.
     """
@@ -55,11 +59,13 @@ class RegisteredConverter(ABC, Generic[Compiled]):
     kind: ClassVar[str]
     has_indexes: ClassVar[bool] = False
     is_serialized: ClassVar[bool] = False
+    kept_bytes_max: ClassVar[int] = 32 * 2**20
 
     def __init__(self, options: Mapping[str, str], role: Role) -> None:
         self._role: Role = role
         self.options = options
-        self._built: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._built: OrderedDict[Hashable, tuple[Compiled, int]] = OrderedDict()
+        self._built_bytes = self._referenced_bytes = 0
         self.registry: SchemaRegistry | None = None
         self._fixed: Compiled | None = None
         self._latest = boolean_option(options, "use.latest.version", default=False)
@@ -127,10 +133,9 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         assert self.registry is not None
         reader = self._reader_schema(topic)
         key = (schema, reader)
-        compiled = self._built.get(key)
-        if compiled is not None:
+        if (kept := self._built.get(key)) is not None:
             self._built.move_to_end(key)
-            return compiled
+            return kept[0]
         writer = (
             self.registry.by_id(schema, serialized=self.is_serialized)
             if isinstance(schema, int)
@@ -138,9 +143,15 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         )
         if writer.kind != self.kind:
             raise SchemaNotFound(f"schema {schema} has the type {writer.kind}, not {self.kind}")
-        compiled = self._built[key] = self.compile(writer, reader)
-        if len(self._built) > READERS_KEPT:
-            self._built.popitem(last=False)
+        self._referenced_bytes = 0
+        compiled = self.compile(writer, reader)
+        size = len(writer.text) + (len(reader.text) if reader else 0) + self._referenced_bytes
+        self._built[key] = compiled, size
+        self._built_bytes += size
+        while len(self._built) > 1 and (
+            len(self._built) > READERS_KEPT or self._built_bytes > self.kept_bytes_max
+        ):
+            self._built_bytes -= self._built.popitem(last=False)[1][1]
         return compiled
 
     def _reader_schema(self, topic: str) -> RegisteredSchema | None:
@@ -158,7 +169,9 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         """Return the references of a schema in dependency order."""
         if self.registry is None:
             return {}
-        return self.registry.referenced(schema, serialized=self.is_serialized)
+        referenced = self.registry.referenced(schema, serialized=self.is_serialized)
+        self._referenced_bytes += sum(len(each.text) for each in referenced.values())
+        return referenced
 
     def _of_file(self, path: str) -> Compiled:
         try:

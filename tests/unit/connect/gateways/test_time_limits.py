@@ -9,7 +9,7 @@ from connect.cli import rest_client
 from connect.config.node.lineage_keys import LINEAGE_KEYS
 from connect.gateways import webhook
 from connect.gateways.access_policy import ANSWER_MS_DEFAULT
-from connect.gateways.catalog import postgres_wait
+from connect.gateways.catalog import hive_sockets, postgres_wait
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import group_membership, kafka_clients, kafka_errors
 from connect.gateways.kafka.kafka_clients import librdkafka_config
@@ -25,7 +25,7 @@ CLIENTS = re.compile(
     r"\bhttpx\.(?:Client|AsyncClient|get|post|put|delete|request|stream)\(|\brequests\.\w+\("
     r"|\bHTTPAdapter\(|(?<!Transactional)(?<!Bulk)\b(?:Producer|Consumer|AdminClient)\("
     r"|\burlopen\(|\bcreate_engine\(|\bcreate_connection\(|\bset_wait_callback\("
-    r"|\bload_file_io\(|\bRestCatalog\)|\bimport_module\(module\)|\bsession\.client\("
+    r"|\bload_file_io\(|\bRestCatalog\)|\bimport_module\(module\)|\bsession\.client\(|\(TSocket\)"
 )
 # Who opens clients. A new one comes with a row in the page.
 OPENERS = {
@@ -39,6 +39,7 @@ OPENERS = {
     "connect/gateways/kafka/bulk_producer.py": "the demo's producer",
     "connect/gateways/kafka/group_membership.py": "a node's membership",
     "connect/gateways/catalog/postgres_wait.py": "PostgreSQL",
+    "connect/gateways/catalog/hive_sockets.py": "Hive metastores",
     "connect/gateways/schema_registry/registry_client.py": "schema registries",
     "connect/gateways/storage/object_store.py": "object stores",
     "connect/gateways/webhook.py": "webhooks of outputs and of the operator",
@@ -87,6 +88,8 @@ def _in_use() -> dict[str, str]:
         "connect_timeout": number(r"connect_timeout=(\d+)", postgres),
         "statement_timeout": number(r"statement_timeout%3D(\d+)", postgres),
         "GRACE_MS": str(postgres_wait.GRACE_MS),
+        "CONNECT_TIMEOUT_MS": str(hive_sockets.CONNECT_TIMEOUT_MS),
+        "READ_TIMEOUT_MS": str(hive_sockets.READ_TIMEOUT_MS),
         "s3.connect-timeout": f"{float(rest.properties['s3.connect-timeout']):.0f}",
         "s3.request-timeout": f"{float(rest.properties['s3.request-timeout']):.0f}",
         "GCS_RETRY_S": str(store_file_io.GCS_RETRY_S),
