@@ -14,6 +14,7 @@ RECORDS ?= 1000000
 FAULT_TESTS ?= tests
 SOAK_SECONDS ?= 3600
 CASES ?= 30000
+EXAMPLES ?= 10
 SEED ?= 1
 PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
@@ -26,7 +27,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden java-records sim faults soak lint fmt lock sbom audit-dependencies docs site clean
+.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden differential java-records sim faults soak lint fmt lock sbom audit-dependencies docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,11 +89,18 @@ attack: setup ## run attacks of tenants and strangers against a running node
 golden: setup ## compare with the recordings of the Java sink and Kafka Connect
 	@$(BIN)/python -m tests.golden.run
 
+differential: $(STAMP) ## compare the column path with the record path: all cases, EXAMPLES=10 times the generated ones
+	@DIFFERENTIAL_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/differential $(PYTEST_ARGS)
+
 java-records: setup ## compare random records with the Java libraries; CASES=30000 SEED=1
 	@JAVA_RECORDS_CASES=$(CASES) JAVA_RECORDS_SEED=$(SEED) $(BIN)/pytest tests/contract/test_java_records.py $(PYTEST_ARGS)
 
+# `make test` takes fewer of these seeds
+sim: export PARQUET_SEEDS ?= 400
+sim: export HERDER_SEEDS ?= 40
 sim: $(STAMP) ## run the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
-	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest \
+	  tests/simulation tests/unit/connect/node/test_herder_model.py $(PYTEST_ARGS)
 
 faults: setup ## kill and freeze real processes, at every failpoint and at random; FAULT_SEEDS=10 takes a night
 	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)

@@ -37,12 +37,16 @@ from tests.support.class_archives import OPTIONS, archive_options
 
 TESTS = Path(__file__).parent
 # folder -> session fixtures that take long to start; the second lane does not begin with them
-SHARED = {"e2e": "running,armed_running", "integration": "spark_session"}
+SHARED = {
+    "contract": "",
+    "e2e": "running,armed_running",
+    "integration": "spark_session",
+}
 # lanes in the order of their start: those with most work first. A lane of the largest folder starts
 # whenever another folder has ended: its lanes end together
 WAITING = (
-    *("integration-1", "e2e-1", "contract", "e2e-2"),
-    *("integration-2", "attack"),
+    *("integration-1", "e2e-1", "contract-1", "e2e-2"),
+    *("integration-2", "attack", "contract-2"),
 )
 REST = ("rest-1", "rest-2")
 LANES_MAX = 6  # with more on two cores, waits within a test become long

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -21,6 +21,7 @@ from pyiceberg.types import (
 )
 
 from tests.differential.both_paths import both
+from tests.differential.examples import generated
 from tests.differential.support import config, decoded_by_columns, plan, source
 
 ALL = {"errors.tolerance": "all"}
@@ -131,7 +132,7 @@ _EVENT = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@generated(25)
 @given(events=st.lists(_EVENT, min_size=1, max_size=12))
 def test_generated_change_events_are_handled_alike(events: list[Any], tmp_path: Path) -> None:
     """Generated events."""

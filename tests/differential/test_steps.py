@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -24,6 +24,7 @@ from pyiceberg.types import (
 from tests.differential.both_paths import both
 from tests.differential.cases import TEXTS
 from tests.differential.chains import EVOLVE, chain, value
+from tests.differential.examples import generated, part
 from tests.differential.step_tables import own, table
 from tests.differential.support import config, decoded_by_columns, plan, source
 from worker.transforms.step_chain import steps_for
@@ -126,8 +127,12 @@ def test_timestamp_converter_with_schemas_is_equal_on_both_paths(
             assert by_column == by_record, form
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
-@pytest.mark.parametrize("form", ["iso8601", "epoch", *list(PATTERNS)[:5]])
+ZONES = ["UTC", "Europe/Paris"]
+FORMS = ["iso8601", "epoch", *list(PATTERNS)[:5]]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("form", FORMS)
 def test_parse_timestamp_is_equal_on_both_paths(form: str, zone: str, tmp_path: Path) -> None:
     """Unusual texts and numbers, at the top level and nested, with and without a zone."""
     texts = [
@@ -145,7 +150,8 @@ def test_parse_timestamp_is_equal_on_both_paths(form: str, zone: str, tmp_path: 
         lines += [f'{{"t":{one},"a":1}}', f'{{"t":{good},"f":{{"at":{one},"b":"x"}}}}']
         lines += [f'{{"t":{good},"f":{{"b":"y"}},"a":2}}', f'{{"f":{{"at":{good}}}}}']
     batch = source([line.encode() for line in [*lines, '{"f":5}', '{"t":null,"f":null}', "[]"]])
-    for kind in (TimestamptzType(), TimestampType(), StringType()):
+    kinds = (TimestamptzType(), TimestampType(), StringType())
+    for kind in part(kinds, FORMS.index(form) + ZONES.index(zone), of=3):
         schema = table(t=kind, f=INNER, a=LongType())
         by_column, by_record = both(connector, [plan(tmp_path, schema)], [batch])
         assert by_column == by_record
@@ -376,7 +382,7 @@ _LINKS = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@generated(40)
 @given(
     names=st.lists(st.sampled_from(sorted(_LINKS)), min_size=1, max_size=3),
     documents=st.lists(st.dictionaries(_NAMES, _VALUES, max_size=4), min_size=1, max_size=12),

@@ -30,7 +30,7 @@ from tests.simulation.table_rounds import DONE, TableRounds
 from tests.support.parquet_folders import parquet_connector
 from tests.support.tables import announced, data_file_named, table_commit
 
-SEEDS = int(os.environ.get("PARQUET_SEEDS", "400"))
+SEEDS = int(os.environ.get("PARQUET_SEEDS", "150"))
 FIRST_SEED = int(os.environ.get("PARQUET_FIRST_SEED", "1"))
 CONFIG = parquet_connector("/lake")
 LOCATION = "file:///lake/db/events"

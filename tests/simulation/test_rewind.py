@@ -14,6 +14,9 @@ SEEDS = 150
 SEEDS_PER_BUG = 1_000
 # where the search for a bug begins that few seeds find: from the first seed it takes seconds
 FIRST_SEEDS = {
+    "tables change without a condition": 150,
+    "attempts share their fence": 100,
+    "replaced by a rewind to its own snapshot": 130,
     "offsets are announced after the tables": 850,
     "only the last rewind is unfinished": 1_450,
     "commits of others are ignored": 300,

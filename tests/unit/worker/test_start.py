@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from connect.processes.ipc import Channel
@@ -27,26 +28,46 @@ OF_OTHERS = {
 }
 
 
-def imported(module: str) -> set[str]:
-    """Modules of an interpreter that imported this module."""
-    program = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return set(done.stdout.split())
+# of all processes; imported once, before the fork of an interpreter for each of them
+COMMON = (
+    "confluent_kafka",
+    "pyarrow.parquet",
+    "pyiceberg.io.pyarrow",
+    "connect.records.record_path",
+)
+PROGRAM = """
+import importlib, os, sys
+modules, common = (argument.split() for argument in sys.argv[1:])
+for name in common:
+    importlib.import_module(name)
+for name in modules:
+    if not os.fork():
+        importlib.import_module(name)
+        print(*sys.modules, flush=True)
+        os._exit(0)
+    _, status = os.wait()
+    assert status == 0, name
+"""
+
+
+def imported(*modules: str, common: Sequence[str] = ()) -> list[set[str]]:
+    """Modules of interpreters that each imported one of these modules after the common ones."""
+    command = [sys.executable, "-c", PROGRAM, " ".join(modules), " ".join(common)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
 def test_spark_starts_before_slow_imports() -> None:
     """The first module of a worker imports Spark's client and the IPC channel only."""
-    found = imported("worker.__main__")
+    (found,) = imported("worker.__main__")
     assert "worker.spark.session" in found
     assert found.isdisjoint(HEAVY)
 
 
 def test_a_process_imports_no_modules_of_other_processes() -> None:
     """No Spark in coordinator and node, no REST API in the others, no telemetry."""
-    for module, others in OF_OTHERS.items():
-        found = imported(module)
+    every = imported(*OF_OTHERS, common=COMMON)
+    for (module, others), found in zip(OF_OTHERS.items(), every, strict=True):
         assert module in found
         assert found.isdisjoint(others), module
 

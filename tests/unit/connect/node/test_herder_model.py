@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from connect.node.herder.reconciliation import Reconciliation
 from connect.node.herder.units import ConnectorRun, Unit
 from tests.support.herder_model import HerderModel
 
-SEEDS = range(40)
+SEEDS = range(int(os.environ.get("HERDER_SEEDS", "20")))
 PLANTED_SEEDS = range(20)
 
 
