@@ -37,7 +37,7 @@ _GROUPS = {
     "control": ("connect.cli.control_command", "Decode control events; repair control offsets."),
     "dlq": ("connect.cli.dlq_command", "Dead letters: count, show and replay them."),
     "maintenance": ("connect.cli.maintenance_command", "Maintenance of a connector's tables."),
-    "migrate": ("connect.cli.migrate_command", "Check whether connectors of another sink can move."),
+    "migrate": ("connect.cli.migrate_command", "Check whether another sink's connectors can move."),
     "tables": ("connect.cli.tables_command", "Tables of a connector and their last commits."),
     "user": ("connect.cli.user_command", "Entries of a node's users file."),
     "offsets": ("connect.cli.gitops.offsets_commands", "Source offsets of a connector."),

@@ -18,7 +18,7 @@ from connect.protocol.control_offsets import offsets_text
 
 migrate_app = typer.Typer(
     name="migrate",
-    help="Check whether connectors of another sink can move.\n\nThe report has what that sink left, "
+    help="Check whether another sink's connectors can move.\n\nThe report has what that sink left, "
     "where Icefloe starts, and what is not safe. The exit status is 0 if it is safe to start all "
     "connectors, and 1 if not.",
     subcommand_metavar="",
