@@ -43,6 +43,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	    "(Debian: python3 and python3-venv) or name it: make setup PYTHON=/path/to/python3" >&2; \
 	  exit 1; \
 	fi; \
+	echo "setup: installing packages into $(VENV), then jars and an archive of Spark's classes; this takes some minutes" >&2; \
 	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -21,15 +21,17 @@ Connector = Annotated[str, typer.Argument(help="Name of the connector.")]
 DirectFile = Annotated[
     Path | None,
     typer.Option(
-        "--file", "-f", help="The connector's JSON or YAML: no node, ask broker and catalog."
+        "--file", "-f", help="The connector's JSON or YAML: asks broker and catalog, not a node."
     ),
 ]
-Direct = Annotated[bool, typer.Option("--direct", help="No node: ask broker and catalog.")]
+Direct = Annotated[bool, typer.Option("--direct", help="Ask broker and catalog, not a node.")]
 Broker = Annotated[
-    str | None, typer.Option("--bootstrap-server", help="Without a node: host:port of a broker.")
+    str | None,
+    typer.Option("--bootstrap-server", help="host:port of a broker, without a node."),
 ]
 Properties = Annotated[
-    Path | None, typer.Option("--properties", "-p", help="Without a node: node properties.")
+    Path | None,
+    typer.Option("--properties", "-p", help="Node properties file, without a node."),
 ]
 
 

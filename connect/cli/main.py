@@ -37,7 +37,7 @@ _GROUPS = {
     "control": ("connect.cli.control_command", "Decode control events; repair control offsets."),
     "dlq": ("connect.cli.dlq_command", "Dead letters: count, show and replay them."),
     "maintenance": ("connect.cli.maintenance_command", "Maintenance of a connector's tables."),
-    "migrate": ("connect.cli.migrate_command", "Take a connector over from another sink."),
+    "migrate": ("connect.cli.migrate_command", "Check whether another sink's connectors can move."),
     "tables": ("connect.cli.tables_command", "Tables of a connector and their last commits."),
     "user": ("connect.cli.user_command", "Entries of a node's users file."),
     "offsets": ("connect.cli.gitops.offsets_commands", "Source offsets of a connector."),
@@ -80,6 +80,20 @@ _COMMANDS = {
 }
 _FUNCTIONS = {"list": "get"}
 """Commands whose function has another name."""
+_RUN = "Run"
+_PANELS = {
+    _RUN: ("standalone", "ingest"),
+    "Connectors": (
+        *("get", "list", "describe", "status", "lag", "patch", "delete"),
+        *("pause", "resume", "stop", "restart", "offsets"),
+    ),
+    "Connectors in files": ("validate", "preview", "diff", "apply", "migrate", "catalog"),
+    "Tables and records": ("audit", "rewind", "control", "dlq", "maintenance", "tables"),
+    "Nodes": ("cluster", "plugins", "loggers", "logs", "user"),
+    "Tools": ("datagen", "report"),
+}
+"""Headings of the help text, in their order, and commands below them."""
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
 BrokerPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Kafka's port; 0 takes a free one.")
 ]
@@ -106,7 +120,7 @@ def icefloe(
     del version
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def node(
     properties: Annotated[
         Path | None,
@@ -126,7 +140,7 @@ def node(
     _exit_now(ExitStatus.NOT_ASKED if run_node(properties) else ExitStatus.DONE)
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def up(
     state_dir: StateDir = Path("icefloe-state"),
     broker_port: BrokerPort = 9092,
@@ -138,7 +152,7 @@ def up(
     raise typer.Exit(run_up(state_dir, broker_port=broker_port, rest_port=rest_port))
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def demo(
     records: Annotated[int, typer.Option(min=1, help="Payments to produce.")] = 1_000_000,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running after.")] = False,
@@ -161,7 +175,7 @@ def demo(
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def version() -> None:
     """Print the version."""
     echo(installed_version("icefloe"))
@@ -177,17 +191,25 @@ def add_commands(arguments: Sequence[str], *, is_every: bool = False) -> None:
     is_every = is_every or "_ICEFLOE_COMPLETE" in os.environ
     app.registered_groups.clear()
     app.registered_commands[:] = [c for c in app.registered_commands if c.name not in _COMMANDS]
-    for name, (module, text) in _COMMANDS.items():
+    for name in sorted(_COMMANDS, key=_place):
+        module, text = _COMMANDS[name]
+        panel = _PANEL_OF[name]
         if is_every or arguments[:1] == [name]:
-            app.command(name)(getattr(importlib.import_module(module), _FUNCTIONS.get(name, name)))
+            function = getattr(importlib.import_module(module), _FUNCTIONS.get(name, name))
+            app.command(name, rich_help_panel=panel)(function)
         else:
-            app.command(name, help=text)(lambda: None)
+            app.command(name, help=text, rich_help_panel=panel)(lambda: None)
     for name, (module, text) in _GROUPS.items():
         if is_every or arguments[:1] == [name]:
             group: typer.Typer = getattr(importlib.import_module(module), f"{name}_app")
         else:
             group = typer.Typer(help=text)
-        app.add_typer(group, name=name)
+        app.add_typer(group, name=name, rich_help_panel=_PANEL_OF[name])
+
+
+def _place(command: str) -> int:
+    """Return the place of a command in the help text."""
+    return list(_PANEL_OF).index(command)
 
 
 def _exit_now(status: ExitStatus) -> None:

@@ -1,27 +1,33 @@
-"""``icefloe migrate --check``: the state that another sink left of a connector."""
+"""``icefloe migrate --check``: the state that another sink left of connectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from connect.cli.direct_access import Broker, Direct, Properties, access_by_flag
-from connect.cli.gitops.connector_files import read_one
+from connect.cli.gitops.commands import Files
+from connect.cli.gitops.connector_files import DesiredConnector, read
 from connect.cli.gitops.output import Output, emit
 from connect.cli.rest_client import DEFAULT_URL, Url, ask_about_file
 from connect.cli.terminal import echo
-from connect.errors import ConfigError, ExitStatus
+from connect.errors import ConfigError, ExitStatus, IcefloeError
 from connect.protocol.control_offsets import offsets_text
 
-migrate_app = typer.Typer(name="migrate", help="Take a connector over from another sink.")
+migrate_app = typer.Typer(
+    name="migrate",
+    help="Check whether another sink's connectors can move.\n\nThe report has what that sink left, "
+    "where Icefloe starts, and what is not safe. The exit status is 0 if it is safe to start all "
+    "connectors, and 1 if not.",
+    subcommand_metavar="",
+)
 
 
 @migrate_app.callback(invoke_without_command=True, no_args_is_help=True)
 def migrate(
-    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")],
+    files: Files,
     check: Annotated[bool, typer.Option("--check", help="Report, and change nothing.")] = False,
     url: Url = DEFAULT_URL,
     *,
@@ -30,35 +36,84 @@ def migrate(
     properties: Properties = None,
     output: Output = "table",
 ) -> None:
-    """Show what another sink left of a connector, where Icefloe starts, and what is not safe.
+    """Show what another sink left of connectors, where Icefloe starts, and what is not safe.
 
-    Status 0 when it is safe to start, 1 when it is not.
+    Status 0 when it is safe to start all of them, 1 when it is not.
     """
     if not check:
         raise ConfigError(
             "add --check; there is no other command: the start of the connector takes it over",
             code="usage",
         )
-    desired = read_one(file)
-    direct = access_by_flag(
-        desired.config, properties, bootstrap_server, is_direct=is_direct, has_broker=True
-    )
-    if direct is None:
-        report = ask_about_file(url, desired.name, "migration", "check", json=dict(desired.config))
-    else:
-        report = direct.operations.migration(direct.config)
 
-    def as_table() -> None:
+    def checked(desired: DesiredConnector) -> Mapping[str, Any]:
+        direct = access_by_flag(
+            desired.config, properties, bootstrap_server, is_direct=is_direct, has_broker=True
+        )
+        if direct is None:
+            config = dict(desired.config)
+            return ask_about_file(url, desired.name, "migration", "check", json=config)
+        return direct.operations.migration(direct.config)
+
+    reports, status = _check_all(read(files), checked)
+    is_one_file = len(files) == 1 and files[0].is_file() and len(reports) == 1
+    data = reports[0] if is_one_file else reports
+    names = [report["connector"] for report in reports]
+    emit(output, data, names=names, as_table=lambda: _print(reports))
+    if status:
+        raise typer.Exit(status)
+
+
+def _check_all(
+    connectors: Sequence[DesiredConnector],
+    check_one: Callable[[DesiredConnector], Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], ExitStatus]:
+    """Return a report of each connector, and the highest exit status of them.
+
+    With several connectors, one whose check fails does not end the command.
+    """
+    reports: list[Mapping[str, Any]] = []
+    status = ExitStatus.DONE
+    for desired in connectors:
+        try:
+            reports.append(check_one(desired))
+        except IcefloeError as e:
+            if len(connectors) == 1:
+                raise
+            reports.append({"connector": desired.name, "safe": None, "error": str(e)})
+            status = max(status, e.exit_status)
+        if reports[-1]["safe"] is False:
+            status = max(status, ExitStatus.NO)
+    return reports, status
+
+
+def _print(reports: Sequence[Mapping[str, Any]]) -> None:
+    for report in reports:
         for line in lines(report):
             echo(line)
+        if len(reports) > 1:
+            echo()
+    if len(reports) > 1:
+        echo(_summary(reports))
 
-    emit(output, report, names=[report["connector"]], as_table=as_table)
-    if not report["safe"]:
-        raise typer.Exit(ExitStatus.NO)
+
+def _summary(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many connectors are safe to start, and the names of the others."""
+    others = [
+        f"{title}: {', '.join(names)}"
+        for title, verdict in (("not safe", False), ("not checked", None))
+        if (names := [r["connector"] for r in reports if r["safe"] is verdict])
+    ]
+    safe_count = sum(report["safe"] is True for report in reports)
+    return "; ".join([f"{safe_count} of {len(reports)} connectors are safe to start", *others])
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Return a report as text."""
+    if "error" in report:
+        yield f"connector {report['connector']}"
+        yield f"not checked: {report['error']}"
+        return
     yield f"connector {report['connector']}, continues with group {report['group']}"
     for group in report["groups"]:
         yield (

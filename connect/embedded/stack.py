@@ -300,12 +300,16 @@ def run_up(
         try:
             with console.status("starting broker and node"):
                 stack.start()
-            console.print(f"kafka      {stack.bootstrap_servers}")
-            console.print(f"rest       {stack.rest_url}")
-            console.print(f"page       {stack.rest_url}/ui")
-            console.print(f"catalog    {stack.catalog_properties['uri']}")
-            console.print(f"warehouse  {stack.catalog_properties['warehouse']}")
-            console.print(f"logs       {stack.node_log_file}")
+            for title, address in (
+                ("kafka", stack.bootstrap_servers),
+                ("rest", stack.rest_url),
+                ("page", f"{stack.rest_url}/ui"),
+                ("catalog", stack.catalog_properties["uri"]),
+                ("warehouse", stack.catalog_properties["warehouse"]),
+                ("logs", stack.node_log_file),
+            ):
+                # one line each, so that a long path can be copied
+                console.print(f"{title:<10} {address}", markup=False, soft_wrap=True)
             console.print("Stop with Ctrl-C; the data is kept.")
             if not stopping.is_set():
                 on_ready(stack)

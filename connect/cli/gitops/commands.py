@@ -166,12 +166,33 @@ def _check_offline(item: DesiredConnector, result: Findings) -> None:
         result.errors.append(f"{item.source}: {item.name}: {e}")
         return
     checked = check_sink(item.config)
+    errors = {**_converter_errors(item.config), **errors}
     result.warnings.extend(f"{item.source}: {item.name}: {text}" for text in checked.warnings)
     result.errors.extend(
         f"{item.source}: {item.name}: {key}: {sentence}"
         for key, sentences in {**checked.errors, **errors}.items()
         for sentence in sentences
     )
+
+
+def _converter_errors(config: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the errors of converters by key. Values with placeholders are known to a node only."""
+    from connect.config.keys.topic_keys import TOPIC_PREFIX  # noqa: PLC0415 - on use
+    from connect.config.placeholders import has_placeholder  # noqa: PLC0415 - on use
+    from connect.validation.plugins import BUILT_IN  # noqa: PLC0415 - on use
+    from connect.validation.validate import CONVERTERS  # noqa: PLC0415 - on use
+    from connect.validation.validate import validate as validated  # noqa: PLC0415 - on use
+
+    plugin = BUILT_IN.find(config["connector.class"], "sink")
+    if plugin is None:
+        return {}
+    starts = (TOPIC_PREFIX, *(f"{side}.converter" for side, _ in CONVERTERS))
+    readable = {key: value for key, value in config.items() if not has_placeholder(value)}
+    return {
+        info.name: info.errors
+        for info in validated(plugin, readable, BUILT_IN).configs
+        if info.errors and info.name.startswith(starts)
+    }
 
 
 def _checked(

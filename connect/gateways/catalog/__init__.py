@@ -1,1 +1,13 @@
-"""Iceberg catalogs: clients, their errors, what they may reach."""
+"""Iceberg catalogs: clients, their errors, what they may reach.
+
+Begin with ``catalog``, which the other packages use.
+
+- clients: ``catalog_clients``, ``client_pool``, ``catalog_libraries``, ``sql_catalog``,
+  ``postgres_wait``
+- requests and answers of REST catalogs: ``rest_requests``, ``rest_commits``, ``long_reads``,
+  ``unread_body``
+- metadata of tables: ``table_metadata``, ``metadata_files``, ``metadata_sizes``, ``metadata_v3``,
+  ``table_properties``
+- errors and policy: ``catalog_errors``, ``catalog_policy``
+- tables without a catalog (Delta, Parquet): ``folder_tables``, ``log_stores``
+"""
