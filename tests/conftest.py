@@ -27,8 +27,13 @@ if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
 
 
 def pytest_configure() -> None:
-    """Collect no garbage while test files are imported: nearly all objects stay."""
+    """Collect no garbage while test files are imported: nearly all objects stay.
+
+    Log exceptions without the values of variables: structlog's own form takes seconds for each.
+    """
     gc.disable()
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], console])
 
 
 def pytest_collection_finish() -> None:

@@ -23,7 +23,7 @@ PARTITIONS = 4
 _MODULES = {"worker": "worker", "coordinator": "coordinator", "node": "connect.node"}
 _PROGRAMS = {
     "broker": "kafka.Kafka",
-    "catalog": "RestCatalog.java",
+    "catalog": "RestCatalog",
     "java": "org.apache.kafka.connect.cli.ConnectDistributed",
     "executor": "org.apache.spark.executor.CoarseGrainedExecutorBackend",
 }

@@ -10,6 +10,7 @@ import pytest
 from connect.config.keys.client_names import ALLOWED, REFUSED
 from connect.jvm import jars
 from connect.jvm.java import find_java
+from tests.support.java_classes import compiled
 
 pytestmark = pytest.mark.java
 SOURCE = Path(__file__).parents[1] / "java" / "ClientNames.java"
@@ -18,9 +19,9 @@ SOURCE = Path(__file__).parents[1] / "java" / "ClientNames.java"
 @pytest.mark.parametrize("group", ["spark-kafka", "kafka"])
 def test_every_client_property_is_allowed_or_refused(group: str) -> None:
     """A new property of a Kafka client fails this test until it is listed."""
-    class_path = f"{jars.class_path(group)}:{jars.pyspark_jars_dir()}/*"
+    class_path = compiled([SOURCE], f"{jars.class_path(group)}:{jars.pyspark_jars_dir()}/*")
     done = subprocess.run(
-        [find_java(), "-XX:TieredStopAtLevel=1", "-cp", class_path, SOURCE],
+        [find_java(), "-XX:TieredStopAtLevel=1", "-cp", class_path, SOURCE.stem],
         capture_output=True,
         text=True,
         check=True,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import resource
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import pytest
 
 from connect.records.converters.compressed import INFLATED_BYTES_MAX, inflate
 
+# it is forked for each job: its imports take longer than most jobs
 CHILD = """
-import base64, json, random, sys
+import base64, json, os, random, resource, signal, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
 from connect.config.connector import ConverterConfig
 from connect.records.converters import converter
 from connect.errors import RecordError
@@ -25,34 +28,43 @@ from connect.records.converters.binary_values import Malformed
 from connect.records.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
 from connect.records.converters.protobuf_schema import pool_of
 
-job = json.loads(sys.stdin.readline())
-if "proto" in job["options"]:
-    file = pool_of(job["options"]["proto"], {})[1]
-    reads = protobuf_reader(message_at(file, (0,)), ProtobufOptions()).read
-else:
-    reader = converter(ConverterConfig(job["class"], job["options"]), "value")
-    reads = lambda data: reader.to_connect("t", (), data)
-outcomes = []
-def read(data):
-    try:
-        reads(data)
-        return "read"
-    except (RecordError, Malformed) as error:
-        return error.code
-for text in job["messages"]:
-    outcomes.append(read(base64.b64decode(text)))
-chance = random.Random(7)
-for seed in job["messages"][-1:]:
-    whole = base64.b64decode(seed)
-    for _ in range(job["random"]):
-        data = bytearray(whole[:4096])
-        for _ in range(chance.randrange(1, 6)):
-            if data:
-                data[chance.randrange(len(data))] = chance.randrange(256)
-        read(bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.3 else data))
-print(json.dumps(outcomes))
+def run(job):
+    if "proto" in job["options"]:
+        file = pool_of(job["options"]["proto"], {})[1]
+        reads = protobuf_reader(message_at(file, (0,)), ProtobufOptions()).read
+    else:
+        reader = converter(ConverterConfig(job["class"], job["options"]), "value")
+        reads = lambda data: reader.to_connect("t", (), data)
+    def read(data):
+        try:
+            reads(data)
+            return "read"
+        except (RecordError, Malformed) as error:
+            return error.code
+    outcomes = [read(base64.b64decode(text)) for text in job["messages"]]
+    chance = random.Random(7)
+    for seed in job["messages"][-1:]:
+        whole = base64.b64decode(seed)
+        for _ in range(job["random"]):
+            data = bytearray(whole[:4096])
+            for _ in range(chance.randrange(1, 6)):
+                if data:
+                    data[chance.randrange(len(data))] = chance.randrange(256)
+            read(bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.3 else data))
+    print(json.dumps(outcomes), flush=True)
+
+for line in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        signal.alarm(int(sys.argv[2]))
+        run(json.loads(line))
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(json.dumps(status), flush=True)
 """
 MEMORY_BYTES = 3 * 2**30
+TIMEOUT_S = 120
+MUTATED = 3_000  # of each job
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the longest zig-zag length there is
 AVRO = {
     "type": "record",
@@ -65,33 +77,34 @@ AVRO = {
 }
 
 
-def reported(
-    class_name: str, options: dict[str, str], messages: list[bytes], *, count: int = 3_000
-) -> list[str]:
+Report = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def reported() -> Iterator[Report]:
     """What a child with bounded memory and time says of messages; the last one is also mutated."""
-    import base64
-
-    job = {
-        "class": class_name,
-        "options": options,
-        "messages": [base64.b64encode(m).decode() for m in messages],
-        "random": count,
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD],
-        input=json.dumps(job),
-        capture_output=True,
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(MEMORY_BYTES), str(TIMEOUT_S)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    errors: list[str] = json.loads(done.stdout)
-    return errors
+    ) as child:
+
+        def report(class_name: str, options: dict[str, str], messages: list[bytes]) -> list[str]:
+            encoded = [base64.b64encode(m).decode() for m in messages]
+            job = {"class": class_name, "options": options, "messages": encoded, "random": MUTATED}
+            assert child.stdin is not None
+            assert child.stdout is not None
+            print(json.dumps(job), file=child.stdin, flush=True)
+            outcomes = json.loads(child.stdout.readline())
+            assert isinstance(outcomes, list), f"it ended with status {outcomes}"
+            assert json.loads(child.stdout.readline()) == 0
+            return outcomes
+
+        yield report
 
 
-def test_oversized_avro_claims_are_refused(tmp_path: Path) -> None:
+def test_oversized_avro_claims_are_refused(reported: Report, tmp_path: Path) -> None:
     """Lengths beyond the message and items without bytes, before memory is allocated."""
     file = tmp_path / "r.avsc"
     file.write_text(json.dumps(AVRO))
@@ -162,7 +175,7 @@ def test_schemas_without_bound_are_refused(schema: Any) -> None:
         parse_avro(text)
 
 
-def test_deep_and_long_json_documents_are_refused_or_read(tmp_path: Path) -> None:
+def test_deep_and_long_json_documents_are_refused_or_read(reported: Report, tmp_path: Path) -> None:
     """They do not end the process."""
     file = tmp_path / "s.json"
     file.write_text('{"type":"object","properties":{"a":{"type":"integer"}}}')
@@ -191,7 +204,7 @@ message Empty {}
 """
 
 
-def test_oversized_protobuf_claims_are_refused() -> None:
+def test_oversized_protobuf_claims_are_refused(reported: Report) -> None:
     """Lengths beyond the message, endless groups, millions of empty items."""
     inner = b"\x0a\0" * 1_000_000
     size = b"\x80\x89\x7a"  # 2,000,000
@@ -253,7 +266,7 @@ def test_protobuf_schemas_without_bound_are_refused(text: str, references: dict[
         protobuf_reader(message_at(pool_of(text, references)[1], (0,)), ProtobufOptions())
 
 
-def test_oversized_gzip_data_is_refused() -> None:
+def test_oversized_gzip_data_is_refused(reported: Report) -> None:
     """While it is decompressed."""
     squeeze = zlib.compressobj(9, wbits=31)
     parts = [squeeze.compress(bytes(INFLATED_BYTES_MAX)) for _ in range(2)]

@@ -26,27 +26,27 @@ from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
 
 serving = begin("coordinator", Channel.inherited(int(sys.argv[1])))
-table_format = sys.argv[3]
-tables = open_logs(
-    {
-        "type": table_format, FOLDER_ROOTS[table_format]: "s3://bucket/tables",
-        "s3.endpoint": sys.argv[2],
-        "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
-    },
-    EVERYWHERE,
-    lambda *_: None,
-)
-try:
-    tables.load(("db", "t"))
-except IcefloeError as e:
-    print(e.code)
+for table_format in sys.argv[3:]:
+    tables = open_logs(
+        {
+            "type": table_format, FOLDER_ROOTS[table_format]: f"s3://{table_format}/tables",
+            "s3.endpoint": sys.argv[2],
+            "s3.access-key-id": "tenant", "s3.secret-access-key": "tenants-own",
+        },
+        EVERYWHERE,
+        lambda *_: None,
+    )
+    try:
+        tables.load(("db", "t"))
+    except IcefloeError as e:
+        print(e.code)
 print(serving.providers.resolve("${env:AWS_SESSION_TOKEN}"))
 """
 
 
 class _Store(BaseHTTPRequestHandler):
     def _answer(self) -> None:
-        requests.append(str(self.headers))
+        requests.append((self.path.split("/")[1], str(self.headers)))
         self.send_response(403)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -57,7 +57,8 @@ class _Store(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-requests: list[str] = []
+requests: list[tuple[str, str]] = []
+"""Buckets and headers."""
 
 
 @pytest.fixture
@@ -71,10 +72,10 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("table_format", "is_allowed"), [("delta", False), ("delta", True), ("parquet", False)]
+    ("formats", "is_allowed"), [(("delta", "parquet"), False), (("delta",), True)]
 )
 def test_the_session_token_of_the_environment_stays_with_the_node(
-    endpoint: str, tmp_path: Path, table_format: str, *, is_allowed: bool
+    endpoint: str, tmp_path: Path, formats: tuple[str, ...], *, is_allowed: bool
 ) -> None:
     """Unless the operator allows it; a placeholder of the node's properties may name it."""
     properties = {
@@ -93,7 +94,7 @@ def test_the_session_token_of_the_environment_stays_with_the_node(
     ours, theirs = socket.socketpair()
     with theirs:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(theirs.fileno()), endpoint, table_format],
+            [sys.executable, "-c", CHILD, str(theirs.fileno()), endpoint, *formats],
             pass_fds=[theirs.fileno()],
             env={"AWS_SESSION_TOKEN": CANARY, "PATH": "/usr/bin:/bin"},
             stdout=subprocess.PIPE,
@@ -104,6 +105,8 @@ def test_the_session_token_of_the_environment_stays_with_the_node(
     output, _ = child.communicate(timeout=120)
     channel.close()
     assert output.splitlines()[-1] == CANARY, output
-    assert requests, output
-    assert any(CANARY in headers for headers in requests) is is_allowed
+    for name in formats:
+        of_format = [headers for bucket, headers in requests if bucket == name]
+        assert of_format, output
+        assert any(CANARY in headers for headers in of_format) is is_allowed
     assert json.dumps(requests).count("tenants-own") == 0

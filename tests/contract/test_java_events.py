@@ -22,6 +22,7 @@ from control_schemas.events import ContentFile, DataWritten, Event, FileContent
 from tests.golden import control_events_suite as suite
 from tests.support.event_from_json import event_from_json
 from tests.support.event_strategies import as_read, events
+from tests.support.java_classes import compiled
 
 pytestmark = pytest.mark.java
 
@@ -30,14 +31,9 @@ EXAMPLES = 300
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Iceberg's classes, and EventTool, compiled once for all tests."""
-    libraries, folder = jars.class_path("iceberg-events"), str(tmp_path_factory.mktemp("classes"))
-    compiler = ("--module", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn", "-proc:none")
-    command = [find_java(), *compiler, "-encoding", "UTF-8", "-d", folder, "-cp", libraries, TOOL]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=200)
-    assert done.returncode == 0, done.stderr.decode()
-    return f"{folder}{os.pathsep}{libraries}"
+def class_path() -> str:
+    """Iceberg's classes, and EventTool."""
+    return compiled([TOOL], jars.class_path("iceberg-events"))
 
 
 def event_tool(class_path: str, command: str, files: list[Path]) -> list[str]:

@@ -41,18 +41,29 @@ SHARES = {
 }
 
 
+Asked = list[tuple[Path, Any, dict[str, Any]]]
+"""Cases with the files that have their like, and Java's answers."""
+
+
 @pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> RecordOracle:
-    """The Java libraries."""
-    return RecordOracle(tmp_path_factory.mktemp("classes"))
-
-
-def test_java_answers_as_it_was_recorded(oracle: RecordOracle) -> None:
-    """The class that replaces the recorder gives the recorded results."""
+def asked() -> tuple[Asked, Asked]:
+    """Recorded and random cases: one JVM answers all, because its start costs most."""
     paths = [path for path in suite.files() if path.stem not in ("variant", "auto-create")]
-    recorded = [(kind_of(path), case) for path in paths for case in suite.cases_of(path)][::EVERY]
-    answers = oracle.ask(recorded)
-    for (_, case), answer in zip(recorded, answers, strict=True):
+    recorded = [(path, case) for path in paths for case in suite.cases_of(path)][::EVERY]
+    random = [
+        (Path(*GENERATORS[kind][:2]).with_suffix(".jsonl"), case)
+        for kind, share in SHARES.items()
+        for case in generated_cases(kind, SEED, max(1, round(CASES * share)))
+    ]
+    answers = iter(RecordOracle().ask([(kind_of(p), c) for p, c in (*recorded, *random)]))
+    of_recorded, of_random = ([(*each, next(answers)) for each in of] for of in (recorded, random))
+    return of_recorded, of_random
+
+
+@pytest.mark.timeout(7200)
+def test_java_answers_as_it_was_recorded(asked: tuple[Asked, Asked]) -> None:
+    """The class that replaces the recorder gives the recorded results."""
+    for _, case, answer in asked[0]:
         expected = {key: value for key, value in case["expected"].items() if key != "converted"}
         assert unordered(answer) == unordered(expected), case["name"]
 
@@ -72,18 +83,11 @@ def unordered(answer: Any) -> Any:
 
 
 @pytest.mark.timeout(7200)
-def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> None:
+def test_java_and_icefloe_agree_beyond_the_recordings(asked: tuple[Asked, Asked]) -> None:
     """Random cases: the same record, row or refusal, or a difference by a written rule."""
-    cases = [
-        (kind, case)
-        for kind, share in SHARES.items()
-        for case in generated_cases(kind, SEED, max(1, round(CASES * share)))
-    ]
-    folders = [Path(*GENERATORS[kind][:2]).with_suffix(".jsonl") for kind, _ in cases]
-    requests = [(kind_of(f), case) for f, (_, case) in zip(folders, cases, strict=True)]
     failing: list[str] = []
     count = 0
-    for folder, (_, case), answer in zip(folders, cases, oracle.ask(requests), strict=True):
+    for folder, case, answer in asked[1]:
         if answer.get("error", {}).get("stage") == "input":
             continue  # no such value in Java
         count += 1

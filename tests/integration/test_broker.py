@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
 import pytest
 
 from connect.embedded.broker import Broker
-from connect.errors import ConfigError
+from connect.errors import ConfigError, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.processes.child_process import free_port
 from tests.support.processes import still_running
 from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
+
+TIMEOUT_S = 150
+CALL_TIMEOUT_S = 2.0
+SETTLED_S = 3.0
 
 
 def topic_names(broker: Broker) -> set[str]:
@@ -29,14 +36,70 @@ def topic_names(broker: Broker) -> set[str]:
     return set(admin.list_topics(timeout=60).topics)
 
 
+def ask_for_members(servers: str, pipe: Connection) -> None:
+    """A process of its own, as a fault of librdkafka ends it: one question for each message."""
+    admin = KafkaAdmin({"bootstrap.servers": servers}, timeout_s=CALL_TIMEOUT_S)
+    held = []
+    while pipe.recv():
+        try:
+            pipe.send(str(admin.members("g")))
+        except RetriableError as e:
+            held.append(e)  # with its frames, and so the client that it was asked with
+            pipe.send(e.code)
+
+
+class Asking:
+    """A process that asks the coordinator of a group, over outages of its broker."""
+
+    def __init__(self, servers: str) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=ask_for_members, args=(servers, theirs), daemon=True
+        )
+        self._process.start()
+
+    def answer(self) -> str:
+        """Ask once."""
+        self._ours.send("ask")
+        assert self._ours.poll(TIMEOUT_S), f"no answer; exit code {self._process.exitcode}"
+        return str(self._ours.recv())
+
+    def wait_until_answered(self) -> None:
+        """A broker that has just started may not answer within the limit of a call."""
+        while (reported := self.answer()) != "[]":
+            assert reported == "broker_unavailable"
+
+    def end(self) -> None:
+        """End it, after the answers to all that it asked."""
+        self._process.join(SETTLED_S)  # what was asked before may be answered only now
+        assert self._process.exitcode is None
+        self._ours.send("")
+        self._process.join(TIMEOUT_S)
+        assert self._process.exitcode == 0
+
+
 def test_a_broker_keeps_data_and_port_after_a_stop_and_a_kill(tmp_path: Path) -> None:
-    """A topic exists after both, at the same address."""
+    """A topic exists after both, at the same address.
+
+    The first transactions wait for their coordinators. Requests to the broker while it is absent
+    end in time, each with an error, and it is asked again when it is back.
+    """
     broker = Broker(tmp_path / "state").start()
     try:
         address, name = broker.bootstrap_servers, Topics(broker).create()
+        # a new broker answers at first that a coordinator is not there, or loads
+        for number in range(4):
+            producer = TransactionalProducer({"bootstrap.servers": address}, f"first-{number}")
+            producer.init()
+            producer.close()
+        asking = Asking(address)
+        asking.wait_until_answered()
         broker.stop()
         assert not broker.is_running
+        assert [asking.answer() for _ in range(2)] == ["broker_unavailable"] * 2
         broker.start()
+        asking.wait_until_answered()
+        asking.end()
         assert name in topic_names(broker)
         left = tmp_path / "state" / "tmp" / "library.so"
         left.touch()
@@ -128,12 +191,3 @@ def test_a_message_that_is_too_large_is_a_configuration_error(
         producer.transact([ProducerMessage(topic, None, incompressible)])
     assert e.value.code == "message_too_large"
     producer.close()
-
-
-def test_the_first_transaction_waits_for_its_coordinator(own_broker: Broker) -> None:
-    """A new broker answers at first that the coordinator is not there, or loads."""
-    kafka = {"bootstrap.servers": own_broker.bootstrap_servers}
-    for number in range(4):
-        producer = TransactionalProducer(kafka, f"first-{number}")
-        producer.init()
-        producer.close()

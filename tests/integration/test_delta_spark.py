@@ -31,6 +31,7 @@ from pyiceberg.types import (
 from coordinator.commit.delta_files import delta_file
 from coordinator.commit.log_committer import LogCommitter
 from tests.support.delta_tables import DeltaRig
+from tests.support.readers import interpreted
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.tables import QuickClock, announced, reference, table_commit, written_file
 from tests.support.upserts import DeltaUpserts, committed, counted, row
@@ -84,13 +85,19 @@ SCHEMA = Schema(
 )
 
 
-def spark_rows(session: Session, location: str) -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def spark(spark_session: Session) -> Any:
+    """A session that reads and writes Delta tables."""
+    return interpreted(spark_session.spark)
+
+
+def spark_rows(spark: Any, location: str) -> list[dict[str, Any]]:
     """The rows as Spark reads them."""
-    table: pa.Table = session.spark.read.format("delta").load(location).toArrow()
+    table: pa.Table = spark.read.format("delta").load(location).toArrow()
     return table.to_pylist()
 
 
-def test_spark_reads_values_of_every_kind(spark_session: Session, tmp_path: Path) -> None:
+def test_spark_reads_values_of_every_kind(spark: Any, tmp_path: Path) -> None:
     """Also nulls, and columns within columns."""
     rig = DeltaRig(str(tmp_path / "lake"), schema=SCHEMA)
     committer = LogCommitter(rig.store(), delta_file, rig.config, QuickClock())
@@ -98,21 +105,21 @@ def test_spark_reads_values_of_every_kind(spark_session: Session, tmp_path: Path
     committed(committer.commit(table_commit([event])))
     names = [field.name for field in SCHEMA.fields]
     expected = [{name: row.get(name) for name in names} for row in ROWS]
-    assert sorted(spark_rows(spark_session, rig.location), key=lambda r: r["id"]) == expected
+    assert sorted(spark_rows(spark, rig.location), key=lambda r: r["id"]) == expected
 
 
 @pytest.mark.parametrize("spec", [None, REGION], ids=["plain", "partitioned"])
 def test_spark_and_commits_take_turns(
-    spark_session: Session, tmp_path: Path, spec: PartitionSpec | None
+    spark: Any, tmp_path: Path, spec: PartitionSpec | None
 ) -> None:
     """Spark sees each change by key, and its appends, deletes and compactions stay."""
     t = DeltaUpserts(str(tmp_path / "lake"), spec, ("id", "region") if spec else ("id",))
-    spark, location, names = spark_session.spark, t.table.location(), ["id", "region", "value"]
+    location, names = t.table.location(), ["id", "region", "value"]
     committer = t.log_committer()
 
     def agree() -> None:
         t.check()
-        assert counted(spark_rows(spark_session, location), names) == counted(t.rows, names)
+        assert counted(spark_rows(spark, location), names) == counted(t.rows, names)
 
     committed(committer.commit(t.round(([row(n, n, "eu") for n in range(6)], []))))
     agree()

@@ -1,6 +1,6 @@
 // Iceberg's REST catalog test fixture over its JDBC catalog on SQLite, on the loopback interface.
 // The fixture's own main binds every interface.
-// Run as a source file: java -cp JARS RestCatalog.java PORT DATABASE_FILE WAREHOUSE [KEY=VALUE...]
+// Run: java -cp JARS RestCatalog PORT DATABASE_FILE WAREHOUSE [KEY=VALUE...]
 // The values are properties of the store, which is S3 where the warehouse is there.
 import java.net.InetSocketAddress;
 import java.util.HashMap;

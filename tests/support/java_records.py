@@ -12,6 +12,7 @@ from typing import Any
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from tests.golden.records_rules import Case
+from tests.support.java_classes import compiled
 
 SOURCES = Path(__file__).parents[1] / "java" / "records"
 GROUPS = ("java-sink", "java-connect", "java-avro")  # of the same classes the sink's count
@@ -20,27 +21,12 @@ TIMEOUT_S = 3600
 
 
 class RecordOracle:
-    """What Kafka Connect's and the Iceberg sink's own classes do with records.
+    """What Kafka Connect's and the Iceberg sink's own classes do with records."""
 
-    Args:
-        folder: for the compiled classes.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        libraries = [str(jar) for group in GROUPS for jar in jars.resolve(group)]
-        self._class_path = os.pathsep.join([str(folder), *libraries])
+    def __init__(self) -> None:
+        libraries = os.pathsep.join(str(jar) for group in GROUPS for jar in jars.resolve(group))
         # in the class path's own loader: what it calls is public to its package only
-        compiler = ("--module", "jdk.compiler/com.sun.tools.javac.Main")
-        sources = sorted(map(str, SOURCES.glob("*.java")))
-        options = ("-nowarn", "-proc:none", "-encoding", "UTF-8", "-d", str(folder))
-        command = [find_java(), "-XX:TieredStopAtLevel=1", *compiler, *options]
-        done = subprocess.run(
-            [*command, "-cp", self._class_path, *sources],
-            capture_output=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-        assert done.returncode == 0, done.stderr.decode()
+        self._class_path = compiled(sorted(SOURCES.glob("*.java")), libraries)
 
     def ask(self, cases: Sequence[tuple[str, Case]]) -> list[dict[str, Any]]:
         """What Java does with cases.

@@ -18,6 +18,7 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.due_work import DueWork
+from tests.support.readers import interpreted
 from tests.support.running_stack import duckdb_rows
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import SCHEMA
@@ -66,7 +67,7 @@ class MaintainedTable:
         java: JavaCatalog,
         table: Table,
     ) -> None:
-        self._session = session
+        self._spark = interpreted(session.spark)
         self.catalog = catalog
         self._java = java
         self.name = table.name()
@@ -110,10 +111,9 @@ class MaintainedTable:
 
     def actions(self, target_bytes: int | None = None) -> TableActions:
         """Actions on the table as it is now, or was, if it changes before they are called."""
-        spark = self._session.spark
         return TableActions(
-            spark,
-            self._java.load(spark, self.name),
+            self._spark,
+            self._java.load(self._spark, self.name),
             branch="main",
             target_bytes=target_bytes,
             min_input_files=2,
@@ -121,9 +121,8 @@ class MaintainedTable:
 
     def rows(self) -> list[Row]:
         """The rows, on which Spark and DuckDB agree."""
-        spark = self._session.spark
         of_duckdb = duckdb_rows(self.reloaded(), "id", "name")
-        read = spark.read.format("iceberg").load(self.reloaded().metadata_location)
+        read = self._spark.read.format("iceberg").load(self.reloaded().metadata_location)
         of_spark = [(row.id, row.name) for row in read.collect()]
         assert sorted(of_spark) == of_duckdb
         return sorted(of_spark)

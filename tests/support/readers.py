@@ -15,8 +15,21 @@ from tests.support.stack import RestCatalog
 Sql = Callable[[str], list[list[Any]]]
 
 
+def interpreted(session: Any) -> Any:
+    """Return a session of the same Spark that compiles no code for its queries.
+
+    A compilation takes more than a query of a few rows. For sessions that judge what Icefloe wrote:
+    the worker's own queries are compiled.
+    """
+    own = session.newSession()
+    own.conf.set("spark.sql.codegen.wholeStage", "false")
+    own.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return own
+
+
 def spark_sql(session: Any, rest_catalog: RestCatalog) -> Sql:
     """Run SQL in Spark; tables are ``rest.db.<name>``."""
+    session = interpreted(session)
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest"}
     settings |= {".uri": rest_catalog.uri, ".cache-enabled": "false"}
     for key, value in settings.items():

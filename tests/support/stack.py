@@ -22,9 +22,11 @@ from connect.gateways.public_trust import public_trust
 from connect.jvm import jars
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
+from tests.support.java_classes import compiled
 
 START_TIMEOUT_MS = 180_000
 STOP_TIMEOUT_MS = 10_000
+REST_CATALOG = Path(__file__).parents[1] / "java" / "RestCatalog.java"
 S3_BUCKET = "warehouse"
 S3_KEY = "testing"
 S3_JARS = ("iceberg-aws", "iceberg-spark")  # the latter has Iceberg's own classes for S3
@@ -99,11 +101,10 @@ class RestCatalog:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        source = Path(__file__).parents[1] / "java" / "RestCatalog.java"
         command = [
             *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             f"-Djava.io.tmpdir={self.state_dir}",
-            *("-cp", self._class_path(), source),
+            *("-cp", compiled([REST_CATALOG], self._class_path()), REST_CATALOG.stem),
             *(str(self.port), self.state_dir / "catalog.db", self.location),
             *self._store_arguments(),
         ]
