@@ -17,7 +17,7 @@ from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 # of one connector, one after the other; before a worker's transaction no format has a part in it:
-# W8 is in test_outputs.py
+# the worker crashes there in test_outputs.py
 CRASHES = [
     ("C10", "C12"),
     *(pytest.param(points, marks=pytest.mark.faults) for points in (("C7", "C11", "C14"),)),
