@@ -13,6 +13,7 @@ import pytest
 
 from connect.embedded.stack import Stack
 from tests.support.entry_points import documented_package
+from tests.support.forked_commands import ForkedCommands
 from tests.support.otlp_collector import OtlpCollector
 from tests.support.running_stack import RunningStack, armed_stack
 
@@ -88,6 +89,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             running = RunningStack(stack, statsd=taken, collector=telemetry, lineage=lineage)
             with closing(running):
                 yield running
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+    """The program ``icefloe``, for tests that run many commands as a user does."""
+    wide = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
+    with closing(ForkedCommands(tmp_path_factory.mktemp("commands"), wide)) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

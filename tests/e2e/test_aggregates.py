@@ -25,7 +25,6 @@ from tests.support.window_results import (
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-CRASHES = ("A2",)  # all others: tests/faults/test_aggregate_kills.py
 FUNCTIONS = (
     "n=count(*),total=sum(amount),least=min(amount),most=max(amount),mean=avg(amount),"
     "users=approx_distinct(user)"
@@ -141,32 +140,13 @@ def test_results_are_those_of_the_records(running: RunningStack, state: Path) ->
     running.delete(name)
 
 
-@pytest.mark.parametrize("point", CRASHES)
-def test_a_crash_loses_and_repeats_no_update(
-    running: RunningStack, state: Path, armed_folder: Path, point: str
-) -> None:
-    """Consumers that read committed records see each update once, also of a killed worker."""
-    name, results = unique_name(f"agg-{point}").lower(), unique_name("results")
-    topic = running.topic("agg-crash", 2)
-    running.create(name, connector(state, topic, results))
-    sent = events(1, 40)
-    running.produce(topic, *sent)
-    results_of(running, results, computed(sent, 10), name)
-    arm(armed_folder, point, "crash")
-    for turn in range(1, 5):
-        more = events(10 + turn, 40)
-        running.produce(topic, *more, partition=turn % 2)
-        sent += more
-    running.wait_until(lambda: not (armed_folder / point).exists(), lambda: f"crash at {point}")
-    found = results_of(running, results, computed(sent, 10), name)
-    check_each_update_once(found)
-    running.delete(name)
-
-
 def test_a_query_before_aggregates_is_exactly_once(
     running: RunningStack, state: Path, armed_folder: Path
 ) -> None:
-    """Computed columns, a filter, dead letters of failed casts, and a worker that is killed."""
+    """Computed columns, a filter, dead letters of failed casts, and a worker that is killed.
+
+    Crashes at all other steps: ``tests/faults/test_aggregate_kills.py``.
+    """
     name, results = unique_name("agg-sql"), unique_name("results")
     topic, letters = running.topic("agg-sql", 2), running.topic("letters")
     config = connector(state, topic, results) | {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ class AuditedConnector:
         return done.exit_code, report
 
 
-@pytest.fixture
-def audited(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]:
+@contextmanager
+def two_commits(running: RunningStack, folder: Path) -> Iterator[AuditedConnector]:
     """Two commits of records in two partitions, one dead letter, one record dropped."""
     name = unique_name("audited")
     table = f"audits.{name.replace('-', '_')}"
@@ -60,7 +61,7 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]
         errors__deadletterqueue__topic__name=f"dead-{name}",
         errors__deadletterqueue__topic__replication__factor="1",
     )
-    file = tmp_path / "connector.json"
+    file = folder / "connector.json"
     file.write_text(json.dumps({"name": name, "config": config}))
     for partition in (0, 1):
         running.produce(topic, *({"id": n, "name": "a"} for n in range(10)), partition=partition)
@@ -73,9 +74,25 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]
     running.delete(name)
 
 
-def test_an_audit_of_an_intact_history_passes(audited: AuditedConnector) -> None:
+@pytest.fixture(scope="module")
+def history(
+    running: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AuditedConnector]:
+    """An audited connector whose rows the last test deletes."""
+    with two_commits(running, tmp_path_factory.mktemp("audited")) as made:
+        yield made
+
+
+@pytest.fixture
+def tampered(running: RunningStack, tmp_path: Path) -> Iterator[AuditedConnector]:
+    """An audited connector of one test, which may damage its history."""
+    with two_commits(running, tmp_path) as made:
+        yield made
+
+
+def test_an_audit_of_an_intact_history_passes(history: AuditedConnector) -> None:
     """By the node, and directly by broker and catalog: every record is accounted for."""
-    status, report = audited.audit()
+    status, report = history.audit()
     assert (status, report["sound"], report["mismatches"]) == (0, True, [])
     assert [s["read"] for s in report["sources"]] == [13, 10]
     assert [s["written"] for s in report["sources"]] == [12, 10]
@@ -83,10 +100,10 @@ def test_an_audit_of_an_intact_history_passes(audited: AuditedConnector) -> None
     (table,) = report["tables"]
     assert (table["announced"], table["committed"], table["now"]) == (22, 22, 22)
     assert (table["waiting"], table["unproved"], table["others"]) == (0, 0, 0)
-    where = ["--bootstrap-server", audited.running.stack.bootstrap_servers]
-    arguments = [audited.name, "-f", str(audited.file), *where]
+    where = ["--bootstrap-server", history.running.stack.bootstrap_servers]
+    arguments = [history.name, "-f", str(history.file), *where]
     done = CliRunner().invoke(AUDIT, [*arguments, "-o", "json"])
-    assert {"connector": audited.name, **json.loads(done.stdout)} == report
+    assert {"connector": history.name, **json.loads(done.stdout)} == report
     displayed = CliRunner().invoke(AUDIT, arguments).stdout.splitlines()
     assert displayed[-1] == "everything that can be proved adds up"
 
@@ -115,28 +132,28 @@ def roll_back(table: Table) -> None:
     [(list_a_file_twice, "file_twice"), (roll_back, "announcement_lost")],
 )
 def test_an_audit_names_the_first_mismatch(
-    audited: AuditedConnector, tamper: Callable[[Table], None], code: str
+    tampered: AuditedConnector, tamper: Callable[[Table], None], code: str
 ) -> None:
     """The exit status is 1."""
-    tamper(audited.table)
-    status, report = audited.audit()
+    tamper(tampered.table)
+    status, report = tampered.audit()
     assert (status, report["sound"]) == (1, False)
     first = report["mismatches"][0]
     assert first["code"] == code
-    assert first["where"]["table"] == audited.table_name
+    assert first["where"]["table"] == tampered.table_name
     if code == "announcement_lost":
         assert "has passed 2 announced rows" in first["text"]
         assert (first["where"]["partition"], first["where"]["start_offset"]) == (0, 10)
 
 
-def test_deleted_rows_are_named(audited: AuditedConnector) -> None:
+def test_deleted_rows_are_named(history: AuditedConnector) -> None:
     """Other writers may delete rows: they are named with the count; optionally a mismatch."""
-    delete_rows(audited.table)
-    status, report = audited.audit()
+    delete_rows(history.table)
+    status, report = history.audit()
     assert (status, report["changed_by_others"]) == (0, True)
     (table,) = report["tables"]
     assert (table["committed"], table["others"], table["now"]) == (22, -6, 16)
-    head = audited.table.current_snapshot()
+    head = history.table.current_snapshot()
     assert head is not None
     assert any(str(head.snapshot_id) in note for note in report["notes"])
-    assert audited.audit("--strict")[0] == 1
+    assert history.audit("--strict")[0] == 1

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 import pytest
 
 from connect.processes.child_process import free_port
+from tests.support.forked_commands import ForkedCommands
 
 ICEFLOE = str(Path(sys.executable).with_name("icefloe"))
 TIMEOUT_S = 300
@@ -28,10 +31,27 @@ NODE = {
 }
 
 
-def icefloe(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder; it must end by itself."""
+class Icefloe(Protocol):
+    """Runs the command in a folder; it must end by itself."""
+
+    def __call__(
+        self, folder: Path, *arguments: str, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Return what it came to."""
+
+
+@pytest.fixture
+def icefloe(commands: ForkedCommands) -> Icefloe:
+    """The command, in a process that is forked after its imports."""
+    return partial(run, str(commands.path / "icefloe"))
+
+
+def run(
+    program: str, folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder; it must end by itself."""
     return subprocess.run(
-        [ICEFLOE, *arguments],
+        [program, *arguments],
         cwd=folder,
         env={**os.environ, "COLUMNS": "200", "TERMINAL_WIDTH": "200", **environment},
         capture_output=True,
@@ -92,7 +112,7 @@ def old_java(folder: Path) -> Path:
     ],
 )
 def test_a_wrong_argument_is_named(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
+    icefloe: Icefloe, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     """The exit status is 2; stderr shows the usage and the argument."""
     done = icefloe(tmp_path, *arguments)
@@ -105,14 +125,16 @@ def test_a_wrong_argument_is_named(
 # ------------------------------------------------------------------ the node's start
 
 
-def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_properties_file_is_named(icefloe: Icefloe, tmp_path: Path) -> None:
     """A folder is no file either."""
     output = complaint(icefloe(tmp_path, "node", "--properties", "gone.properties"))
     assert "gone.properties: No such file or directory; name a file that exists" in output
     assert "Is a directory" in complaint(icefloe(tmp_path, "node", "--properties", "."))
 
 
-def test_a_malformed_properties_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_malformed_properties_file_is_named_with_its_line(
+    icefloe: Icefloe, tmp_path: Path
+) -> None:
     """A single backslash, as in a Windows path: file, line and the correct form."""
     file = tmp_path / "node.properties"
     file.write_text("group.id=g\nicefloe.state.dir=C:\\users\\x\n")
@@ -121,7 +143,7 @@ def test_a_malformed_properties_file_is_named_with_its_line(tmp_path: Path) -> N
     assert "malformed \\u escape in line 2; a backslash is written \\\\" in output
 
 
-def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
+def test_unknown_and_missing_node_keys_are_named(icefloe: Icefloe, tmp_path: Path) -> None:
     """Every error is in one line; an unknown key has the nearest known one."""
     file = properties(tmp_path, icefloe__sttate__dir="x", icefloe__drain__grace__ms="soon")
     text = Path(file).read_text().replace("group.id=g\n", "")
@@ -132,7 +154,7 @@ def test_unknown_and_missing_node_keys_are_named(tmp_path: Path) -> None:
     assert 'Missing required configuration "group.id"' in output
 
 
-def test_a_node_address_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
+def test_a_node_address_in_use_is_named(icefloe: Icefloe, tmp_path: Path, taken_port: int) -> None:
     """The listener, and the remedy."""
     file = properties(tmp_path, listeners=f"http://127.0.0.1:{taken_port}")
     output = complaint(icefloe(tmp_path, "node", "--properties", file))
@@ -140,7 +162,9 @@ def test_a_node_address_in_use_is_named(tmp_path: Path, taken_port: int) -> None
     assert "choose another address in listeners" in output
 
 
-def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> None:
+def test_an_embedded_port_in_use_is_named(
+    icefloe: Icefloe, tmp_path: Path, taken_port: int
+) -> None:
     """The part, the port, and the remedy."""
     free = {"--rest-port": "0", "--broker-port": "0"}
     for option, part in (("--rest-port", "REST API"), ("--broker-port", "embedded broker")):
@@ -151,7 +175,7 @@ def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> No
         assert "choose another port or end that process" in output
 
 
-def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_written_is_named(icefloe: Icefloe, tmp_path: Path) -> None:
     """For node, stack and demo; also a file in the place of the folder."""
     (tmp_path / "file").touch()
     file = properties(tmp_path, icefloe__state__dir=str(tmp_path / "file" / "state"))
@@ -166,7 +190,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["node", "up", "demo"])
-def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
+def test_a_missing_or_old_java_is_named(icefloe: Icefloe, tmp_path: Path, command: str) -> None:
     """The error has the path searched, the version found and what to install."""
     advice = "install a Java 17 or newer runtime and set JAVA_HOME or put it on PATH"
     arguments = {
@@ -209,7 +233,7 @@ def test_a_node_without_a_broker_names_its_address(tmp_path: Path) -> None:
             except httpx.TransportError:
                 continue
             assert answer.status_code == 503
-        output = complaint(icefloe(tmp_path, "node", "--properties", properties(tmp_path)))
+        output = complaint(run(ICEFLOE, tmp_path, "node", "--properties", properties(tmp_path)))
         assert "a node is running on" in output
         assert "state already; end it or use another folder" in output
         node.send_signal(signal.SIGTERM)

@@ -20,31 +20,41 @@ DEAD_LETTERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("value", "texts"),
-    [
-        ({"id": CONTENT, "name": "x"}, ("column=id",)),
-        ({"id": 1.5, "name": CONTENT}, ("column=id",)),
-        ({"id": 2**70, "name": CONTENT}, ("column=id",)),
-        (f'{{"id": 1, "name": "{CONTENT}'.encode(), ("not valid JSON",)),
-        (f'"{CONTENT}"'.encode(), ()),
-    ],
-)
-def test_a_bad_record_fails_the_task_and_is_named(
-    running: RunningStack, value: Any, texts: tuple[str, ...]
-) -> None:
-    """The trace has topic, partition, offset and column, and no content."""
-    name = unique_name("refuses")
-    topic = running.topic("bad", partitions=2)
-    running.produce(topic, {"id": 1, "name": "x"}, {"id": 2, "name": "y"}, partition=1)
-    running.produce(topic, value, partition=1, key=CONTENT, headers=[("h", CONTENT.encode())])
+# a value, and what the trace has of it
+REFUSED: list[tuple[Any, str]] = [
+    ({"id": CONTENT, "name": "x"}, "column=id"),
+    ({"id": 1.5, "name": CONTENT}, "column=id"),
+    ({"id": 2**70, "name": CONTENT}, "column=id"),
+    (f'{{"id": 1, "name": "{CONTENT}'.encode(), "not valid JSON"),
+    (f'"{CONTENT}"'.encode(), ""),
+]
+
+
+def test_a_bad_record_fails_the_task_and_is_named(running: RunningStack) -> None:
+    """The trace has topic, partition, offset and column, and no content. Each task has its own."""
+    name, count = unique_name("refuses"), len(REFUSED)
+    topic = running.topic("bad", partitions=count)
+    for partition, (value, _) in enumerate(REFUSED):
+        good = ({"id": 1, "name": "x"}, {"id": 2, "name": "y"})
+        running.produce(topic, *good, partition=partition)
+        headers = [("h", CONTENT.encode())]
+        running.produce(topic, value, partition=partition, key=CONTENT, headers=headers)
     running.table(f"bad.{name}")
-    running.create(name, running.connector(topics=topic, iceberg__tables=f"bad.{name}"))
-    trace = running.trace(name)
-    cause = trace.partition("\n")[0]
-    assert f"topic={topic}, partition=1, offset=2" in cause
-    assert "errors.tolerance" in cause
-    for text in texts:
+    config = running.connector(topics=topic, iceberg__tables=f"bad.{name}", tasks__max=str(count))
+    running.create(name, {**config, "icefloe.tasks.per.worker": str(count)})
+
+    def failed() -> list[str] | None:
+        tasks = running.status(name)["tasks"]
+        traces = [task["trace"] for task in tasks if task["state"] == "FAILED" and "trace" in task]
+        return traces if len(traces) == count else None
+
+    traces = running.wait_until(failed, lambda: f"all tasks to fail: {running.status(name)}")
+    causes = [trace.partition("\n")[0] for trace in traces]
+    for partition, (_, text) in enumerate(REFUSED):
+        place = f"topic={topic}, partition={partition}, offset=2"
+        cause = next((cause for cause in causes if place in cause), str(causes))
+        assert place in cause
+        assert "errors.tolerance" in cause
         assert text in cause
     assert CONTENT not in running.api.get(f"/connectors/{name}/status").text
     assert not [file for file, text in running.logs().items() if CONTENT in text]

@@ -1,4 +1,7 @@
-"""One of three tables breaks while its connector runs: the two others are still committed."""
+"""One of three tables breaks while its connector runs: the two others are still committed.
+
+The tests share the connector. Each repairs the table.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ class ThreeTables:
         self.running.wait_until_running(self.name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def three(running: RunningStack) -> Iterator[ThreeTables]:
     """A row in each table."""
     name = unique_name("one-bad-table")

@@ -1,6 +1,6 @@
 """Row-level changes through the whole product, compared with their replay in SQLite.
 
-``CHANGES`` (default 20,000) and ``CHANGES_SEED`` set the size of the history and its chance.
+``CHANGES`` (default 8,000) and ``CHANGES_SEED`` set the size of the history and its chance.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 import os
 import random
 import sqlite3
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +27,7 @@ from tests.support.stack import unique_name
 from worker.spark.session import Session
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
-CHANGES = int(os.environ.get("CHANGES", "20000"))
+CHANGES = int(os.environ.get("CHANGES", "8000"))
 SEED = int(os.environ.get("CHANGES_SEED", "0"))
 KEYS = 500
 PARTITIONS = 3
@@ -85,27 +87,37 @@ class ChangeOracle:
         return sorted(self._db.execute("select id, region, balance from a").fetchall())
 
 
+def by_duckdb(table: Table) -> list[Row]:
+    """The table's rows as DuckDB reads them."""
+    return duckdb_rows(table, "id", "region", "balance")
+
+
 def spark_rows(session: Session, table: Table) -> list[Row]:
     """The table's rows as Spark reads them."""
     frame = session.spark.read.format("iceberg").load(table.metadata_location)
     return sorted(tuple(row) for row in frame.select("id", "region", "balance").collect())
 
 
-def wait_for(
-    running: RunningStack, session: Session, name: str, wanted: list[Row], what: str
-) -> None:
-    """Wait until Spark reads just these rows; each snapshot is read once."""
-    read: list[int | None] = []
+def is_for_duckdb(kind: str, mode: str) -> bool:
+    """Whether DuckDB 1.5 reads a table; it misreads equality deletes of a partition."""
+    return (kind, mode) != ("bucket", "merge-on-read")
 
-    def inspect() -> bool:
+
+def wait_for(
+    running: RunningStack, name: str, wanted: list[Row], read: Callable[[Table], list[Row]]
+) -> Table:
+    """Wait until a reader gets just these rows; each snapshot is read once."""
+    heads: list[int | None] = [None]
+
+    def inspect() -> Table | None:
         table = running.catalog.load_table(name)
         head = table.metadata.current_snapshot_id
-        if head in read:
-            return False
-        read.append(head)
-        return spark_rows(session, table) == wanted
+        if head in heads:
+            return None
+        heads.append(head)
+        return table if read(table) == wanted else None
 
-    running.wait_until(inspect, lambda: f"the rows that are left of {what}")
+    return running.wait_until(inspect, lambda: f"the rows that are left of {name}")
 
 
 def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: Session) -> None:
@@ -146,14 +158,18 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
             )
         if wave in victims:
             running.child(victims[wave]).kill()
-    for table in tables.values():
-        wait_for(running, spark_session, table, oracle.rows(), f"{table}, before the last changes")
+    readers = {
+        key: by_duckdb if is_for_duckdb(*key) else partial(spark_rows, spark_session)
+        for key in tables
+    }
+    for key, table in tables.items():
+        wait_for(running, table, oracle.rows(), readers[key])
     # a few keys: data files keep most of their rows, so they have vectors
     running.produce_keyed(topic, [oracle.change(rng, n) for n in range(CHANGES, CHANGES + FEW)])
     wanted = oracle.rows()
     for (kind, mode), table in tables.items():
-        wait_for(running, spark_session, table, wanted, f"{kind} of {name}, {mode}")
-        loaded = running.catalog.load_table(table)
+        loaded = wait_for(running, table, wanted, readers[kind, mode])
+        assert spark_rows(spark_session, loaded) == wanted
         head = loaded.current_snapshot()
         assert head is not None
         assert head.summary is not None
@@ -162,8 +178,6 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
         assert (head.summary["total-equality-deletes"] != "0") == has_keys
         assert (head.summary["total-position-deletes"] != "0") == (mode == "deletion-vectors")
         assert not [key for key in head.summary.additional_properties if "not-used" in key]
-        if not has_keys or kind != "bucket":  # DuckDB 1.5 misreads those of a partition
-            assert duckdb_rows(loaded, "id", "region", "balance") == wanted
         if not has_keys:  # PyIceberg reads no table with them
             rows = loaded.scan().to_arrow().to_pylist()
             assert pick(rows, "id", "region", "balance") == wanted

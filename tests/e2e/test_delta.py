@@ -16,9 +16,12 @@ from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+# of one connector, one after the other; before a worker's transaction no format has a part in it:
+# the worker crashes there in test_outputs.py
 CRASHES = [
-    *("C10", "C12", "W8"),
-    *(pytest.param(point, marks=pytest.mark.faults) for point in ("C7", "C11", "C14", "W4", "W10")),
+    ("C10", "C12"),
+    *(pytest.param(points, marks=pytest.mark.faults) for points in (("C7", "C11", "C14"),)),
+    *(pytest.param(points, marks=pytest.mark.faults) for points in (("W8", "W4", "W10"),)),
 ]
 
 
@@ -129,22 +132,28 @@ def test_bad_records_become_dead_letters(running: RunningStack, lake: Path) -> N
     running.delete(name)
 
 
-@pytest.mark.parametrize("point", CRASHES)
+@pytest.mark.parametrize("points", CRASHES, ids="-".join)
 def test_a_crash_loses_and_repeats_no_record(
-    running: RunningStack, lake: Path, armed: Path, point: str
+    running: RunningStack, lake: Path, armed: Path, points: tuple[str, ...]
 ) -> None:
     """Also of a coordinator that dies between its commit and the answer."""
-    name, topic = unique_name(f"delta-{point}").lower(), running.topic("delta-crash", partitions=2)
+    name, topic = unique_name("delta-crash"), running.topic("delta-crash", partitions=2)
     running.create(name, connector(lake, topic, iceberg__tables="db.events", tasks__max="2"))
-    running.produce(topic, *numbered(0, 50))
-    rows(running, lake, "db/events", 50, name)
-    arm(armed, point, "crash")
-    for turn in range(1, 5):
-        running.produce(topic, *numbered(50 * turn, 50), partition=turn % 2)
-    running.wait_until(lambda: not (armed / point).exists(), lambda: f"a crash at {point}")
-    found = rows(running, lake, "db/events", 250, name)
-    assert sorted(row["id"] for row in found) == list(range(250))
-    assert of_duckdb(lake, "db/events", "id") == [(n,) for n in range(250)]
+    count = 50
+    running.produce(topic, *numbered(0, count))
+    rows(running, lake, "db/events", count, name)
+    for point in points:
+        arm(armed, point, "crash")
+        for turn in range(4):
+            running.produce(topic, *numbered(count, 50), partition=turn % 2)
+            count += 50
+        running.wait_until(
+            lambda point=point: not (armed / point).exists(),
+            lambda point=point: f"a crash at {point}",
+        )
+        found = rows(running, lake, "db/events", count, name)
+        assert sorted(row["id"] for row in found) == list(range(count))
+    assert of_duckdb(lake, "db/events", "id") == [(n,) for n in range(count)]
     running.delete(name)
 
 

@@ -49,7 +49,7 @@ def changes(namespace: str, partition: int, rows: list[dict[int, str]]) -> list[
     return values
 
 
-@pytest.mark.parametrize("point", ["S1", "S2"])
+@pytest.mark.parametrize("point", [pytest.param("S1", marks=pytest.mark.faults), "S2"])
 def test_distributed_changes_survive_the_death_of_a_process(
     running: RunningStack, armed: Path, point: str
 ) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.documented_commands import different_lines, run_step, steps
 from tests.support.fakes.schema_registry import SchemaRegistryServer
+from tests.support.forked_commands import ForkedCommands
 from tests.support.running_stack import RunningStack
 from tests.support.secure_broker import CertificateFiles, SecureBroker
 
@@ -87,7 +88,10 @@ class Gallery:
 
 @pytest.fixture(scope="module")
 def results(
-    running: RunningStack, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    running: RunningStack,
+    commands: ForkedCommands,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[dict[str, Future[None]]]:
     """The results of the selected examples, by name; they run at the same time."""
     selected = [
@@ -100,7 +104,7 @@ def results(
     (folder / "icefloe-state").symlink_to(running.stack.state_dir)
     environ = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{commands.path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ICEFLOE_SERVER": running.stack.rest_url,
         "KAFKA_BROKERS": running.stack.bootstrap_servers,
         "OCI_AUTH_TOKEN": SERVICE_TOKEN,

@@ -1,4 +1,4 @@
-"""Many tables of one connector, many connectors of one node."""
+"""Many tables of one connector; many connectors of one node: ``test_many_connectors.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 TABLES = 50
-CONNECTORS = 10
 
 
 def test_one_connector_writes_to_fifty_tables(running: RunningStack) -> None:
@@ -38,27 +37,3 @@ def test_one_connector_writes_to_fifty_tables(running: RunningStack) -> None:
         lambda: "the committed records to be counted",
     )
     running.delete(name)
-
-
-def test_ten_connectors_run_on_one_node(running: RunningStack) -> None:
-    """Each reads the same topic into its own table; deleting one does not affect the others."""
-    topic = running.topic("shared", partitions=2)
-    names = [unique_name("one-of-ten") for _ in range(CONNECTORS)]
-    first = [{"id": n, "name": "first"} for n in range(20)]
-    for partition in range(2):
-        running.produce(topic, *first[partition::2], partition=partition)
-    for name in names:
-        running.table(f"ten.{name}")
-        running.create(name, running.connector(topics=topic, iceberg__tables=f"ten.{name}"))
-    for name in names:
-        assert pick(running.rows(f"ten.{name}", 20, name), "id") == [(n,) for n in range(20)]
-        running.wait_until_running(name)
-    dropped, *others = names
-    running.stop(dropped)  # a deletion is answered when it is stored; until the end it may read on
-    running.delete(dropped)
-    running.produce(topic, *({"id": n, "name": "second"} for n in range(20, 30)))
-    for name in others:
-        assert pick(running.rows(f"ten.{name}", 30, name), "id") == [(n,) for n in range(30)]
-    assert len(running.catalog.load_table(f"ten.{dropped}").scan().to_arrow()) == 20
-    assert set(others) <= set(running.api.get("/connectors").json())
-    running.delete(*others)

@@ -1,4 +1,7 @@
-"""Many connectors on one node: what each of them holds is bounded, and given back."""
+"""Many connectors on one node: what each of them holds is bounded, and given back.
+
+Each reads the same topic into its own table.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ import psutil
 import pytest
 
 from connect.processes.open_files import OPEN_FILES
-from tests.support.running_stack import RunningStack
+from tests.support.running_stack import RunningStack, numbered, pick
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 FIRST = 2  # they open what all connectors share
 MORE = 8
+ROWS = 20
 QUIET_S = 30  # longer than an unused producer stays open, and than the pause of an idle task
 # commit interval -> threads and file handles of a connector; idle tasks have no producer
 BOUNDS = {"1000": (13, 21), "300000": (9, 13)}
@@ -32,7 +36,8 @@ def held(running: RunningStack) -> tuple[Counter[str], int]:
     handles = 0
     for process, _ in running.processes():
         try:
-            if process.name() == "java":
+            name = process.name()
+            if name == "java":
                 continue
             handles += process.num_fds()
             tasks = [*Path(f"/proc/{process.pid}/task").iterdir()]
@@ -40,8 +45,8 @@ def held(running: RunningStack) -> tuple[Counter[str], int]:
             continue  # it has just ended
         for task in tasks:
             try:
-                threads[f"{process.name()} {(task / 'comm').read_text().strip()}"] += 1
-            except (psutil.Error, OSError):
+                threads[f"{name} {(task / 'comm').read_text().strip()}"] += 1
+            except OSError:
                 continue
     return threads, handles
 
@@ -50,15 +55,19 @@ def held(running: RunningStack) -> tuple[Counter[str], int]:
 def test_a_connector_holds_few_threads_and_file_handles(
     running: RunningStack, interval_ms: str
 ) -> None:
-    """Two producers and their threads, or one if it is idle; deleted connectors hold none."""
+    """Two producers and their threads, or one if it is idle; deleted connectors hold none.
+
+    A deletion does not affect the others.
+    """
     threads_max, handles_max = BOUNDS[interval_ms]
     is_idle = interval_ms != "1000"
     names = [unique_name("many") for _ in range(FIRST + MORE)]
     topic, control = running.topic("many"), unique_name("control")
+    sent = numbered(0, ROWS)
 
     def start(some: list[str]) -> None:
         for name in some:
-            table = f"many.{name.replace('-', '_')}"
+            table = _table(name)
             running.table(table)
             more = {"iceberg.control.topic": control, "tasks.max": "10"}
             more["iceberg.control.commit.interval-ms"] = interval_ms
@@ -68,16 +77,17 @@ def test_a_connector_holds_few_threads_and_file_handles(
                 lambda n=name: _states(running, n) == ["RUNNING"] * 11, lambda n=name: n
             )
         for name in () if is_idle else some:
-            assert len(running.rows(f"many.{name.replace('-', '_')}", 1, name)) == 1
+            assert pick(running.rows(_table(name), ROWS, name), "id") == pick(sent, "id")
 
-    running.produce(topic, {"id": 1, "name": "a"})
+    running.produce(topic, *sent)
     start(names[:FIRST])
     before, handles_before = _settled(running, QUIET_S * is_idle)
     start(names[FIRST:])
     after, handles_after = _settled(running, QUIET_S * is_idle)
     threads = (after.total() - before.total()) / MORE
     handles = (handles_after - handles_before) / MORE
-    running.delete(*names)
+    dropped = "" if is_idle else _delete_one(running, topic, names)
+    running.delete(*(name for name in names if name != dropped))
     print(f"each connector: {threads} threads, {handles} handles")  # pytest -s
     assert threads <= threads_max, (after - before).most_common(20)
     assert handles <= handles_max
@@ -87,6 +97,24 @@ def test_a_connector_holds_few_threads_and_file_handles(
     running.wait_until(
         lambda: held(running)[0].total() <= before.total(), lambda: str(held(running)[0])
     )
+
+
+def _table(name: str) -> str:
+    return f"many.{name.replace('-', '_')}"
+
+
+def _delete_one(running: RunningStack, topic: str, names: list[str]) -> str:
+    """Delete the first connector, and return its name; the others get more records."""
+    dropped, *others = names
+    running.stop(dropped)  # a deletion is answered when it is stored; until the end it may read on
+    running.delete(dropped)
+    running.produce(topic, *numbered(ROWS, ROWS))
+    for name in others:
+        rows = running.rows(_table(name), 2 * ROWS, name)
+        assert pick(rows, "id") == [(n,) for n in range(2 * ROWS)]
+    assert len(running.catalog.load_table(_table(dropped)).scan().to_arrow()) == ROWS
+    assert set(others) <= set(running.api.get("/connectors").json())
+    return dropped
 
 
 def _states(running: RunningStack, name: str) -> list[str]:

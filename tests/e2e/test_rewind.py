@@ -100,6 +100,7 @@ class Case:
         return str(self.running.status(self.name)["connector"].get("trace", ""))
 
 
+@pytest.mark.faults
 def test_a_rewind_survives_a_crash_at_each_step(
     running: RunningStack, arm: Callable[[str, str], Path]
 ) -> None:

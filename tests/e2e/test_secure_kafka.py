@@ -1,6 +1,7 @@
 """Nodes with every login on a secure broker: exact ACLs, and secrets that change while they run.
 
-The tests share the broker. Each kind of login has a node of its own, one after the other.
+The tests share the broker. One node has a login of each kind. Another one has tokens and
+certificates for all its clients: their connections need both.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ class LoginsStack(SecureStack):
         scram = "listener.name.scram.scram-sha-512.connections.max.reauth.ms"
         # the broker ends connections whose token has ended
         token = "listener.name.oauth.oauthbearer.connections.max.reauth.ms"
-        settings = {scram: REAUTHENTICATION_MS, token: str(1000 * TOKEN_LIFE_S)}
+        settings = {
+            scram: REAUTHENTICATION_MS,
+            token: str(1000 * TOKEN_LIFE_S),
+            "listener.name.oauth.ssl.client.auth": "required",
+        }
         super().__init__(folder, oauth, settings)
         self.oauth = oauth
         self.tokens = TokenRequests(oauth.issuer.removesuffix("/default"))
@@ -88,13 +93,17 @@ class LoginsStack(SecureStack):
             return f"{SCRAM} required username='{user}' password='${{dir:{folder}:{user}}}';"
 
         trust = secure.client("SCRAM", sasl_mechanism="SCRAM-SHA-512")
-        mutual = {
-            "bootstrap.servers": secure.servers("MTLS"),
-            "security.protocol": "SSL",
+        own = {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.keys.folder / "admin.pem"),
         }
+        mutual = {
+            **own,
+            "bootstrap.servers": secure.servers("MTLS"),
+            "security.protocol": "SSL",
+        }
         bearer = {
+            **own,
             "bootstrap.servers": secure.servers("OAUTH"),
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.token.endpoint.url": f"{self.oauth.issuer}/token",
@@ -109,25 +118,8 @@ class LoginsStack(SecureStack):
             **{f"producer.{name}": value for name, value in bearer.items()},
         }
 
-    def bearer_tokens(self) -> dict[str, str]:
-        """Tokens for all roles."""
-        return {
-            **self.secure.client("OAUTH", sasl_mechanism="OAUTHBEARER"),
-            "sasl.oauthbearer.token.endpoint.url": f"{self.tokens.uri}/default/token",
-            "sasl.jaas.config": f'{OAUTH} required clientId="{USER}" '
-            f'clientSecret="{CLIENT_SECRET}" scope="{AUDIENCE}";',
-        }
-
-    def replace_certificates(self) -> None:
-        """Replace the authority, and what it signed, while the broker is stopped."""
-        self.secure.stop()
-        self.keys.replace_authority()
-        self.keys.client(USER)
-        self.keys.stores()
-        self.secure.start()
-
-    def certificates(self) -> dict[str, str]:
-        """Certificates for all roles: PKCS12 for consumers, PEM for the others."""
+    def tokens_and_certificates(self) -> dict[str, str]:
+        """Tokens for all roles, and certificates: PKCS12 for consumers, PEM for the others."""
         self.keys.client(USER)
         self.keys.stores()
         folder = self.keys.folder
@@ -138,7 +130,21 @@ class LoginsStack(SecureStack):
             pkcs12[f"consumer.ssl.{store}.location"] = str(file)
             pkcs12[f"consumer.ssl.{store}.password"] = STORE_PASSWORD
         pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(folder / f"{USER}.pem")}
-        return {**self.secure.client("MTLS"), **pem, **pkcs12}
+        bearer = {
+            **self.secure.client("OAUTH", sasl_mechanism="OAUTHBEARER"),
+            "sasl.oauthbearer.token.endpoint.url": f"{self.tokens.uri}/default/token",
+            "sasl.jaas.config": f'{OAUTH} required clientId="{USER}" '
+            f'clientSecret="{CLIENT_SECRET}" scope="{AUDIENCE}";',
+        }
+        return {**bearer, **pem, **pkcs12}
+
+    def replace_certificates(self) -> None:
+        """Replace the authority, and what it signed, while the broker is stopped."""
+        self.secure.stop()
+        self.keys.replace_authority()
+        self.keys.client(USER)
+        self.keys.stores()
+        self.secure.start()
 
 
 NODE_TOPICS = ("icefloe-configs", "icefloe-status")
@@ -215,6 +221,12 @@ def role_logins(stack: LoginsStack) -> dict[str, str]:
 def secure(stack: LoginsStack, role_logins: dict[str, str]) -> RunningStack:
     """A running node whose roles have the documented ACLs."""
     return stack.node(role_logins)
+
+
+@pytest.fixture(scope="module")
+def ending_logins(stack: LoginsStack) -> dict[str, str]:
+    """The logins with tokens and certificates."""
+    return stack.tokens_and_certificates()
 
 
 def test_the_page_has_these_acls() -> None:
@@ -360,9 +372,9 @@ def _end(running: RunningStack, name: str, topic: str, count: int) -> None:
         assert not any(secret in text for secret in (CLIENT_SECRET, STORE_PASSWORD)), log
 
 
-def test_tokens_of_ten_seconds(stack: LoginsStack) -> None:
+def test_tokens_of_ten_seconds(stack: LoginsStack, ending_logins: dict[str, str]) -> None:
     """Records flow for two lives of a token; each client gets new ones, none is restarted."""
-    running = stack.node(stack.bearer_tokens())
+    running = stack.node(ending_logins)
     topic = _run(running, "tokens")
     enough = stack.tokens.count + CHANGE_S // TOKEN_LIFE_S
     ends = time.monotonic() + CHANGE_S
@@ -373,9 +385,9 @@ def test_tokens_of_ten_seconds(stack: LoginsStack) -> None:
     _end(running, "tokens", topic, sent[-1])
 
 
-def test_a_new_authority_and_new_keys(stack: LoginsStack) -> None:
+def test_a_new_authority_and_new_keys(stack: LoginsStack, ending_logins: dict[str, str]) -> None:
     """All certificates are replaced at once; node, task and coordinator use the new ones."""
-    running = stack.node(stack.certificates())
+    running = stack.node(ending_logins)
     topic = _run(running, "certificates")
     running.produce(topic, *numbered(100, 50))
     stack.replace_certificates()

@@ -21,6 +21,7 @@ from connect.errors import RetriableError
 from connect.jvm import jars
 from connect.processes.child_process import free_port
 from tests.support.documented_commands import CommandBlock, missing_lines, run_step, steps
+from tests.support.forked_commands import ForkedCommands
 from tests.support.patient_client import patient_client
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -53,7 +54,7 @@ def background_processes(stack: Stack, tmp_path: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("background_processes")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_tutorial_print_what_it_shows(
-    page: Path, stack: Stack, tmp_path: Path
+    page: Path, stack: Stack, commands: ForkedCommands, tmp_path: Path
 ) -> None:
     """Each command succeeds and prints what the page shows, at the latest after a while."""
     text = page.read_text("utf-8")
@@ -65,7 +66,7 @@ def test_the_commands_of_a_tutorial_print_what_it_shows(
             pytest.skip(f"the jars of this page cannot be downloaded: {error}")
     environ = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{commands.path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ICEFLOE_SERVER": stack.rest_url,
         **{f"GIT_{role}_NAME": "reader" for role in ("AUTHOR", "COMMITTER")},
         **{f"GIT_{role}_EMAIL": "reader@example.com" for role in ("AUTHOR", "COMMITTER")},

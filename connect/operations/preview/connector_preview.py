@@ -92,7 +92,7 @@ def preview_in_process(
         "count": count,
         "start": start,
     }
-    command = [sys.executable, "-P", "-m", __name__]
+    command = [sys.executable, "-P", "-m", "connect.operations.preview"]
     try:
         done = subprocess.run(
             command,
@@ -121,7 +121,7 @@ def preview_in_process(
     raise kind(error["message"], code=error["code"])
 
 
-def _main() -> None:
+def serve_preview() -> None:
     """Read a request from standard input, write its answer to standard output.
 
     What a caller's converters and transformations print goes to standard error.
@@ -157,7 +157,3 @@ def answer_text(answer: Mapping[str, Any]) -> str:
         return text
     why = f"the preview has more than {ANSWER_BYTES_MAX >> 20} MiB: ask for fewer records"
     return json.dumps({"error": {"is_usage": True, "message": why, "code": "preview_too_large"}})
-
-
-if __name__ == "__main__":
-    _main()

@@ -28,7 +28,7 @@ def preview_connector(*_, **__):
     return {"records": []}
 
 connector_preview.preview_connector = preview_connector
-connector_preview._main()
+connector_preview.serve_preview()
 """
 
 
