@@ -29,6 +29,7 @@ from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
 from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
+from coordinator.commit.load_ahead import AheadTables
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
 from coordinator.commit_processes.commit_processes import (
@@ -328,7 +329,10 @@ class _CoordinatorRun:
                 report_unused(config.name)
             closing.push(opened.pop_all())
         threads = max(1, config.commit_threads)
-        round_committer = RoundCommitter(committer, joint, threads=threads, name=config.name)
+        ahead = AheadTables(config.commit_interval_ms)
+        round_committer = RoundCommitter(
+            committer, joint, threads=threads, name=config.name, ahead=ahead
+        )
         closing.callback(round_committer.close)
         if processes is not None:
             closing.callback(processes.stop)  # before the commits under way are waited for
@@ -447,6 +451,7 @@ class _CommitLoop:
             case SendStartCommit():
                 with self.trace.step("start commit", effect.commit_id):
                     self.outbox.start_commit(effect)
+                self.committer.round_started(effect.commit_id)
             case CommitTables(commits):
                 failpoints.hit("C6")
                 self.trace.commits_begin(commits)

@@ -9,6 +9,8 @@ Rules of this file:
 - While the table is unchanged, the same attempt is sent again and no file is written.
 - If the catalog throttles (429), the request is repeated after the time that the answer names,
   within a bound.
+- An attempt on a table that was loaded ahead requires that the table has not changed, as far as the
+  catalog can check that. What such a table does not allow is decided again from a later load.
 - The answer to a request for several tables does not decide about one table: the table is read,
   and committed alone if it lacks the snapshot.
 """
@@ -23,6 +25,12 @@ from typing import Protocol, TypeVar
 import structlog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    TableRequirement,
+)
 
 from connect import failpoints
 from connect.clock import Clock
@@ -55,6 +63,12 @@ log = structlog.get_logger("coordinator")
 
 Manifests = tuple[int, tuple[ManifestFile, ...]]
 Loaded = TypeVar("Loaded")
+
+
+class FloorMoved(RetriableError):  # noqa: N818 - the field's term
+    """Floor, VTTS or files of the table changed meanwhile: load it and choose the files again."""
+
+    default_code = "floor_moved"
 
 
 class WaitingClock(Clock, Protocol):
@@ -251,6 +265,7 @@ class CommitAttempts:
         snapshot: what is committed.
         check: reads a reloaded table's state; raises when the commit must stop.
         reads_answer: whether the answer to the commit is parsed: where it decides what is deleted.
+        is_ahead: the table was loaded before its announcements arrived.
         is_uncertain: an attempt was made that may still be applied.
         is_reloaded: the table was read again; others may have committed to it.
     """
@@ -261,6 +276,7 @@ class CommitAttempts:
     snapshot: StagedSnapshot
     check: Callable[[Table], TableState]
     reads_answer: bool = True
+    is_ahead: bool = False
     is_uncertain: bool = False
     is_reloaded: bool = False
     _prepared: StagedUpdate | None = None
@@ -271,10 +287,10 @@ class CommitAttempts:
         Without other tables, ``commit`` sends it.
 
         Raises:
-            RetriableError: ``storage_unavailable``, ``clock_off``.
+            RetriableError: ``storage_unavailable``, ``clock_off``; ``FloorMoved``: load it again.
         """
         with self._clearing(table):
-            staged = self._prepared = self.snapshot.on(table, state, 0)
+            staged = self._prepared = self._staged(table, state, 0)
         self.snapshot.new_manifests.is_sent = True
         return TableChange(table, staged.requirements, staged.updates)
 
@@ -317,7 +333,7 @@ class CommitAttempts:
             CommitConflict: other writers were faster every time.
             CommitStateUnknown: the table could not be read after an unanswered attempt.
             CommitRefused: the catalog refuses the commit.
-            RetriableError: ``storage_unavailable``, ``clock_off``.
+            RetriableError: ``storage_unavailable``, ``clock_off``; ``FloorMoved``: load it again.
         """
         with self._clearing(table):
             done = self._attempt(table, state)
@@ -345,10 +361,25 @@ class CommitAttempts:
             self.snapshot.removal.landed(done.table, snapshot_id, is_last=not was_uncertain)
         return done
 
+    @property
+    def _may_be_old(self) -> bool:
+        """Whether the table was loaded before its announcements arrived, and not again since."""
+        return self.is_ahead and not self.is_reloaded
+
+    def _staged(self, table: Table, state: TableState, attempt: int) -> StagedUpdate:
+        """Write the files of an attempt, and add what must be true of a table loaded ahead."""
+        if not self._may_be_old:
+            return self.snapshot.on(table, state, attempt)
+        try:
+            staged = self.snapshot.on(table, state, attempt)
+        except CommitRefused as error:  # for example a partition spec that is newer than the load
+            raise FloorMoved(f"the table was loaded ahead: {error}") from error
+        return replace(staged, requirements=staged.requirements + _unchanged(table.metadata))
+
     def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:
         throttle = ThrottleBackoff(self.clock)
         for attempt in range(first, ATTEMPTS_MAX):
-            staged = self._prepared or self.snapshot.on(table, state, attempt)
+            staged = self._prepared or self._staged(table, state, attempt)
             self._prepared = None
             was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
             self.snapshot.new_manifests.is_sent = True
@@ -359,15 +390,18 @@ class CommitAttempts:
                     staged.requirements,
                     staged.updates,
                     reads_answer=self.reads_answer,
+                    as_loaded=self._may_be_old,
                 )
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:
                 self.is_uncertain = was_uncertain
+                was_loaded_from = table.metadata_location if self._may_be_old else None
                 table = self._after(error)
                 if self.snapshot.is_in(table):
                     return CommittedTable(table, None)
                 has_waited = throttle.wait(error)
-                if isinstance(error, CommitRefused) and not has_waited:
+                is_old = was_loaded_from not in {None, table.metadata_location}
+                if isinstance(error, CommitRefused) and not (has_waited or is_old):
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
                 if not has_waited:
@@ -396,3 +430,11 @@ class CommitAttempts:
         else:
             self.snapshot.is_in_doubt = True
         return table
+
+
+def _unchanged(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """Require that files written meanwhile fit the schema and the partition spec of a table."""
+    return (
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )

@@ -11,6 +11,8 @@ Rules of this file:
 - The table is loaded in every round. The answer of the last commit would be enough for the data.
   But a commit that moves a branch or a tag also writes its retention, and an old copy would undo a
   change that another client made meanwhile.
+- A table that was loaded ahead may be old. Only a commit is decided from it, which the catalog
+  refuses after a change in between. Everything else is decided from a load of this moment.
 - While the head is our last commit, the table is loaded without its history. The answer to a commit
   is not parsed. Both grow with the number of snapshots (docs/decisions/0053, 0066).
 
@@ -24,16 +26,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
-from uuid import UUID
 
 import structlog
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
@@ -41,16 +41,16 @@ from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
-    Fenced,
+    IcefloeError,
     RetriableError,
 )
-from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.catalog.catalog import CatalogGateway, TableChange
 from connect.gateways.storage.object_store import delete_files
-from connect.protocol.control_offsets import covers, merged, offsets_text
+from connect.protocol.control_offsets import merged, offsets_text
 from coordinator.commit.commit_attempt import (
     CommitAttempts,
     CommittedTable,
-    Manifests,
+    FloorMoved,
     StagedSnapshot,
     WaitingClock,
 )
@@ -69,14 +69,14 @@ from coordinator.commit.floor import (
     may_claim,
     table_state,
 )
-from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.lost_records import lost_records
-from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.row_removal import RowRemoval
 from coordinator.commit.snapshots import SnapshotContent, instant_text, instant_us
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.commit.table_expiry import ExpiredFileCleaner
+from coordinator.commit.table_memory import LoadedTable, TableMemory
 from coordinator.control_log_check import ControlLogCheck
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import (
     CommitOutcome,
     TableCommit,
@@ -88,119 +88,6 @@ from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 _RESTARTS_MAX = 3
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
-
-
-class _FloorMoved(RetriableError):  # noqa: N818 - the field's term
-    """Floor, VTTS or files of the table changed meanwhile: choose the files again."""
-
-    default_code = "floor_moved"
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What is known of a table between rounds; used under its lock.
-
-    Attributes:
-        table_uuid: of the table that all this is about.
-        floor: what the table held after our last read or commit; None before the first.
-        pending: snapshot id -> control offsets of attempts with an unknown outcome.
-        head_id: snapshot of our last commit; None where others may have committed before it, after
-            the history was read.
-        is_alone: no other writer committed between the last two loads.
-        valid_through_texts: the last VTTS of the connector, as of that commit.
-        manifests: of the head after our last commit.
-        held_files: which announced files the table already holds.
-        new_manifests: of announced files that no snapshot lists yet.
-        removal_pauses: of ``RowRemoval``.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    table_uuid: UUID | None = None
-    floor: dict[int, int] | None = None
-    pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
-    head_id: int | None = None
-    is_alone: bool = False
-    valid_through_texts: tuple[str, ...] = ()
-    manifests: Manifests | None = None
-    held_files: HeldFiles = field(default_factory=HeldFiles)
-    new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
-    removal_pauses: dict[str, int] = field(default_factory=dict)
-
-    def begin(self, table: Table, state: TableState) -> None:
-        """Forget what is known of another table, and start with this one."""
-        self.table_uuid = table.metadata.table_uuid
-        self.floor = dict(state.floor)
-        self.pending.clear()
-        self.head_id = self.manifests = None
-        self.held_files = HeldFiles()
-        self.new_manifests.discard()
-
-    def load(
-        self,
-        catalog: CatalogGateway,
-        commit: TableCommit,
-        keys: FloorKeys,
-        *,
-        may_leave_out: bool,
-        now_ms: int,
-    ) -> tuple[Table, bool]:
-        """Return the table, and whether it was loaded with its history."""
-        identifier = commit.table.identifier
-        if (
-            may_leave_out
-            and self.is_alone
-            and not self.pending
-            and self.held_files.reaches_back(now_ms)
-        ):
-            table = catalog.load(identifier, with_history=False)
-            is_same = table.metadata.table_uuid == self.table_uuid
-            if is_same and self._is_newest(table, keys):
-                return table, False
-        table = catalog.load(identifier)
-        self.is_alone = self.head_id is not None and self._is_newest(table, keys)
-        return table, True
-
-    def _is_newest(self, table: Table, keys: FloorKeys) -> bool:
-        """Whether our last commit is the head of the branch and the connector's tag."""
-        refs = table.metadata.refs
-        heads = {ref.snapshot_id for ref in map(refs.get, (keys.branch, keys.tag)) if ref}
-        return keys.branch in refs and keys.tag in refs and heads == {self.head_id}
-
-    def check(self, table: Table, state: TableState, commit: TableCommit) -> None:
-        """Compare the table with what this coordinator committed to it.
-
-        Raises:
-            Fenced: another coordinator committed to the table.
-            CommitRefused: ``table_rolled_back``.
-        """
-        assert self.floor is not None
-        for snapshot in table.metadata.snapshots if self.pending else ():
-            offsets = self.pending.pop(snapshot.snapshot_id, None)
-            self.floor = merged(self.floor, offsets or {})
-        if not covers(self.floor, state.floor):
-            raise Fenced(
-                f"the table's control offsets are {offsets_text(state.floor)}; this coordinator "
-                f"knows {offsets_text(self.floor)}: another one is active",
-                table=str(commit.table),
-                commit_id=str(commit.commit_id),
-            )
-        if not covers(state.floor, self.floor):
-            raise CommitRefused(
-                f"the table's control offsets are {offsets_text(state.floor)}, but "
-                f"{offsets_text(self.floor)} was committed: it was restored to an earlier state",
-                code="table_rolled_back",
-            )
-
-    def refuse_held(
-        self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
-    ) -> None:
-        """Search announced files again after a conflict: another connector may have added them.
-
-        Raises:
-            RetriableError: ``floor_moved``: the table holds some; ``storage_unavailable``.
-        """
-        if self.held_files.among(table, head, paths, now_ms):
-            raise _FloorMoved("another client committed announced files meanwhile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +106,7 @@ class ReadyCommit:
     """
 
     commit: TableCommit
-    memory: _Memory
+    memory: TableMemory
     table: Table
     state: TableState
     selection: Selection
@@ -265,7 +152,7 @@ class Committer:
         self._control = control or ControlLogCheck(None, config.control_topic)
         self._has_history = has_history
         self._new_removal = partial(RowRemoval.of, config, clock, limits=row_limits)
-        self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
+        self._memories: defaultdict[tuple[str, ...], TableMemory] = defaultdict(TableMemory)
         self._lock = threading.Lock()
         self._cleaner = ExpiredFileCleaner(config)
 
@@ -297,7 +184,7 @@ class Committer:
 
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
-            with contextlib.suppress(_FloorMoved):
+            with contextlib.suppress(FloorMoved):
                 return self._commit_once(commit)
         return self._commit_once(commit)
 
@@ -312,7 +199,7 @@ class Committer:
         """End a commit that was begun with a request for this table only; the lock must be held."""
         try:
             return self._attempt(ready)
-        except _FloorMoved:
+        except FloorMoved:
             return self._commit(ready.commit)
 
     def settle(
@@ -326,8 +213,26 @@ class Committer:
         """
         try:
             return self._end(ready, partial(ready.attempts.settle, answer, ready.table))
-        except _FloorMoved:
+        except FloorMoved:
             return self._commit(ready.commit)
+
+    def prepare(self, commit: TableCommit) -> tuple[ReadyCommit, TableChange] | TableCommitted:
+        """Begin a commit and write its files, for a request with others; the lock must be held.
+
+        Raises:
+            CommitError, RetriableError, Fenced: the table cannot be committed to now.
+        """
+        with contextlib.suppress(FloorMoved):
+            return self._prepare_once(commit)
+        return self._prepare_once(commit)
+
+    def _prepare_once(
+        self, commit: TableCommit
+    ) -> tuple[ReadyCommit, TableChange] | TableCommitted:
+        ready = self.begin(commit)
+        if not isinstance(ready, ReadyCommit):
+            return ready
+        return ready, ready.attempts.prepare(ready.table, ready.state)
 
     def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
         """Load the table and choose what is new to it; the lock must be held.
@@ -341,17 +246,54 @@ class Committer:
         memory = self._memory(commit)
         started_ms = self.clock.monotonic_ms()
         keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
-        table, with_history = memory.load(
+        ahead = memory.taken_ahead(
+            self._catalog, keys, self.clock, may_leave_out=self._may_leave_out
+        )
+        if ahead is not None:
+            with contextlib.suppress(IcefloeError):
+                ready = self._ready(commit, memory, ahead, keys, started_ms)
+                if isinstance(ready, ReadyCommit):
+                    return ready
+        loaded = memory.load(
             self._catalog,
-            commit,
+            commit.table.identifier,
             keys,
-            # snapshots that expire are chosen from the history
-            may_leave_out=not self._cleaner.is_enabled,
+            may_leave_out=self._may_leave_out,
             now_ms=self.clock.now_ms(),
         )
+        return self._ready(commit, memory, loaded, keys, started_ms)
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Load a table that the next round probably commits to; not while it is being committed."""
+        with self._lock:
+            memory = self._memories.get(identifier)
+        if memory is None or not memory.lock.acquire(blocking=False):
+            return
+        try:
+            memory.load_ahead(
+                self._catalog, identifier, self.clock, may_leave_out=self._may_leave_out
+            )
+        finally:
+            memory.lock.release()
+
+    @property
+    def _may_leave_out(self) -> bool:
+        """Whether tables are loaded without history: snapshots that expire are chosen from it."""
+        return not self._cleaner.is_enabled
+
+    def _ready(
+        self,
+        commit: TableCommit,
+        memory: TableMemory,
+        loaded: LoadedTable,
+        keys: FloorKeys,
+        started_ms: int,
+    ) -> ReadyCommit | TableCommitted:
+        """Choose what is new to a table that was loaded."""
+        table = loaded.table
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
-        if not with_history:
+        if not loaded.has_history:
             texts = *state.valid_through_texts, *memory.valid_through_texts
             state = replace(state, valid_through_texts=texts)
         refuse_foreign_table(commit, state.floor, self._config)
@@ -364,7 +306,7 @@ class Committer:
                 selection.paths,
                 self.clock.now_ms(),
                 known=memory.manifests,
-                load=None if with_history else partial(self._catalog.load, table.name()),
+                load=None if loaded.has_history else partial(self._catalog.load, table.name()),
             )
         )
         if selection.duplicates or selection.repeated:
@@ -378,7 +320,7 @@ class Committer:
             state_now = self._checked(reloaded, commit, keys, memory)
             now = merged(state_now.floor, memory.floor or {}), state_now.reset_offsets
             if now != (floor, state.reset_offsets):
-                raise _FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
+                raise FloorMoved("an earlier attempt landed, or the VTTS was reset, meanwhile")
             memory.refuse_held(reloaded, state_now.head, selection.paths, self.clock.now_ms())
             return state_now
 
@@ -399,6 +341,7 @@ class Committer:
             snapshot,
             check,
             reads_answer=self._cleaner.is_enabled or _deletes_metadata(table),
+            is_ahead=loaded.is_ahead,
         )
         return ReadyCommit(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
@@ -415,6 +358,9 @@ class Committer:
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
         memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
+        memory.ahead.snapshots = len(done.table.metadata.snapshots)
+        if attempts.is_ahead and attempts.is_reloaded:
+            memory.ahead.wasted()
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
         memory.held_files.consumed(attempts.snapshot.consumed)
@@ -437,12 +383,12 @@ class Committer:
             ready.selection.size_bytes,
         )
 
-    def _memory(self, commit: TableCommit) -> _Memory:
+    def _memory(self, commit: TableCommit) -> TableMemory:
         with self._lock:
             return self._memories[commit.table.identifier]
 
     def _checked(
-        self, table: Table, commit: TableCommit, keys: FloorKeys, memory: _Memory
+        self, table: Table, commit: TableCommit, keys: FloorKeys, memory: TableMemory
     ) -> TableState:
         """The table's state, once it is sure that the table is ours to commit to."""
         _refuse_other_table(table, commit)

@@ -61,6 +61,7 @@ from coordinator.commit.lost_records import lost_records
 from coordinator.commit.snapshots import instant_text
 from coordinator.commit.table_descriptions import TableDescriptions
 from coordinator.control_log_check import ControlLogCheck
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted
 
 COMMIT_UUID: Final = "icefloe.commit-uuid"
@@ -251,6 +252,9 @@ class LogCommitter(Generic[File]):
             memory = self._memories[commit.table.identifier]
         with memory.lock:
             return guarded(commit, lambda: self._commit(commit, memory))
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Do nothing: a commit reads the log that another writer may have added to."""
 
     def close(self) -> None:
         """End; nothing is kept open."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from connect.errors import CommitRefused
 from coordinator.commit.commit_rules import failed
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
 
@@ -25,6 +26,9 @@ class NoTables:
             table=str(commit.table),
         )
         return failed(commit, error, is_retriable=False)
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

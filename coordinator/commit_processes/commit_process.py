@@ -30,6 +30,7 @@ from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.ipc import DESCRIPTOR_VARIABLE, VERSION, Channel
 from coordinator.commit.table_committers import OnEvent
 from coordinator.commit_processes.messages import encoded, outcome_of
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
 COMMIT_PROCESS_LOST = "commit_process_lost"
@@ -177,6 +178,13 @@ class CommitProcess:
         message = {"op": "commit", "number": number, "levels": logs.set_levels()}
         self._channel.send(message, payload)  # if it fails, the end of the pipe is received, too
         return future.result()
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Have the process load a table for its next commit; does not wait for it."""
+        with self._lock:
+            is_ended = self._ended_for is not None
+        if not is_ended:
+            self._channel.send({"op": "load_ahead", "table": list(identifier)})
 
     def check(self, poll_ms: int, silence_ms_max: int, unanswered_ms_max: int) -> None:
         """Give the process up if it has not sent what it must in time.

@@ -31,6 +31,7 @@ from coordinator.commit_processes.commit_process import (
     OnLost,
 )
 from coordinator.commit_processes.messages import Opening, encoded
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 
 log = structlog.get_logger("coordinator")
@@ -144,6 +145,11 @@ class CommitProcesses:
         number = next(self._numbers)
         process = self._processes[process_of(commit.table.identifier, len(self._processes))]
         return process.commit(number, commit)
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Have the table's process load the table; the outcome is not reported."""
+        process = self._processes[process_of(identifier, len(self._processes))]
+        process.load_ahead(identifier)
 
     def stop(self) -> None:
         """Limit the time of commits under way; a process that needs longer is given up."""

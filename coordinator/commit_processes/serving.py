@@ -30,6 +30,7 @@ from connect.processes.ipc import Channel
 from connect.redaction.secret_values import KNOWN
 from coordinator.commit.table_committers import open_committer
 from coordinator.commit_processes.messages import Opening, decoded, outcome_message
+from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import TableCommit
 
 LOST_STATUS = 70
@@ -82,6 +83,8 @@ def _commit_all(serving: Serving) -> int:
                     _set_levels(message["levels"])
                     commit = decoded(channel.payload_of(message), TableCommit)
                     commits.start(message["number"], commit)
+                case "load_ahead" if commits is not None:
+                    commits.load_ahead(tuple(message["table"]))
                 case "finish" if commits is not None:
                     commits.close()
                     return 0
@@ -121,6 +124,10 @@ class TableCommits:
             commit: what is announced.
         """
         self._pool.submit(self._commit, number, commit).add_done_callback(_end_after_error)
+
+    def load_ahead(self, identifier: Identifier) -> None:
+        """Begin to load a table; returns at once."""
+        self._pool.submit(self._committer.load_ahead, identifier)
 
     def close(self) -> None:
         """Close the committer and its clients, and send the last counts; no commit is under way."""

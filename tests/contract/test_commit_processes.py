@@ -180,7 +180,7 @@ def test_a_round_of_two_processes_is_that_of_one(sql_catalog_properties: dict[st
     for namespace, opened in (("one", in_this_process), ("two", in_processes)):
         tables = Tables.made(sql_catalog_properties, namespace)
         events: list[Event] = []
-        before = catalog_commits()
+        before = catalog_requests()
         with opened(tables.settings(), events) as committer:
             outcomes += [
                 [
@@ -194,7 +194,7 @@ def test_a_round_of_two_processes_is_that_of_one(sql_catalog_properties: dict[st
         assert {getattr(outcome, "snapshot_id", 0) for outcome in again} == {None}
         results.append([described(table) for table in tables.reloaded()])
         reports.append([of_tables(events, k) for k in ("maintenance_due", "table_described")])
-        counts.append(catalog_commits() - before)
+        counts.append(catalog_requests() - before)
         tables.catalog.close()
     assert results[0] == results[1]
     assert outcomes[:3] == outcomes[3:]
@@ -207,16 +207,37 @@ def test_a_round_of_two_processes_is_that_of_one(sql_catalog_properties: dict[st
     assert last["files"] == 6
 
 
-def catalog_commits() -> float:
-    """Commits that this process has counted, its commit processes included."""
+def catalog_requests(operation: str = "commit") -> float:
+    """Requests that this process has counted, its commit processes included."""
     _, samples = process_metrics.PROCESS.snapshot()
     return sum(
         number
         for name, labels, number in samples
         if name == "catalog_request_duration_seconds"
-        and labels["operation"] == "commit"
+        and labels["operation"] == operation
         and labels["le"] != "sum"
     )
+
+
+def test_tables_are_loaded_ahead_in_their_processes(
+    sql_catalog_properties: dict[str, str],
+) -> None:
+    """Each process loads its tables once more, and the next commit uses that load."""
+    tables = Tables.made(sql_catalog_properties, "db", count=4)
+    before = catalog_requests("load")
+    with in_processes(tables.settings()) as committer:
+        committed(committer, tables.commits(0))
+        for table in tables.tables:
+            committer.load_ahead(table.name())
+    assert catalog_requests("load") - before == 8
+    before = catalog_requests("load")
+    with in_processes(tables.settings()) as committer:
+        committed(committer, tables.commits(1))
+        for table in tables.tables:
+            committer.load_ahead(table.name())
+        outcomes = committed(committer, tables.commits(2))
+    assert all(isinstance(outcome, TableCommitted) for outcome in outcomes)
+    assert catalog_requests("load") - before == 8
 
 
 def test_a_failed_table_fails_alone(

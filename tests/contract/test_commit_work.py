@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
@@ -16,6 +16,7 @@ from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.counted_calls import ALL, counted_calls
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
+from tests.support.sql_statements import statements_of
 from tests.support.stack import S3Server, unique_name
 from tests.support.table_harness import SCHEMA, Racing, TableHarness
 from tests.support.table_histories import with_history
@@ -113,21 +114,6 @@ def test_a_metadata_file_is_read_once_for_a_commit(sql_catalog_properties: dict[
     gateway.close()
 
 
-def statements_of(client: Any, work: Callable[[], object]) -> list[str]:
-    """Return the kind of each SQL statement that some work sends."""
-    sent: list[str] = []
-
-    def note(*arguments: Any) -> None:
-        sent.append(arguments[2].split()[0])
-
-    event.listen(client.engine, "before_cursor_execute", note)
-    try:
-        work()
-    finally:
-        event.remove(client.engine, "before_cursor_execute", note)
-    return sent
-
-
 def test_a_sql_catalog_is_asked_once_and_changed_once(
     sql_catalog_properties: dict[str, str],
 ) -> None:
@@ -220,6 +206,7 @@ def test_a_commit_does_not_follow_the_history(
             held = committer._memories[harness.table.name()].held_files
             held.since_ms = held._foreign_ms = 0  # long ago
         parsed_bytes.clear()
+        gc.collect()  # clients of other tests are not closed while calls are counted
         made[snapshots] = commit(committer, harness, 4), list(parsed_bytes)
         whole = harness.reloaded().metadata
         assert len(whole.snapshots) == len(whole.snapshot_log) == snapshots + 4

@@ -48,11 +48,10 @@ class RefusingCatalog(CatalogGateway):
         table: Table,
         requirements: Sequence,
         updates: Sequence,
-        *,
-        reads_answer: bool = True,
+        **options: bool,
     ) -> Table:
         """Commit; for the chosen table raise an unexpected error afterwards."""
-        after = super().commit(table, requirements, updates, reads_answer=reads_answer)
+        after = super().commit(table, requirements, updates, **options)
         if tuple(table.name()) == tuple(self.breaks_after):
             self.breaks_after = ()
             raise KeyError("the answer is not what a client expects")

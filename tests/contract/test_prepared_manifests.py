@@ -45,13 +45,13 @@ class FailingCatalog(CatalogGateway):
         table.io.written = self.written
         return table
 
-    def commit(self, *change: object, reads_answer: bool = True) -> Table:
+    def commit(self, *change: object, **options: bool) -> Table:
         """Fail as asked, or commit."""
         if self.answer is not None:
             if self.before_answer is not None:
                 self.before_answer()
             raise self.answer()
-        return super().commit(*change, reads_answer=reads_answer)
+        return super().commit(*change, **options)
 
     def taken(self) -> list[str]:
         """Names of the Avro files written since the last call."""

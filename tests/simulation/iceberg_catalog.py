@@ -14,9 +14,10 @@ import io
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -26,14 +27,18 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     TableRequirement,
     TableUpdate,
+    ValidatableTableRequirement,
 )
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
+from connect.gateways.catalog.catalog import LoadedAhead
 from connect.gateways.catalog.rest_commits import TableChange
 from connect.gateways.catalog.table_metadata import changed_metadata, referenced_only
 
@@ -41,7 +46,20 @@ SCHEMA: Final = Schema(
     NestedField(1, "id", LongType(), required=False),
     NestedField(2, "name", StringType(), required=False),
 )
+_CHECKED: Final = (AssertTableUUID, AssertCurrentSchemaId, AssertDefaultSpecId)
 MERGING: Final = {"commit.manifest.min-count-to-merge": "3"}
+
+
+class AssertLocation(ValidatableTableRequirement):
+    """Requires that a table has not changed at all."""
+
+    type: Literal["assert-location"] = "assert-location"
+    location: str
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        """Do nothing: the location is compared by ``Tables``."""
+
+
 Change = tuple[str, Sequence[TableRequirement], Sequence[TableUpdate]]
 """The name of a table, and a conditional change of it."""
 
@@ -167,7 +185,7 @@ class Tables:
         after = {}
         for name, requirements, updates in changes:
             if self.is_conditional:
-                self._check(self.metadata[name], requirements, updates)
+                self._check(name, requirements, updates)
             try:
                 after[name] = changed_metadata(self.metadata[name], updates, self.locations[name])
             except ValueError as error:
@@ -225,25 +243,36 @@ class Tables:
         self.metadata[name] = metadata
         self.locations[name] = f"{metadata.location}/metadata/{self._versions}.metadata.json"
 
-    @staticmethod
     def _check(
-        metadata: TableMetadata,
+        self,
+        name: str,
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
     ) -> None:
+        metadata = self.metadata[name]
         for each in requirements:
-            if isinstance(each, AssertTableUUID):
-                holds = each.uuid == metadata.table_uuid
-            else:
-                assert isinstance(each, AssertRefSnapshotId)
+            if isinstance(each, AssertLocation):
+                holds = each.location == self.locations[name]
+            elif isinstance(each, AssertRefSnapshotId):
                 ref = metadata.refs.get(each.ref)
                 holds = (None if ref is None else ref.snapshot_id) == each.snapshot_id
+            else:
+                assert isinstance(each, _CHECKED)
+                holds = _validates(each, metadata)
             if not holds:
                 raise CommitConflict(f"requirement failed: {each}")
         for update in updates:
             number = update.snapshot.sequence_number if isinstance(update, AddSnapshotUpdate) else 0
             if number and number <= metadata.last_sequence_number:
                 raise CommitConflict("the sequence number is not above the table's last")
+
+
+def _validates(requirement: ValidatableTableRequirement, metadata: TableMetadata) -> bool:
+    try:
+        requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -256,6 +285,7 @@ class SimulatedCatalog:
         dies: chance to be killed at a request.
         is_reliable: it answers every request.
         request_timeout_ms: of a request.
+        commits_as_loaded: a commit may be conditional on the whole table, as in a SQL catalog.
     """
 
     tables: Tables
@@ -263,6 +293,7 @@ class SimulatedCatalog:
     dies: float = 0.0
     is_reliable: bool = False
     request_timeout_ms: int = 1_000
+    commits_as_loaded: bool = False
     io: MemoryIO = field(init=False)
 
     def __post_init__(self) -> None:
@@ -281,6 +312,15 @@ class SimulatedCatalog:
         self._after()
         return table
 
+    def load_ahead(self, identifier: Sequence[str], *, with_history: bool) -> LoadedAhead:
+        """Return a table, unless the catalog is away."""
+        return LoadedAhead(self.load(identifier, with_history=with_history), None)
+
+    @staticmethod
+    def take_over(ahead: LoadedAhead) -> Table:
+        """Return the table."""
+        return ahead.table
+
     def commit(
         self,
         table: Table,
@@ -288,9 +328,17 @@ class SimulatedCatalog:
         updates: Sequence[TableUpdate],
         *,
         reads_answer: bool = True,
+        as_loaded: bool = False,
     ) -> Table:
         """Change a table, with any fault; the answer may know only what was loaded before."""
         name = table.name()[-1]
+        if as_loaded:
+            self.tables.count("commit of a table that was loaded ahead")
+            if table.metadata_location != self.tables.locations[name]:
+                self.tables.count("changed after it was loaded ahead")
+            if self.commits_as_loaded:
+                unchanged = AssertLocation(location=table.metadata_location)
+                requirements = (*requirements, unchanged)
         self._send([(name, tuple(requirements), tuple(updates))])
         after = self.tables.table(name, self.io)
         if not reads_answer:

@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from connect.protocol.control_offsets import parse_offsets
 from control_schemas.events import ContentFile, TableReference
 from coordinator.commit.commit_rules import UNEXPECTED
 from coordinator.commit.committer import Committer, ReadyCommit
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys
+from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys, table_state
 from coordinator.commit.multi_table_commit import JointCommitter
 from coordinator.commit.snapshots import instant_us
 from coordinator.kernel.effects import (
@@ -48,6 +48,8 @@ FAULTS = {
     "announced to two connectors",
     "a table lost from a request for several",
     "applied, and refused when it was sent again",
+    "changed after it was loaded ahead",
+    "commit of a table that was loaded ahead",
     "crash",
     "expiry",
     "fenced",
@@ -132,6 +134,7 @@ class IcebergRun:
         self.is_joint = len(self.names) > 1 and chance.random() < 0.7
         self.dies = chance.choice((0.0, 0.0, 0.02))
         self.others_act = chance.choice((0.0, 0.03, 0.1))
+        self.commits_as_loaded = chance.random() < 0.5
         for name in self.names:
             self.tables.create(name)
         self.log: dict[int, list[Envelope]] = {p: [] for p in range(chance.choice((1, 2)))}
@@ -214,7 +217,9 @@ class IcebergRun:
         return self.tables.metadata[name].table_uuid
 
     def _session(self) -> Session:
-        catalog = SimulatedCatalog(self.tables, self._between, self.dies)
+        catalog = SimulatedCatalog(
+            self.tables, self._between, self.dies, commits_as_loaded=self.commits_as_loaded
+        )
         committer = self.committers(catalog, OWN, self.clock, has_history=self.has_stored)  # type: ignore[arg-type] # what it uses
         joint = JointCommitter(committer, catalog) if self.is_joint else None  # type: ignore[arg-type]
         return Session(catalog, committer, joint, dict(self.group), dict(self.ends))
@@ -297,7 +302,19 @@ class IcebergRun:
         if is_newest or not self.sessions:
             self.sessions.append(self._session())
 
+    def _load_ahead(self, session: Session) -> None:
+        """Load tables as at the start of a round, and let time pass until the tasks answer."""
+        for name in self.names:
+            session.committer.load_ahead(("db", name))
+        self.clock.sleep_ms(self.chance.choice((10, 500, 3_000)))
+        if self.chance.random() < 0.5:
+            self._announce()
+        for _ in range(3):
+            self._between()
+
     def _commit(self, session: Session, *, reads_all: bool) -> None:
+        if self.chance.random() < 0.7:
+            self._load_ahead(session)
         self._read(session, reads_all=reads_all)
         closed_at = dict(session.positions)
         claim_us = None
@@ -417,10 +434,24 @@ class Unchecked(Committer):
         return ready
 
 
+class ChosenFromOldLoad(Committer):
+    """Planted defect: files are chosen from a load ahead, and committed to a later one."""
+
+    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
+        """Begin a commit."""
+        ready = super().begin(commit)
+        if not (isinstance(ready, ReadyCommit) and ready.attempts.is_ahead):
+            return ready
+        table = self._catalog.load(commit.table.identifier)
+        head = table_state(table.metadata, floor_keys(OWN, str(commit.table))).head
+        return replace(ready, table=table, state=replace(ready.state, head=head))
+
+
 @pytest.mark.parametrize(
     "defect",
     [
         pytest.param({"is_conditional": False}, id="unconditional catalog"),
+        pytest.param({"committers": ChosenFromOldLoad}, id="chosen from an old load"),
         pytest.param({"committers": Unchecked}, id="nothing is chosen again after a conflict"),
     ],
 )

@@ -194,9 +194,9 @@ class RestCommits(RestCatalog):
         query = "" if with_history else "?snapshots=refs"
         return self._requests.send("GET", url + query, headers=headers)
 
-    def _note_history(self, table_uuid: UUID, log_bytes: int) -> None:
+    def _note_history(self, table_uuid: UUID, *, is_long: bool) -> None:
         """Note whether a table has a long history that its load left out."""
-        if log_bytes >= self.history_bytes_min:
+        if is_long:
             self._long_histories.add(table_uuid)
         else:
             self._long_histories.discard(table_uuid)

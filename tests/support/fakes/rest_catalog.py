@@ -124,8 +124,9 @@ class MemoryCatalog:
 
     def _displayed(self, key: Key) -> dict[str, Any]:
         metadata = self.tables[key]
+        version = f"{metadata.last_updated_ms}-{metadata.current_snapshot_id}"
         return {
-            "metadata-location": f"{metadata.location}/metadata/in-memory.json",
+            "metadata-location": f"{metadata.location}/metadata/{version}.json",
             "metadata": json.loads(metadata.model_dump_json()),
             "config": self._vend(),
         }
