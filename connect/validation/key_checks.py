@@ -216,7 +216,8 @@ def unknown(name: str) -> str | None:
     if not is_ours(name) or name in KEYS or name in UNKNOWN_TO_USERS:
         return None
     prefix = prefix_of(name)
-    if prefix is None:
+    has_table = "." in name.removeprefix("iceberg.table.")
+    if prefix is None or (prefix.name == "iceberg.table." and not has_table):
         candidates = [*KEYS, *(p.name for p in PREFIXES)]
         near = nearest(name, [c for c in candidates if is_ours(c)])
         return f"Unknown configuration {name}.{near}"

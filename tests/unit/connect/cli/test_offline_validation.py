@@ -50,3 +50,11 @@ def test_converters_of_placeholders_and_aliases_are_accepted(tmp_path: Path) -> 
         tmp_path, {"value.converter": "JsonConverter", "key.converter": "${env:KEY_CONVERTER}"}
     )
     assert (done.status, done.stderr) == (ExitStatus.DONE, "")
+
+
+def test_a_key_of_all_tables_that_is_written_as_one_of_a_table_is_recognized(
+    tmp_path: Path,
+) -> None:
+    """``iceberg.table.`` needs the name of a table, so ``iceberg.tables.`` was meant."""
+    done = _validated(tmp_path, {"iceberg.table.auto-create-enabled": "true"})
+    assert "Did you mean iceberg.tables.auto-create-enabled?" in done.stderr
