@@ -21,7 +21,7 @@ from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 LEAVERS = 16
-ROUNDS = 3
+ROUNDS = 2
 APART_S = 0.08  # a password takes about as long to check
 READ_AGAIN_S = 1.0  # the node checks the file once a second
 
