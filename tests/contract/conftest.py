@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
 from tests.support.stack import RestCatalog, S3Server, unique_name
 from tests.support.table_harness import SCHEMA, TableHarness
 
@@ -47,6 +48,20 @@ def harness(catalog: CatalogGateway) -> TableHarness:
     """A fresh table."""
     identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
     return TableHarness(catalog, catalog.create(identifier, SCHEMA))
+
+
+@pytest.fixture(scope="session")
+def s3proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """S3 that checks signatures."""
+    with started(S3Proxy(tmp_path_factory.mktemp("s3proxy"))) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Azure's blob service."""
+    with started(Azurite(tmp_path_factory.mktemp("azurite"))) as store:
+        yield store
 
 
 @pytest.fixture

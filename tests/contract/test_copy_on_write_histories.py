@@ -44,7 +44,7 @@ MODES = [
     pytest.param(VectorUpserts, id="deletion-vectors"),
     pytest.param(MixedUpserts, id="both"),
 ]
-SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "2"))
+SEEDS = int(os.environ.get("COPY_ON_WRITE_SEEDS", "1"))
 SPECS = {
     "none": None,
     "key": PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket")),
@@ -135,7 +135,9 @@ def test_random_histories(
 ) -> None:
     """The table equals the model after every round, with any answers and other writers."""
     rng = random.Random(f"{spec}-{seed}")
-    keys = ("id",) if seed % 2 else ("id", "region")
+    # with one seed, each mode and each specification has tables of either key
+    turn = seed + list(SPECS).index(spec) + [mode.values[0] for mode in MODES].index(tables)
+    keys = ("id",) if turn % 2 else ("id", "region")
     t = tables(open_catalog("iceberg", sql_catalog_properties), SPECS[spec], keys)
     play(t, rng, Committer, 6)
     if t.rows:

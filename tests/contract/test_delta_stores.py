@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from coordinator.commit.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
 from tests.support.delta_tables import DeltaRig, together
 from tests.support.listing_proxy import listing_proxy
-from tests.support.object_stores import Azurite, ObjectStore, S3Proxy, started
+from tests.support.object_stores import ObjectStore
 from tests.support.stack import S3Server
 from tests.support.tables import QuickClock
 from tests.support.upserts import DeltaUpserts, row
@@ -25,17 +26,16 @@ from tests.support.upserts import DeltaUpserts, row
 ROUNDS = 4
 
 
-@pytest.fixture(scope="module", params=[S3Proxy, Azurite])
-def store(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ObjectStore]:
+@pytest.fixture(scope="module", params=["s3proxy", "azurite"])
+def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
     """Each kind of store."""
-    with started(request.param(tmp_path_factory.mktemp("store"))) as made:
-        if isinstance(made, Azurite):
-            with listing_proxy(f"http://127.0.0.1:{made.port}") as made.port:
-                yield made
-        else:
+    made: ObjectStore = request.getfixturevalue(request.param)
+    if request.param == "azurite":
+        made = copy.copy(made)
+        with listing_proxy(f"http://127.0.0.1:{made.port}") as made.port:
             yield made
+    else:
+        yield made
 
 
 def place_in(store: ObjectStore | S3Server) -> DeltaRig:
@@ -103,12 +103,11 @@ def test_of_two_coordinators_one_commits(store: ObjectStore) -> None:
     assert rig.now().version() == ROUNDS
 
 
-def test_a_refused_key_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_refused_key_is_named(s3proxy: ObjectStore) -> None:
     """With the store's message."""
-    with started(S3Proxy(tmp_path_factory.mktemp("refusing"))) as store:
-        rig = place_in(store)
-        settings = {f"iceberg.catalog.{k}": v for k, v in store.properties.items()}
-        settings["iceberg.catalog.s3.secret-access-key"] = "wrong"
-        with pytest.raises(IcefloeError) as caught:
-            DeltaRig(str(rig.config.raw["icefloe.delta.location"]), raw=settings)
-        assert caught.value.code == "forbidden"
+    rig = place_in(s3proxy)
+    settings = {f"iceberg.catalog.{k}": v for k, v in s3proxy.properties.items()}
+    settings["iceberg.catalog.s3.secret-access-key"] = "wrong"
+    with pytest.raises(IcefloeError) as caught:
+        DeltaRig(str(rig.config.raw["icefloe.delta.location"]), raw=settings)
+    assert caught.value.code == "forbidden"

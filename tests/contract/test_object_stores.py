@@ -39,20 +39,6 @@ CUT_RESPONSE = "Connection closed before getting full response"
 
 
 @pytest.fixture(scope="module")
-def s3proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """S3 that checks signatures."""
-    with started(S3Proxy(tmp_path_factory.mktemp("s3proxy"))) as store:
-        yield store
-
-
-@pytest.fixture(scope="module")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """Azure's blob service."""
-    with started(Azurite(tmp_path_factory.mktemp("azurite"))) as store:
-        yield store
-
-
-@pytest.fixture(scope="module")
 def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """Google's store."""
     with started(FakeGcs(tmp_path_factory.mktemp("gcs"))) as store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +15,7 @@ from connect.gateways.catalog_properties import client_config
 from connect.records.tables.partition_spec import spec_for
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted, TableFailed
 from tests.support.delta_tables import together
-from tests.support.object_stores import ObjectStore, S3Proxy, started
+from tests.support.object_stores import ObjectStore
 from tests.support.parquet_folders import SCHEMA, ParquetRig
 from tests.support.stack import S3Server
 from tests.support.tables import table_commit
@@ -24,14 +23,7 @@ from tests.support.tables import table_commit
 ROUNDS = 4
 
 
-@pytest.fixture(scope="module")
-def s3_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """A store that checks signatures."""
-    with started(S3Proxy(tmp_path_factory.mktemp("store"))) as made:
-        yield made
-
-
-@pytest.fixture(params=["s3_server", "s3_proxy"])
+@pytest.fixture(params=["s3_server", "s3proxy"])
 def store(request: pytest.FixtureRequest) -> ObjectStore | S3Server:
     """Each server."""
     made: ObjectStore | S3Server = request.getfixturevalue(request.param)
@@ -120,10 +112,10 @@ def test_a_log_is_listed_in_pages(s3_server: S3Server) -> None:
     assert store.names("many", "") == []
 
 
-def test_a_refused_key_is_named(s3_proxy: ObjectStore) -> None:
+def test_a_refused_key_is_named(s3proxy: ObjectStore) -> None:
     """As an error that an operator can act on."""
-    rig = place_in(s3_proxy)
-    settings = {f"iceberg.catalog.{k}": v for k, v in s3_proxy.properties.items()}
+    rig = place_in(s3proxy)
+    settings = {f"iceberg.catalog.{k}": v for k, v in s3proxy.properties.items()}
     settings["iceberg.catalog.s3.secret-access-key"] = "wrong"
     with pytest.raises(IcefloeError) as caught:
         ParquetRig(str(rig.config.raw["icefloe.parquet.location"]), raw=settings)

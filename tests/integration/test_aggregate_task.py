@@ -24,6 +24,7 @@ from worker.spark.session import Session
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 FROZEN_MS = 10_000
+PARTS = 16
 BUS = "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus"
 
 
@@ -130,15 +131,15 @@ def test_the_memory_of_a_state_does_not_grow_with_its_parts(
     aggregates: Aggregates, spark_session: Session
 ) -> None:
     """Each part of a state has buffers of its own, and a connector may have 1,000 parts."""
-    aggregates.config["icefloe.aggregate.state.partitions"] = "40"
+    aggregates.config["icefloe.aggregate.state.partitions"] = str(PARTS)
     ended: list[BaseException | None] = []
     jvm: Any = spark_session.context._jvm
     memory = jvm.org.apache.spark.sql.execution.streaming.state.RocksDBMemoryManager
     with aggregates.running(ended):
-        aggregates.produce(*(event(0, f"cam-{n}", n) for n in range(400)))
+        aggregates.produce(*(event(0, f"cam-{n}", n) for n in range(10 * PARTS)))
         wait_until(aggregates.are_complete)
         in_common, alone = (memory.getNumRocksDBInstances(shared) for shared in (True, False))
         used = memory.getMemBytesUsed()
     assert ended == []
-    assert (in_common >= 40, alone) == (True, 0)
+    assert (in_common >= PARTS, alone) == (True, 0)
     assert used <= STATE_MEMORY_MB * 2**20

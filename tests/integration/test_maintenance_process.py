@@ -25,6 +25,7 @@ from connect.processes.ipc import VERSION, Channel
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.object_stores import FakeGcs, ObjectStore, started
+from tests.support.processes import arguments
 from tests.support.stack import S3_KEY, RestCatalog, S3Server
 from tests.support.table_harness import SCHEMA
 from tests.support.tables import (
@@ -37,6 +38,7 @@ from tests.support.tables import (
     written_file,
 )
 from tests.support.tcp_socket import tcp_uri
+from worker.spark.class_archive import find_archive
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 CANARY = "canary-5e1f"
@@ -107,7 +109,7 @@ class Process:
     def arguments(self) -> str:
         """Arguments of the process and of its JVM."""
         process = psutil.Process(self._process.pid)
-        return str([one.cmdline() for one in (process, *process.children(recursive=True))])
+        return str([arguments(one) for one in (process, *process.children(recursive=True))])
 
     def end(self) -> int:
         """End it as a node does; the status."""
@@ -264,13 +266,19 @@ def test_a_table_is_maintained_and_committed_to_again(
     process = start()
     config = {**maintained.raw, "iceberg.catalog.header.x-test": CANARY}
     process.maintain(config, maintained.job("delete-files", "manifests"))
+    # the JVM ends with its work
+    process.wait_until(lambda: any(e.get("state") == "RUNNING" for e in list(process.events)))
+    of_start = process.arguments()
     reports = process.reports()
     assert [(r["work"], r["state"]) for r in reports] == [
         ("delete-files", "DONE"),
         ("manifests", "DONE"),
     ], reports
     assert reports[0]["rewritten_files"] == 4
-    assert CANARY not in process.arguments() + process.log.read_text()
+    assert CANARY not in of_start + process.log.read_text()
+    # the jars for Google's store are in front of those of Spark, so that no archive fits
+    has_archive = find_archive() is not None and "gs://" not in maintained.reloaded().location()
+    assert ("SharedArchiveFile" in of_start) == has_archive
     maintained.check()
     maintained.upsert([3, 9], "after")
     assert process.end() == 0

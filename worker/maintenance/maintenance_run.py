@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,8 @@ from worker.maintenance.table_actions import TableActions, WorkResult
 from worker.spark.session import Session, open_session
 
 ICEBERG_JARS: Final = "iceberg-spark"
+CLASS_PATH_END: Final = "SPARK_DIST_CLASSPATH"  # Spark's variable of a process that starts a JVM
+_BEFORE_SPARK: Final = frozenset({"iceberg-gcp"})  # with libraries of Spark in other versions
 MESSAGE_CHARACTERS_MAX: Final = 500
 FAILED: Final = "maintenance_failed"
 CONFLICT: Final = "maintenance_conflict"
@@ -154,14 +157,15 @@ class MaintenanceRun:
         return accepted
 
     def _opened(self, groups: Sequence[str]) -> Session:
-        jars = [jar for group in (ICEBERG_JARS, *groups) for jar in resolve(group)]
+        before, after = _class_path((ICEBERG_JARS, *groups))
         settings = {
             "spark.app.name": "icefloe-maintenance",
             "spark.driver.memory": f"{self._heap_mb}m",
-            "spark.driver.extraClassPath": ":".join(map(str, jars)),
+            **({"spark.driver.extraClassPath": before} if before else {}),
         }
         self._folder.mkdir(parents=True, exist_ok=True)
-        return open_session(settings, folder=self._folder, java_options=())
+        os.environ[CLASS_PATH_END] = after
+        return open_session(settings, folder=self._folder, java_options=() if before else None)
 
     def _maintain(self, catalog: JavaCatalog, job: TableJob) -> None:
         left_bytes = job.bytes_max
@@ -242,6 +246,17 @@ class MaintenanceRun:
         duration_ms = self._clock.monotonic_ms() - started_ms if started_ms else 0
         failed = {"state": "FAILED", "code": code, "message": message, "duration_ms": duration_ms}
         self._report({"table": table, "work": work, **failed})
+
+
+def _class_path(groups: Sequence[str]) -> tuple[str, str]:
+    """Return the jars of the groups before, and after those of Spark in the class path.
+
+    After them, the JVM starts with the class archive of Spark, for which the class path must begin
+    as that of a worker.
+    """
+    before = [jar for group in groups if group in _BEFORE_SPARK for jar in resolve(group)]
+    after = [jar for group in groups if group not in _BEFORE_SPARK for jar in resolve(group)]
+    return os.pathsep.join(map(str, before)), os.pathsep.join(map(str, after))
 
 
 def _explained(error: Py4JJavaError) -> tuple[str, str]:
