@@ -23,7 +23,9 @@ from control_schemas.events import DataWritten
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, CoordinatorFenced, TableCommit, TableFailed
 
-_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED, UNREADABLE})
+_RETRIABLE_REFUSALS = frozenset(
+    {"unauthorized", "forbidden", THROTTLED, UNREADABLE, "manifest_invalid"}
+)
 _MESSAGE_CHARACTERS_MAX = 500
 
 UNEXPECTED = "unexpected"

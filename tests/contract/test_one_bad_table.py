@@ -137,7 +137,7 @@ def no_such_store(three: ThreeTables) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[ThreeTables], None], str]] = {
-    "manifest list": (spoil_manifest_list, "unexpected"),
+    "manifest list": (spoil_manifest_list, "manifest_invalid"),
     "metadata": (spoil_metadata, "metadata_unreadable"),
     "403": (refuse, "forbidden"),
     "store": (no_such_store, "unexpected"),
