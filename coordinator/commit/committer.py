@@ -44,7 +44,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.catalog.catalog import CatalogGateway, TableChange
+from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.storage.object_store import delete_files
 from connect.protocol.control_offsets import merged, offsets_text
 from coordinator.commit.commit_attempt import (
@@ -190,15 +190,14 @@ class Committer:
 
     def _commit_once(self, commit: TableCommit) -> CommitOutcome:
         ready = self.begin(commit)
-        return self._attempt(ready) if isinstance(ready, ReadyCommit) else ready
-
-    def _attempt(self, ready: ReadyCommit) -> TableCommitted:
+        if not isinstance(ready, ReadyCommit):
+            return ready
         return self._end(ready, partial(ready.attempts.commit, ready.table, ready.state))
 
     def commit_alone(self, ready: ReadyCommit) -> CommitOutcome:
         """End a commit that was begun with a request for this table only; the lock must be held."""
         try:
-            return self._attempt(ready)
+            return self._end(ready, partial(ready.attempts.commit, ready.table, ready.state))
         except FloorMoved:
             return self._commit(ready.commit)
 
@@ -216,24 +215,6 @@ class Committer:
         except FloorMoved:
             return self._commit(ready.commit)
 
-    def prepare(self, commit: TableCommit) -> tuple[ReadyCommit, TableChange] | TableCommitted:
-        """Begin a commit and write its files, for a request with others; the lock must be held.
-
-        Raises:
-            CommitError, RetriableError, Fenced: the table cannot be committed to now.
-        """
-        with contextlib.suppress(FloorMoved):
-            return self._prepare_once(commit)
-        return self._prepare_once(commit)
-
-    def _prepare_once(
-        self, commit: TableCommit
-    ) -> tuple[ReadyCommit, TableChange] | TableCommitted:
-        ready = self.begin(commit)
-        if not isinstance(ready, ReadyCommit):
-            return ready
-        return ready, ready.attempts.prepare(ready.table, ready.state)
-
     def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
         """Load the table and choose what is new to it; the lock must be held.
 
@@ -246,40 +227,22 @@ class Committer:
         memory = self._memory(commit)
         started_ms = self.clock.monotonic_ms()
         keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
-        ahead = memory.taken_ahead(
-            self._catalog, keys, self.clock, may_leave_out=self._may_leave_out
-        )
+        catalog, clock, key = self._catalog, self.clock, commit.table.identifier
+        may_leave_out = not self._cleaner.is_enabled  # snapshots that expire are in the history
+        ahead = memory.taken_ahead(catalog, keys, clock, may_leave_out=may_leave_out)
         if ahead is not None:
             with contextlib.suppress(IcefloeError):
                 ready = self._ready(commit, memory, ahead, keys, started_ms)
                 if isinstance(ready, ReadyCommit):
                     return ready
-        loaded = memory.load(
-            self._catalog,
-            commit.table.identifier,
-            keys,
-            may_leave_out=self._may_leave_out,
-            now_ms=self.clock.now_ms(),
-        )
+        loaded = memory.load(catalog, key, keys, may_leave_out=may_leave_out, now_ms=clock.now_ms())
         return self._ready(commit, memory, loaded, keys, started_ms)
 
     def load_ahead(self, identifier: Identifier) -> None:
         """Load a table that the next round probably commits to; not while it is being committed."""
-        with self._lock:
-            memory = self._memories.get(identifier)
-        if memory is None or not memory.lock.acquire(blocking=False):
-            return
-        try:
-            memory.load_ahead(
-                self._catalog, identifier, self.clock, may_leave_out=self._may_leave_out
-            )
-        finally:
-            memory.lock.release()
-
-    @property
-    def _may_leave_out(self) -> bool:
-        """Whether tables are loaded without history: snapshots that expire are chosen from it."""
-        return not self._cleaner.is_enabled
+        if (memory := self._memories.get(identifier)) is not None:
+            may_leave_out = not self._cleaner.is_enabled
+            memory.load_ahead(self._catalog, identifier, self.clock, may_leave_out=may_leave_out)
 
     def _ready(
         self,
@@ -309,8 +272,7 @@ class Committer:
                 load=None if loaded.has_history else partial(self._catalog.load, table.name()),
             )
         )
-        if selection.duplicates or selection.repeated:
-            _log_repeated(commit, selection)
+        _log_repeated(commit, selection)
         memory.new_manifests.keep(selection)
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
@@ -324,14 +286,17 @@ class Committer:
             memory.refuse_held(reloaded, state_now.head, selection.paths, self.clock.now_ms())
             return state_now
 
-        content = self._content(commit, state, selection, offsets)
+        config, clock = self._config, self.clock
+        content = _content(
+            commit, state, selection, offsets, config=config, clock=clock, topic_id=self._topic_id
+        )
         snapshot = StagedSnapshot(
             self.clock,
             keys,
             content,
             memory.manifests,
             memory.new_manifests,
-            self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
+            self._cleaner.expiry_of(table, memory.pending, selection.paths, clock.now_ms()),
             self._new_removal(str(commit.table), selection, memory.removal_pauses),
         )
         attempts = CommitAttempts(
@@ -358,9 +323,7 @@ class Committer:
         claimed = attempts.snapshot.content.summary.get(VALID_THROUGH_PROPERTY)
         memory.valid_through_texts = (claimed,) if claimed else ready.state.valid_through_texts
         memory.manifests = done.manifests
-        memory.ahead.snapshots = len(done.table.metadata.snapshots)
-        if attempts.is_ahead and attempts.is_reloaded:
-            memory.ahead.wasted()
+        memory.ahead.committed(done.table, is_old=attempts.is_ahead and attempts.is_reloaded)
         memory.pending.clear()
         memory.held_files.committed(ready.selection.paths, snapshot_id, self.clock.now_ms())
         memory.held_files.consumed(attempts.snapshot.consumed)
@@ -403,32 +366,37 @@ class Committer:
         memory.check(table, state, commit)
         return state
 
-    def _content(
-        self,
-        commit: TableCommit,
-        state: TableState,
-        selection: Selection,
-        offsets: Mapping[int, int],
-    ) -> SnapshotContent:
-        summary = lost_records(commit.announcements, state.floor) | commit_summary(commit)
-        summary[self._config.offsets_property] = offsets_text(offsets)
-        properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
-        if (claimed_us := _claimed_us(state, commit)) is not None:
-            summary[VALID_THROUGH_PROPERTY] = instant_text(claimed_us)
-            properties[self._config.valid_through_mirror_property] = instant_text(claimed_us)
-        if self._topic_id:
-            properties[self._config.topic_id_property] = self._topic_id
-        ids = self.clock.new_snapshot_id(), str(self.clock.new_uuid())
-        return SnapshotContent(*ids, selection, summary, properties)
+
+def _content(
+    commit: TableCommit,
+    state: TableState,
+    selection: Selection,
+    offsets: Mapping[int, int],
+    *,
+    config: ConnectorConfig,
+    clock: WaitingClock,
+    topic_id: str | None,
+) -> SnapshotContent:
+    summary = lost_records(commit.announcements, state.floor) | commit_summary(commit)
+    summary[config.offsets_property] = offsets_text(offsets)
+    properties = {config.offsets_mirror_property: offsets_text(offsets)}
+    if (claimed_us := _claimed_us(state, commit)) is not None:
+        summary[VALID_THROUGH_PROPERTY] = instant_text(claimed_us)
+        properties[config.valid_through_mirror_property] = instant_text(claimed_us)
+    if topic_id:
+        properties[config.topic_id_property] = topic_id
+    ids = clock.new_snapshot_id(), str(clock.new_uuid())
+    return SnapshotContent(*ids, selection, summary, properties)
 
 
 def _log_repeated(commit: TableCommit, selection: Selection) -> None:
-    log.warning(
-        "files announced more than once are taken once",
-        table=str(commit.table),
-        announced_twice=selection.duplicates,
-        in_the_table_already=selection.repeated,
-    )
+    if selection.duplicates or selection.repeated:
+        log.warning(
+            "files announced more than once are taken once",
+            table=str(commit.table),
+            announced_twice=selection.duplicates,
+            in_the_table_already=selection.repeated,
+        )
 
 
 def _claimed_us(state: TableState, commit: TableCommit) -> int | None:

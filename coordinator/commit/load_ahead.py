@@ -18,6 +18,7 @@ from typing import Final
 from uuid import UUID
 
 import structlog
+from pyiceberg.table import Table
 
 from connect.errors import IcefloeError
 from connect.gateways.catalog.catalog import LoadedAhead
@@ -117,6 +118,17 @@ class AheadSlot:
             self.wasted()
             return None
         return taken
+
+    def committed(self, table: Table, *, is_old: bool) -> None:
+        """Note a commit.
+
+        Args:
+            table: after it.
+            is_old: it began with a load that was too old.
+        """
+        self.snapshots = len(table.metadata.snapshots)
+        if is_old:
+            self.wasted()
 
     def wasted(self) -> None:
         """Note that a load was of no use, and pause."""

@@ -25,7 +25,7 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from coordinator.commit.commit_attempt import ThrottleBackoff
+from coordinator.commit.commit_attempt import FloorMoved, ThrottleBackoff
 from coordinator.commit.commit_rules import TableCommitter, guarded
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.commit.load_ahead import AheadTables
@@ -196,7 +196,18 @@ class JointCommitter:
         return None
 
     def _prepare(self, commit: TableCommit) -> Prepared | CommitOutcome:
-        return guarded(commit, lambda: self._committer.prepare(commit))
+        def once() -> Prepared | CommitOutcome:
+            ready = self._committer.begin(commit)
+            if not isinstance(ready, ReadyCommit):
+                return ready
+            return ready, ready.attempts.prepare(ready.table, ready.state)
+
+        def prepared() -> Prepared | CommitOutcome:
+            with contextlib.suppress(FloorMoved):  # what was loaded ahead does not fit
+                return once()
+            return once()
+
+        return guarded(commit, prepared)
 
     def _settle(
         self, ready: ReadyCommit, answer: CommitError | RetriableError | None

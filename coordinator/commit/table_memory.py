@@ -112,12 +112,17 @@ class TableMemory:
         *,
         may_leave_out: bool,
     ) -> None:
-        """Load the table for its next commit, if that commit can use the load."""
-        has_history = not (may_leave_out and self._needs_no_history(clock.now_ms()))
-        if self.head_id is None or self.pending or (has_history and not catalog.commits_as_loaded):
+        """Load the table for its next commit, if it can use the load and is not under way."""
+        if not self.lock.acquire(blocking=False):
             return
-        load = partial(catalog.load_ahead, identifier, with_history=has_history)
-        self.ahead.load(load, clock.monotonic_ms(), has_history=has_history)
+        try:
+            has_history = not (may_leave_out and self._needs_no_history(clock.now_ms()))
+            is_safe = not has_history or catalog.commits_as_loaded
+            if is_safe and self.head_id is not None and not self.pending:
+                load = partial(catalog.load_ahead, identifier, with_history=has_history)
+                self.ahead.load(load, clock.monotonic_ms(), has_history=has_history)
+        finally:
+            self.lock.release()
 
     def taken_ahead(
         self,
@@ -142,7 +147,7 @@ class TableMemory:
         return self.is_alone and not self.pending and self.held_files.reaches_back(now_ms)
 
     def _is_own(self, table: Table, keys: FloorKeys) -> bool:
-        """Whether it is the same table, and nobody else has committed to its branch."""
+        """Whether it is the same table, and no other client has committed to its branch."""
         return table.metadata.table_uuid == self.table_uuid and self._is_newest(table, keys)
 
     def _is_newest(self, table: Table, keys: FloorKeys) -> bool:

@@ -191,7 +191,7 @@ def test_an_attempt_that_is_applied_late_adds_its_files_once(
     late: list[tuple[object, ...]] = []
     real_commit = catalog.commit
 
-    def lost(*request: object, reads_answer: bool = True) -> Table:  # noqa: ARG001 - as ``commit``
+    def lost(*request: object, **_: bool) -> Table:
         late.append(request)
         proxy.load_faults.extend(["refused:503"] * 2000)
         raise CommitStateUnknown("lost on the way")

@@ -39,6 +39,7 @@ class Noted(CatalogGateway):
     def __init__(self, properties: dict[str, str]) -> None:
         plain = open_catalog("iceberg", properties)
         self.requests: list[str] = []
+        self.sent: list[tuple[list[str], bool]] = []
         super().__init__(
             "iceberg", plain.config, observe=lambda kind, *_: self.requests.append(kind)
         )
@@ -53,6 +54,14 @@ class Noted(CatalogGateway):
             self.requests.append("load")
             raise RetriableError("away", code="catalog_unavailable")
         return super().load_ahead(identifier, with_history=with_history)
+
+    def commit(
+        self, table: Table, requirements: Any, updates: Any, *, as_loaded: bool = False, **more: Any
+    ) -> Table:
+        """Note the requirements, and commit."""
+        kinds = [each.type for each in requirements if not isinstance(each, AssertTableUUID)]
+        self.sent.append((kinds, as_loaded))
+        return super().commit(table, requirements, updates, as_loaded=as_loaded, **more)
 
     def taken(self) -> list[str]:
         """The requests since the last call."""
@@ -360,21 +369,12 @@ def test_one_request_for_several_tables(tmp_path: Path) -> None:
     server.close()
 
 
-def test_requirements_of_an_attempt(sqlite: Noted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_of_an_attempt(sqlite: Noted) -> None:
     """Schema and partition spec must not have changed since the load; later attempts need not."""
-    sent: list[tuple[list[str], bool]] = []
     rounds = Rounds(sqlite)
-    original = CatalogGateway.commit
-
-    def commit(self: Any, table: Table, requirements: Any, updates: Any, **options: Any) -> Table:
-        kinds = [each.type for each in requirements if not isinstance(each, AssertTableUUID)]
-        sent.append((kinds, options.get("as_loaded", False)))
-        return original(self, table, requirements, updates, **options)
-
-    monkeypatch.setattr(CatalogGateway, "commit", commit)
     rounds.load_ahead()
     set_property(rounds)
-    sent.clear()
+    sqlite.sent.clear()
     assert isinstance(rounds.commit(), TableCommitted)
     ref, fitting = "assert-ref-snapshot-id", ["assert-current-schema-id", "assert-default-spec-id"]
-    assert sent == [([ref, *fitting], True), ([ref], False)]
+    assert sqlite.sent == [([ref, *fitting], True), ([ref], False)]

@@ -197,7 +197,7 @@ def test_an_attempt_that_is_applied_late_keeps_its_manifests(
     announcements = [_announcement(harness, 0)]
     late: list[tuple[object, ...]] = []
 
-    def sent(*change: object, reads_answer: bool = True) -> Table:  # noqa: ARG001 - as ``commit``
+    def sent(*change: object, **_: bool) -> Table:
         late.append(change)
         raise CommitStateUnknown("no answer")
 

@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from connect.protocol.control_offsets import parse_offsets
 from control_schemas.events import ContentFile, TableReference
 from coordinator.commit.commit_rules import UNEXPECTED
 from coordinator.commit.committer import Committer, ReadyCommit
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys, table_state
+from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys
 from coordinator.commit.multi_table_commit import JointCommitter
 from coordinator.commit.snapshots import instant_us
 from coordinator.kernel.effects import (
@@ -434,24 +434,10 @@ class Unchecked(Committer):
         return ready
 
 
-class ChosenFromOldLoad(Committer):
-    """Planted defect: files are chosen from a load ahead, and committed to a later one."""
-
-    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
-        """Begin a commit."""
-        ready = super().begin(commit)
-        if not (isinstance(ready, ReadyCommit) and ready.attempts.is_ahead):
-            return ready
-        table = self._catalog.load(commit.table.identifier)
-        head = table_state(table.metadata, floor_keys(OWN, str(commit.table))).head
-        return replace(ready, table=table, state=replace(ready.state, head=head))
-
-
 @pytest.mark.parametrize(
     "defect",
     [
         pytest.param({"is_conditional": False}, id="unconditional catalog"),
-        pytest.param({"committers": ChosenFromOldLoad}, id="chosen from an old load"),
         pytest.param({"committers": Unchecked}, id="nothing is chosen again after a conflict"),
     ],
 )

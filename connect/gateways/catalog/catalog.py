@@ -80,16 +80,8 @@ class LoadedAhead:
     kept: object
 
 
-class CatalogGateway:
-    """One catalog; safe to use from many threads.
-
-    Attributes:
-        name: the catalog's name; a SQL catalog's rows carry it.
-        config: what the client was opened with.
-        locations: where its tables may lie.
-        observe: called after each operation with its name, its outcome (``ok`` or the error's
-            code) and its milliseconds.
-    """
+class _Requests:
+    """Sends the requests of one catalog, in any thread; arguments as ``CatalogGateway``."""
 
     def __init__(
         self,
@@ -103,6 +95,51 @@ class CatalogGateway:
         self.config = config
         self.locations = locations
         self._clients = ClientPool(name, config, locations)
+
+    @contextlib.contextmanager
+    def _request(
+        self,
+        operation: str,
+        identifier: Sequence[str],
+        to_error: Callable[[Exception], IcefloeError] = request_error,
+    ) -> Iterator[None]:
+        """Map the errors of an operation, and report its duration."""
+        started_ms, outcome = _CLOCK.monotonic_ms(), "ok"
+        try:
+            with _mapped(identifier, to_error):
+                yield
+        except IcefloeError as error:
+            outcome = error.code
+            raise
+        finally:
+            self.observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)
+
+    def _judged(self, table: Table) -> Table:
+        self._refuse_locations(table_places(table.location(), table.properties))
+        return table
+
+    def _refuse_locations(self, locations: Sequence[str]) -> None:
+        if (why := self.locations.refusals(locations)) is not None:
+            raise CommitRefused(why, code="location_not_granted")
+
+    def close(self) -> None:
+        """Close connections of all threads; the gateway must not be used again."""
+        self._clients.close()
+
+    def _client(self) -> Catalog:
+        return self._clients.get()
+
+
+class CatalogGateway(_Requests):
+    """One catalog; safe to use from many threads.
+
+    Attributes:
+        name: the catalog's name; a SQL catalog's rows carry it.
+        config: what the client was opened with.
+        locations: where its tables may lie.
+        observe: called after each operation with its name, its outcome (``ok`` or the error's
+            code) and its milliseconds.
+    """
 
     @property
     def request_timeout_ms(self) -> int:
@@ -319,39 +356,6 @@ class CatalogGateway:
         with _mapped(()):
             client = self._client()
         return isinstance(client, GuardedRest) and client.has_transactions
-
-    @contextlib.contextmanager
-    def _request(
-        self,
-        operation: str,
-        identifier: Sequence[str],
-        to_error: Callable[[Exception], IcefloeError] = request_error,
-    ) -> Iterator[None]:
-        """Map the errors of an operation, and report its duration."""
-        started_ms, outcome = _CLOCK.monotonic_ms(), "ok"
-        try:
-            with _mapped(identifier, to_error):
-                yield
-        except IcefloeError as error:
-            outcome = error.code
-            raise
-        finally:
-            self.observe(operation, outcome, _CLOCK.monotonic_ms() - started_ms)
-
-    def _judged(self, table: Table) -> Table:
-        self._refuse_locations(table_places(table.location(), table.properties))
-        return table
-
-    def _refuse_locations(self, locations: Sequence[str]) -> None:
-        if (why := self.locations.refusals(locations)) is not None:
-            raise CommitRefused(why, code="location_not_granted")
-
-    def close(self) -> None:
-        """Close connections of all threads; the gateway must not be used again."""
-        self._clients.close()
-
-    def _client(self) -> Catalog:
-        return self._clients.get()
 
 
 def _only_from(client: Catalog, location: str | None) -> contextlib.AbstractContextManager[None]:
