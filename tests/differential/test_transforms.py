@@ -145,6 +145,31 @@ def test_every_value_in_every_field_is_equal_on_both_paths(
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
+@pytest.mark.parametrize("field", ["a", "b", "c", "zz"])
+def test_numbers_that_java_refuses_are_not_dropped(
+    field: str, extra: dict[str, str], tmp_path: Path
+) -> None:
+    """A filter drops records, and no value that is not JSON."""
+    connector, plans = config(**ALL, **CHAINS["drop all"], **extra), [plan(tmp_path, SCHEMA)]
+    texts = ["Infinity", "-Infinity", "NaN", "[Infinity]", '{"q":[NaN]}']
+    for text in texts:
+        lines: list[bytes | None] = [f'{{"{field}":{text}}}'.encode(), b'{"a":1,"b":"x"}']
+        for batch in (source(lines), source(lines[:1])):
+            by_column, by_record = both(connector, plans, [batch])
+            assert by_column == by_record
+            assert len(by_record["letters"]) == 1
+
+
+def test_whole_numbers_are_masked_as_such(tmp_path: Path) -> None:
+    """A fraction in place of a whole number is cut, also if its column has fractions."""
+    connector, plans = config(**ALL, **CHAINS["mask by number"]), [plan(tmp_path, SCHEMA)]
+    lines: list[bytes | None] = [b'{"c":1}', b'{"c":1.0}', b'{"c":1.5}', b'{"c":-86399999}']
+    for batch in (source(lines), *(source([line]) for line in lines)):
+        by_column, by_record = both(connector, plans, [batch])
+        assert by_column == by_record
+
+
+@pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_common_records_use_the_column_path_only(
     name: str, extra: dict[str, str], tmp_path: Path

@@ -83,6 +83,34 @@ def _zeros(column: Any) -> Mask | None:
     return None
 
 
+def not_finite(table: pa.Table) -> Mask | None:
+    """Return rows with NaN or an infinite number, which Arrow reads and Java refuses.
+
+    A column that becomes a value is checked again. A row that a filter drops becomes none.
+    """
+    rows: Mask | None = None
+    for column in table.columns:
+        rows = either(rows, _not_finite(column))
+    return rows
+
+
+def _not_finite(column: Any) -> Mask | None:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        finite = pc.is_finite(column)
+        if pc.all(finite).as_py() is not False:  # null without values
+            return None
+        return ~np.asarray(finite.fill_null(True))  # noqa: FBT003 - Arrow's
+    if pa.types.is_struct(kind):
+        rows: Mask | None = None
+        for index in range(kind.num_fields):
+            rows = either(rows, _not_finite(pc.struct_field(column, [index])))
+        return rows
+    if pa.types.is_list(kind) and _not_finite(pc.list_flatten(column)) is not None:
+        return np.ones(len(column), np.bool_)
+    return None
+
+
 def many_names(texts: pa.Array, bytes_min: int, names_max: int) -> Mask | None:
     """Return long rows with more names, or possible names, than a bound."""
     rows = np.flatnonzero(pc.greater(pc.binary_length(texts), bytes_min))

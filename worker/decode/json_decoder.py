@@ -33,6 +33,7 @@ from worker.decode.ambiguous_numbers import (
     far_decimals,
     many_names,
     matches,
+    not_finite,
 )
 from worker.decode.byte_prefilters import may_hold_digits, raw_bytes
 from worker.decode.json_cursor import Seen
@@ -307,7 +308,7 @@ class JsonDecoder:
         """Remove rows whose numbers Arrow reads differently from Java."""
         rows, table = piece
         part = texts.slice(int(rows[0]), len(rows))
-        ambiguous = ambiguous_zeros(table, part)
+        ambiguous = either(ambiguous_zeros(table, part), not_finite(table))
         if self._behavior == "ignore":
             ambiguous = either(ambiguous, matches(part, INEXACT))
         if self._report and not self._keeps:

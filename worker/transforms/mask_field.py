@@ -16,6 +16,7 @@ from worker.transforms.each_field import EachFieldStep
 from worker.transforms.rows import (
     ColumnStep,
     Rows,
+    as_mask,
     valid,
 )
 
@@ -55,19 +56,25 @@ class _Mask(EachFieldStep):
 
     Args:
         replacement: of values. One of a byte fits every number, any other is cut to the size in the
-            schema.
+            schema, and a fraction to a whole number where the value is one.
     """
 
     def __init__(self, names: Sequence[str], replacement: str | None) -> None:
         guesses = dict.fromkeys(names, _not_decimal)
         super().__init__(guesses, lambda _, column: mask_column(column, replacement))
         self._is_cut = replacement is not None and not _is_byte(replacement)
+        self._is_fraction = replacement is not None and _is_fraction(replacement)
 
     def apply(self, rows: Rows) -> None:
         if rows.is_typed and self._is_cut:
             for name in rows.columns.keys() & self._guesses.keys():
                 if pa.types.is_int32(rows.columns[name].type):
                     rows.suspect(valid(rows.columns[name]))
+        if self._is_fraction and not (rows.is_typed or rows.had_schema):
+            for name in self._guesses:
+                column = rows.column(name)
+                if pa.types.is_float64(column.type):  # 1 and 1.0 are the same in it
+                    rows.suspect(as_mask(pc.equal(column, pc.trunc(column))))
         if rows.had_schema:
             for name in self._guesses:
                 column = rows.column(name)
@@ -86,6 +93,14 @@ def _is_byte(text: str) -> bool:
         return -128 <= decimal_of(text) < 128
     except ValueError:
         return False
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        number = decimal_of(text)
+    except ValueError:
+        return False
+    return number != number.to_integral_value()
 
 
 def _not_decimal(guess: pa.DataType | None) -> pa.DataType:
