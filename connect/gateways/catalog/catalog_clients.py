@@ -277,7 +277,7 @@ class GuardedMetastore(MetastoreCatalog):
         text, parsed = kept
         self._files.take_over(text)
         if parsed is not None:
-            super().take_over_parsed(parsed)  # type: ignore[misc]  # of SqlCatalog
+            cast("Any", super()).take_over_parsed(parsed)  # of a SQL catalog
 
     @contextlib.contextmanager
     def only_from(self, location: str | None) -> Iterator[None]:
