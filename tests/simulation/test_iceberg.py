@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPropertiesUpdate
 
 from connect.protocol.control_offsets import parse_offsets
 from control_schemas.events import ContentFile, TableReference
+from coordinator.commit import load_ahead
 from coordinator.commit.commit_rules import UNEXPECTED
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys
@@ -57,6 +58,7 @@ FAULTS = {
     "late, applied",
     "late, refused",
     "load without history",
+    "replaced after a load ahead",
     "stopped in order",
     "unknown, applied",
     "unknown, applied late",
@@ -311,6 +313,10 @@ class IcebergRun:
             self._announce()
         for _ in range(3):
             self._between()
+        if self.depth < 2 and self.chance.random() < self.others_act:
+            self.tables.count("replaced after a load ahead")
+            self._replace()
+            self._round(self.newest, reads_all=True)  # of the same announcements
 
     def _commit(self, session: Session, *, reads_all: bool) -> None:
         if self.chance.random() < 0.7:
@@ -434,11 +440,31 @@ class Unchecked(Committer):
         return ready
 
 
+class Mixed(Committer):
+    """Planted defect: files are chosen from a load ahead, and committed to a later load."""
+
+    def begin(self, commit: TableCommit) -> ReadyCommit | TableCommitted:
+        """Begin a commit."""
+        ready = super().begin(commit)
+        if isinstance(ready, ReadyCommit) and ready.attempts.is_ahead:
+            table = self._catalog.load(commit.table.identifier)
+            state = replace(ready.state, head=table.metadata.current_snapshot())
+            return replace(ready, table=table, state=state)
+        return ready
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has 40 rounds: a load that was of no use must not end those of a quarter of them."""
+    monkeypatch.setattr(load_ahead, "PAUSED_ROUNDS", 1)
+
+
 @pytest.mark.parametrize(
     "defect",
     [
         pytest.param({"is_conditional": False}, id="unconditional catalog"),
         pytest.param({"committers": Unchecked}, id="nothing is chosen again after a conflict"),
+        pytest.param({"committers": Mixed}, id="files are chosen from another load"),
     ],
 )
 def test_planted_defects_are_found(defect: dict[str, Any]) -> None:
