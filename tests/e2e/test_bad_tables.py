@@ -146,7 +146,7 @@ def test_a_table_with_broken_manifests_fails_alone(three: ThreeTables) -> None:
     three.restart()  # the coordinator forgets the manifests that it wrote
     three.produce(*KINDS)
     three.arrived("good1", "good2")
-    assert three.failed()["code"] == "unexpected"
+    assert three.failed()["code"] == "manifest_invalid"
     path.write_bytes(content)
     three.arrived("bad")
 
