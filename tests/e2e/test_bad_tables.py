@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import ValidationError
 
 from tests.support.running_stack import RunningStack, pick
 from tests.support.stack import unique_name
@@ -52,6 +53,23 @@ class ThreeTables:
         """The bad table's metadata file."""
         table = self.running.catalog.load_table(self.table("bad"))
         return Path(table.metadata_location.removeprefix("file://"))
+
+    def break_metadata(self) -> tuple[Path, str]:
+        """Cut the bad table's metadata file; return it, and its content.
+
+        A commit that began with a load from before replaces the file: then the next one is cut.
+        """
+        while True:
+            path = self.metadata
+            content = path.read_text()
+            path.write_text(content[: len(content) // 2])
+            for _ in range(2):  # the second round begins after the commits of the first
+                self.produce(*KINDS)
+                self.arrived("good1", "good2")
+            try:
+                self.running.catalog.load_table(self.table("bad"))
+            except ValidationError:
+                return path, content
 
     def failed(self) -> dict[str, Any]:
         """What the node shows of the table that is not committed."""
@@ -103,11 +121,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_a_table_with_broken_metadata_waits_for_its_repair(three: ThreeTables) -> None:
     """Its files wait, also over a restart; after the repair it has every record once."""
-    path = three.metadata
-    metadata = path.read_text()
-    path.write_text(metadata[: len(metadata) // 2])
-    three.produce(*KINDS)
-    three.arrived("good1", "good2")
+    path, metadata = three.break_metadata()
     assert three.failed()["code"] == "metadata_unreadable"
     three.restart()
     three.produce("good1", "good2")
