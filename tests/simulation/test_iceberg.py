@@ -19,7 +19,6 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPropertiesUpdate
 
 from connect.protocol.control_offsets import parse_offsets
 from control_schemas.events import ContentFile, TableReference
-from coordinator.commit import load_ahead
 from coordinator.commit.commit_rules import UNEXPECTED
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys
@@ -451,12 +450,6 @@ class Mixed(Committer):
             state = replace(ready.state, head=table.metadata.current_snapshot())
             return replace(ready, table=table, state=state)
         return ready
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run has 40 rounds: a load that was of no use must not end those of a quarter of them."""
-    monkeypatch.setattr(load_ahead, "PAUSED_ROUNDS", 1)
 
 
 @pytest.mark.parametrize(
