@@ -27,7 +27,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden differential java-records sim faults soak lint fmt lock sbom audit-dependencies docs site clean
+.PHONY: help setup clients jars classes demo test unit matrix attack bench bench-peer golden differential java-records sim faults soak lint fmt lock sbom audit-dependencies docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -81,8 +81,11 @@ fmt: $(STAMP) ## format the code, with automatic fixes
 unit: $(STAMP) ## run the unit tests, which start no child process
 	@$(BIN)/python -m tests.lanes unit $(PYTEST_ARGS)
 
-test: setup clients lint ## run all tests except kill tests and benchmarks
-	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults and not soak" $(PYTEST_ARGS)
+test: setup clients lint ## run all tests except long matrices, kill tests and benchmarks
+	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults and not soak and not matrix" $(PYTEST_ARGS)
+
+matrix: setup clients ## test all the servers, formats, functions and examples of which `make test` takes some
+	@$(BIN)/python -m tests.lanes suite -m "matrix and not bench and not faults and not soak" $(PYTEST_ARGS)
 
 attack: setup ## run attacks of tenants and strangers against a running node
 	@$(BIN)/pytest tests/attack $(PYTEST_ARGS)

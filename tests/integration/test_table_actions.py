@@ -252,10 +252,13 @@ def test_a_rewrite_is_limited_in_bytes(make: Callable[..., MaintainedTable]) -> 
 def test_a_limited_rewrite_leaves_no_partition_out(
     make: Callable[..., MaintainedTable], field: SpecField
 ) -> None:
-    """All partitions get files before each run; the snapshot decides which ones a run takes."""
+    """All partitions get files before each run; the snapshot decides which ones a run takes.
+
+    That every partition has its turn is a matter of the snapshots' random ids:
+    ``test_rewrite_plans`` counts it over many of them.
+    """
     table = make(field)
     rows: list[Row] = []
-    taken: set[str] = set()
 
     def files() -> dict[str, set[str]]:
         loaded, found = table.reloaded(), defaultdict(set)
@@ -278,9 +281,8 @@ def test_a_limited_rewrite_leaves_no_partition_out(
         assert done.rewritten_files == 4
         counts = {partition: len(paths) for partition, paths in before.items()}
         assert len(counts) > 4
+        assert changed
         assert changed <= set(paths_in_turn(counts, 4, snapshot.snapshot_id))
-        taken |= changed
-    assert len(taken) > 2  # by chance the same two: once in 20,000 runs of the test
     assert table.rows() == sorted(rows)
 
 
