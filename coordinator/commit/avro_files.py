@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.encoder import BinaryEncoder
@@ -41,6 +41,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 D = TypeVar("D", bound=StructProtocol)
+T = TypeVar("T")
 
 _DATA_FILE_ID = 2
 _PARTITION_ID = 102
@@ -50,6 +51,20 @@ _SCHEMA_KEY = "avro.schema"
 _BITS: Final = 0x7F
 _MORE: Final = 0x80
 _SMALL_MAX: Final = 1_024
+_LISTED_MAX: Final = 4_096  # manifests that stay encoded, with about 2 KB each
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Same(Generic[T]):
+    """An object as a key by its identity: to compare schemas takes longer than to use them."""
+
+    it: T
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.it is self.it
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +188,18 @@ class PreparedAvroFile(AvroOutputFile[D]):
         block = MemoryEncoder()
         for each in objects:
             self.writer.write(block, each)
-        content = bytes(block.content)
+        self.write_encoded(bytes(block.content), len(objects))
+
+    def write_encoded(self, content: bytes, count: int) -> None:
+        """Add a block of records that are encoded already.
+
+        Args:
+            content: the records, one after the other.
+            count: of the records.
+        """
         if codec := self.compression_codec():
             content, _ = codec.compress(content)
-        self._memory.write_int(len(objects))
+        self._memory.write_int(count)
         self._memory.write_bytes(content)
         self._memory.write(self.sync_bytes)
 
@@ -207,8 +230,20 @@ class PreparedListWriter(ManifestListWriterV2):
     def __enter__(self) -> ManifestListWriter:
         """Begin the file."""
         form = _list_form(self._format_version)
-        self._writer = PreparedAvroFile[ManifestFile](self._output_file, form, self._meta)
+        self._file = PreparedAvroFile[ManifestFile](self._output_file, form, self._meta)
+        self._writer = self._file
         self._writer.__enter__()
+        return self
+
+    def add_manifests(self, manifest_files: list[ManifestFile]) -> ManifestListWriter:
+        """Add a block of manifests with all their numbers; known ones are not encoded again.
+
+        Args:
+            manifest_files: must never change, for they are remembered by their identity.
+        """
+        version = self._format_version
+        encoded = [_encoded_manifest(Same(manifest), version) for manifest in manifest_files]
+        self._file.write_encoded(b"".join(encoded), len(encoded))
         return self
 
 
@@ -252,6 +287,14 @@ def _corrected(f: NestedField) -> NestedField:
 def _list_form(version: TableVersion) -> AvroForm:
     schema = MANIFEST_LIST_FILE_SCHEMAS[version]
     return AvroForm.of(schema, schema, "manifest_file")
+
+
+@lru_cache(maxsize=_LISTED_MAX)
+def _encoded_manifest(manifest: Same[ManifestFile], version: TableVersion) -> bytes:
+    """The record of a manifest in a list: most of a list is in the lists before, too."""
+    encoder = MemoryEncoder()
+    _list_form(version).writer.write(encoder, manifest.it)
+    return bytes(encoder.content)
 
 
 @cache

@@ -44,8 +44,9 @@ from connect.errors import (
 )
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
 from connect.gateways.catalog.catalog_errors import THROTTLED
-from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
+from connect.gateways.storage.object_store import delete_files, storage_errors
 from coordinator.commit.floor import FloorKeys, TableState
+from coordinator.commit.pending_files import PendingFiles
 from coordinator.commit.prepared_manifests import AttemptId, PreparedManifests
 from coordinator.commit.row_lineage import listed_manifests
 from coordinator.commit.row_removal import RowRemoval
@@ -193,15 +194,27 @@ class StagedSnapshot:
                 self._failed_files += self._attempt_files
         self._staged, self.is_in_doubt = None, False
         self._attempt_files = []
-        content = self.content
+        try:
+            staged = self._made(table, state, attempt)
+        except BaseException:
+            self.new_manifests.drop_unwritten()
+            raise
+        self.new_manifests.confirm()
+        failpoints.hit("C9")
+        self._staged, self._staged_for = staged, table.metadata_location
+        return staged
+
+    def _made(self, table: Table, state: TableState, attempt: int) -> StagedUpdate:
+        """Make the files of an attempt, and write them."""
+        content, files = self.content, PendingFiles(table.io)
         numbered = AttemptId(content.snapshot_id, content.commit_uuid, attempt)
         existing = self._existing(table, state)
         removed = None
         if self.removal is not None:
-            removed = self.removal.on(table, existing, numbered, self._attempt_files)
+            removed = self.removal.on(table, existing, numbered, files, self._attempt_files)
             content = replace(content, summary={**content.summary, **self.removal.summary})
         if removed is None:
-            added = self.new_manifests.add(table, content.selection, numbered)
+            added = self.new_manifests.add(table, content.selection, numbered, files)
         else:
             added, existing = removed.added, removed.existing
         now_ms = self.clock.now_ms()
@@ -214,15 +227,14 @@ class StagedSnapshot:
                 content,
                 added=added,
                 existing=existing,
+                files=files,
                 written=self._attempt_files,
                 attempt=attempt,
                 now_ms=now_ms,
                 expired=expired,
                 removed=removed,
             )
-        lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
-        verify_written(table.io, {path: lengths.get(path) for path in self._attempt_files})
-        self._staged, self._staged_for = staged, table.metadata_location
+        files.write()
         return staged
 
     @property

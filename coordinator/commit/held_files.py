@@ -127,7 +127,7 @@ class HeldFiles:
         by_id = {s.snapshot_id: s for s in table.metadata.snapshots}
         snapshot: Snapshot | None = by_id.pop(head.snapshot_id, None)
         while snapshot is not None:
-            if _replaces(snapshot) and (from_ms is None or snapshot.timestamp_ms >= from_ms):
+            if (from_ms is None or snapshot.timestamp_ms >= from_ms) and _replaces(snapshot):
                 for manifest in snapshot.manifests(table.io):
                     if manifest.added_snapshot_id == snapshot.snapshot_id and _has_deleted(
                         manifest

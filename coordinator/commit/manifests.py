@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Generic, Self, TypeVar, cast, get_args
+from typing import Self, cast, get_args
 
 from pydantic_core import to_json
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
@@ -43,7 +43,14 @@ from pyiceberg.typedef import TableVersion
 
 from connect.gateways.catalog.table_properties import is_true, location_provider, size
 from connect.gateways.storage.avro_limits import ReadBudget
-from coordinator.commit.avro_files import AvroForm, PreparedAvroFile, WrittenFile, entry_form
+from coordinator.commit.avro_files import (
+    AvroForm,
+    PreparedAvroFile,
+    Same,
+    WrittenFile,
+    entry_form,
+)
+from coordinator.commit.pending_files import PendingFiles
 from coordinator.commit.row_lineage import live_entries, writer_version
 
 _ENTRIES_PER_BLOCK = 1000
@@ -51,7 +58,6 @@ _ENTRIES_PER_MANIFEST_MAX = 10_000
 _READ_THREADS = 8
 _SHAPES_MAX = 1_024
 _UNASSIGNED = -1
-T = TypeVar("T")
 
 
 class _Blocks:
@@ -92,19 +98,6 @@ class _Blocks:
         if self._pending:
             self._inner.write_block(self._pending)
             self._pending = []
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Same(Generic[T]):
-    """An object as a key by its identity: to compare schemas takes longer than to use them."""
-
-    it: T
-
-    def __hash__(self) -> int:
-        return id(self.it)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.it is self.it
 
 
 class BlockManifestWriter(ManifestWriterV2):
@@ -160,12 +153,14 @@ class ManifestSet:
         table: the table they belong to.
         snapshot_id: of the snapshot that adds them.
         new_path: a fresh path for a manifest.
-        written: every manifest written, in order.
+        files: get the manifests, and write them later.
+        written: the path of every manifest, in order.
     """
 
     table: Table
     snapshot_id: int
     new_path: Callable[[], str]
+    files: PendingFiles
     written: list[str] = field(default_factory=list)
 
     def add(self, content: ManifestContent, files: Iterable[NewFile]) -> list[ManifestFile]:
@@ -239,6 +234,7 @@ class ManifestSet:
     def _merged(
         self, spec_id: int, content: ManifestContent, manifests: Sequence[ManifestFile]
     ) -> ManifestFile:
+        self.files.flush()  # new manifests are among those that are read
         io, version = self.table.io, writer_version(self.table.metadata)
         budget = ReadBudget()
 
@@ -280,7 +276,7 @@ class ManifestSet:
         writer = cls(
             self.table.specs()[spec_id],
             self.table.schema(),
-            self.table.io.new_output(path),
+            self.files.new_output(path),
             self.snapshot_id,
             avro_codec(self.table.properties),
         )
@@ -331,7 +327,12 @@ def _shape(
 
 
 def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
-    """The manifest as readers of the new list see it: unassigned numbers filled in."""
+    """The manifest as readers of the new list see it: unassigned numbers filled in.
+
+    One that has all its numbers is returned itself, so that it is known to be the same.
+    """
+    if _UNASSIGNED not in {manifest.sequence_number, manifest.min_sequence_number}:
+        return manifest
     out = copy(manifest)
     out._data = list(manifest._data)  # noqa: SLF001 - a Record's copy shares its values
     if out.sequence_number == _UNASSIGNED:
@@ -346,13 +347,16 @@ def last_sequence_number(table: Table) -> int:
     return int(getattr(table.metadata, "last_sequence_number", 0))
 
 
-def manifest_set(table: Table, snapshot_id: int, prefix: str, written: list[str]) -> ManifestSet:
+def manifest_set(
+    table: Table, snapshot_id: int, prefix: str, files: PendingFiles, written: list[str]
+) -> ManifestSet:
     """A set whose manifests lie where the table keeps its metadata.
 
     Args:
         table: the table.
         snapshot_id: of the snapshot that adds them.
         prefix: of their names.
+        files: get the manifests, and write them later.
         written: gets the path of each.
     """
     places = location_provider(table.location(), table.properties)
@@ -360,7 +364,7 @@ def manifest_set(table: Table, snapshot_id: int, prefix: str, written: list[str]
     def new_path() -> str:
         return places.new_metadata_location(f"{prefix}{len(written)}.avro")
 
-    return ManifestSet(table, snapshot_id, new_path, written)
+    return ManifestSet(table, snapshot_id, new_path, files, written)
 
 
 def _added(new: NewFile, snapshot_id: int | None) -> ManifestEntry:

@@ -24,13 +24,13 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import UpdateMetrics
 
-from connect import failpoints
 from connect.errors import RetriableError
-from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
+from connect.gateways.storage.object_store import delete_files, verify_written
 from control_schemas.events import ContentFile
 from coordinator.commit.content_files import FileConverter
 from coordinator.commit.file_selection import Selection, SequenceStep
 from coordinator.commit.manifests import NewFile, avro_codec, last_sequence_number, manifest_set
+from coordinator.commit.pending_files import PendingFiles
 from coordinator.commit.row_lineage import writer_version
 
 GROUPS_MAX = 16
@@ -77,6 +77,7 @@ class _ManifestGroup:
         base: the table's last sequence number when the steps were numbered; None in an append.
         commit_uuid: of the commit that wrote them or last found them in the store.
         is_in_doubt: an attempt with an unknown outcome lists them.
+        is_written: the store certainly has them.
     """
 
     steps: tuple[SequenceStep, ...]
@@ -88,6 +89,7 @@ class _ManifestGroup:
     deletes: list[ManifestFile] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     is_in_doubt: bool = False
+    is_written: bool = False
 
     @property
     def sizes(self) -> dict[str, int | None]:
@@ -114,13 +116,18 @@ class PreparedManifests:
         by_path = {f.file_path: f for f in _files(selection.steps)}
         self._drop([g for g in self._groups if not _is_within(g, by_path)])
 
-    def add(self, table: Table, selection: Selection, attempt: AttemptId) -> AddedManifests:
-        """Manifests of all files of a commit; only those that are missing are written.
+    def add(
+        self, table: Table, selection: Selection, attempt: AttemptId, files: PendingFiles
+    ) -> AddedManifests:
+        """Manifests of all files of a commit; only those that are missing are made.
+
+        ``confirm`` or ``drop_unwritten`` must follow.
 
         Args:
             table: as it was loaded.
             selection: the files.
             attempt: the one that will list them.
+            files: get the manifests that are made, and write them later.
 
         Raises:
             CommitRefused: a file fits no spec of the table.
@@ -138,9 +145,17 @@ class PreparedManifests:
             self._drop(self._groups)
             missing = selection.steps
         if missing:
-            self._groups.append(self._written(table, missing, base, attempt))
-        failpoints.hit("C8")
+            self._groups.append(self._made(table, missing, base, attempt, files))
         return self._added(attempt.snapshot_id)
+
+    def confirm(self) -> None:
+        """Note that all manifests were written."""
+        for group in self._groups:
+            group.is_written = True
+
+    def drop_unwritten(self) -> None:
+        """Delete the manifests of an attempt whose files could not be written."""
+        self._drop([group for group in self._groups if not group.is_written])
 
     def landed(self, listed: Sequence[ManifestFile] | None) -> None:
         """A snapshot that lists the files is in the table; what it merged away is deleted.
@@ -208,8 +223,13 @@ class PreparedManifests:
         group.commit_uuid = commit_uuid
         return True
 
-    def _written(
-        self, table: Table, steps: tuple[SequenceStep, ...], base: int | None, attempt: AttemptId
+    def _made(
+        self,
+        table: Table,
+        steps: tuple[SequenceStep, ...],
+        base: int | None,
+        attempt: AttemptId,
+        files: PendingFiles,
     ) -> _ManifestGroup:
         metadata = table.metadata
         convert = FileConverter(
@@ -222,22 +242,17 @@ class PreparedManifests:
         first_number = 0 if base is None else base + 1 + sum(len(g.steps) for g in self._groups)
         new: tuple[list[NewFile], list[NewFile]] = ([], [])
         for number, step in enumerate(steps, start=first_number):
-            for files, chosen in zip((step.data_files, step.delete_files), new, strict=True):
-                for file in files:
+            announced = step.data_files, step.delete_files
+            for each, chosen in zip(announced, new, strict=True):
+                for file in each:
                     data_file = convert.data_file(file)
                     out.metrics.add_file(data_file)
                     out.partitions.add((data_file.spec_id, data_file.partition))
                     chosen.append(NewFile(data_file, None if base is None else number))
         prefix = f"{attempt.commit_uuid}-{attempt.number}-n"
-        manifests = manifest_set(table, attempt.snapshot_id, prefix, out.written)
-        try:
-            with storage_errors("writing manifests"):
-                out.data = manifests.add(ManifestContent.DATA, new[0])
-                out.deletes = manifests.add(ManifestContent.DELETES, new[1])
-            verify_written(table.io, out.sizes)
-        except BaseException:
-            delete_files(table.io, out.written)
-            raise
+        manifests = manifest_set(table, attempt.snapshot_id, prefix, files, out.written)
+        out.data = manifests.add(ManifestContent.DATA, new[0])
+        out.deletes = manifests.add(ManifestContent.DELETES, new[1])
         return out
 
     def _added(self, snapshot_id: int) -> AddedManifests:

@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
-from pyiceberg.table import Table
 from pyiceberg.table.snapshots import UpdateMetrics
 
-from connect import failpoints
-from connect.gateways.storage.object_store import storage_errors, verify_written
+from connect.gateways.storage.object_store import storage_errors
 from coordinator.commit.deletion_vectors import RowChangeMetrics
 from coordinator.commit.head_files import HeadFile, HeadFiles
 from coordinator.commit.manifests import ManifestSet, NewFile
@@ -110,19 +108,16 @@ class RowChange:
         """Paths of the files that are added."""
         return frozenset(new.data_file.file_path for new in (*self._data, *self._deletes))
 
-    def write(self, table: Table, summary: Mapping[str, str]) -> RemovedRows:
-        """Write the manifests.
+    def write(self, summary: Mapping[str, str]) -> RemovedRows:
+        """Make the manifests.
 
         Raises:
             RetriableError: ``storage_unavailable``.
         """
-        with storage_errors("writing manifests"):
+        with storage_errors("reading manifests"):
             changed = self.head.rewritten(self.manifests)
             data = self.manifests.add(ManifestContent.DATA, self._data)
             deletes = self.manifests.add(ManifestContent.DELETES, self._deletes)
-        lengths = {m.manifest_path: m.manifest_length for m in (*changed, *data, *deletes)}
-        verify_written(table.io, lengths)
-        failpoints.hit("C8")
         added = AddedManifests(data, deletes, self.metrics, len(self._partitions))
         return RemovedRows(added, self.head.unchanged(), tuple(changed), summary)
 

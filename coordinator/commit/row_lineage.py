@@ -137,8 +137,14 @@ def with_row_ids(
             row_id += (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
             out.append(assigned)
         else:
-            out.append(_whole_manifest(manifest))
+            out.append(_with_all_fields(manifest))
     return tuple(out), row_id
+
+
+def _with_all_fields(manifest: ManifestFile) -> ManifestFile:
+    """The manifest itself if it has them, so that it is known to be the same."""
+    has_all = len(manifest._data) > _MANIFEST_FIRST_ROW_ID  # noqa: SLF001 - PyIceberg has no getter
+    return manifest if has_all else _whole_manifest(manifest)
 
 
 def _whole_manifest(manifest: ManifestFile) -> ManifestFile:

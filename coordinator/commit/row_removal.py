@@ -39,6 +39,7 @@ from coordinator.commit.file_selection import Selection
 from coordinator.commit.former_deletes import FormerPositions, FormerVectors
 from coordinator.commit.head_files import HeadFiles
 from coordinator.commit.manifests import manifest_set
+from coordinator.commit.pending_files import PendingFiles
 from coordinator.commit.prepared_manifests import AttemptId
 from coordinator.commit.row_change import NewSource, RemovedRows, RowChange, RowWriter
 from coordinator.commit.row_lineage import has_row_lineage, writer_version
@@ -117,6 +118,7 @@ class RowRemoval:
         table: Table,
         existing: Sequence[ManifestFile],
         attempt: AttemptId,
+        pending: PendingFiles,
         written: list[str],
     ) -> RemovedRows | None:
         """Resolve the deletes against a snapshot.
@@ -125,6 +127,7 @@ class RowRemoval:
             table: as it was loaded.
             existing: manifests of its head.
             attempt: the one that lists the result.
+            pending: get the manifests, and write them later.
             written: gets the paths of manifests, also where writing fails.
 
         Returns:
@@ -145,7 +148,7 @@ class RowRemoval:
             try:
                 self._check_pause(mode)
                 work = self._work(mode, table, budget)
-                out = work.resolve(table, existing, attempt, written)
+                out = work.resolve(table, existing, attempt, pending, written)
             except NotResolved as error:
                 self._refused[mode] = error
                 if error.reason == "time":
@@ -290,6 +293,7 @@ class _TableWork:
         table: Table,
         existing: Sequence[ManifestFile],
         attempt: AttemptId,
+        pending: PendingFiles,
         written: list[str],
     ) -> RemovedRows:
         """Return what is added and removed on these manifests."""
@@ -311,6 +315,7 @@ class _TableWork:
                 table,
                 attempt.snapshot_id,
                 f"{attempt.commit_uuid}-{attempt.number}-r",
+                pending,
                 written,
             ),
             self.verified,
@@ -319,7 +324,7 @@ class _TableWork:
         failpoints.hit("D1")
         self.used = change.used
         summary = {WRITE_MODE: self.mode, ANNOUNCED_RECORDS: str(self.selection.records)}
-        return change.write(table, summary)
+        return change.write(summary)
 
 
 def _listed(table: Table, snapshot_id: int) -> frozenset[str] | None:

@@ -35,7 +35,6 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from connect import failpoints
 from connect.errors import RetriableError
 from connect.gateways.catalog.table_properties import location_provider
 from coordinator.commit.avro_files import PreparedListWriter
@@ -48,6 +47,7 @@ from coordinator.commit.manifests import (
     manifest_set,
     with_sequence_number,
 )
+from coordinator.commit.pending_files import PendingFiles
 from coordinator.commit.prepared_manifests import AddedManifests
 from coordinator.commit.row_change import RemovedRows
 from coordinator.commit.row_lineage import has_row_lineage, next_row_id, with_row_ids
@@ -104,13 +104,14 @@ def stage(
     *,
     added: AddedManifests,
     existing: Sequence[ManifestFile],
+    files: PendingFiles,
     written: list[str],
     attempt: int,
     now_ms: int,
     expired: Sequence[int] = (),
     removed: RemovedRows | None = None,
 ) -> StagedUpdate:
-    """Merge manifests where due, write the list, and put the change together.
+    """Merge manifests where due, make the list, and put the change together.
 
     Args:
         table: as it was loaded.
@@ -119,6 +120,7 @@ def stage(
         content: what is added.
         added: its manifests.
         existing: manifests of the head.
+        files: get what is made, and write it later.
         written: gets the paths of merged manifests and list, also where writing fails.
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
@@ -134,7 +136,7 @@ def stage(
     steps = len(content.selection.steps) if has_steps else 1
     sequence_number = last_sequence_number(table) + steps
     prefix = f"{content.commit_uuid}-{attempt}-m"
-    manifests = manifest_set(table, content.snapshot_id, prefix, written)
+    manifests = manifest_set(table, content.snapshot_id, prefix, files, written)
     listed = [*_merged(manifests, existing, added), *(removed.changed if removed else ())]
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
@@ -145,7 +147,7 @@ def stage(
     written.append(path)
     parent_id = None if state.head is None else state.head.snapshot_id
     list_writer = PreparedListWriter(
-        table.io.new_output(path),
+        files.new_output(path),
         content.snapshot_id,
         parent_id,
         sequence_number,
@@ -154,7 +156,6 @@ def stage(
     numbered, lineage = _with_lineage(metadata, list_writer, numbered)
     with list_writer as writer:
         writer.add_manifests(list(numbered))
-    failpoints.hit("C9")
     snapshot = Snapshot.model_validate(
         {
             "snapshot-id": content.snapshot_id,

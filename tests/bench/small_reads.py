@@ -77,7 +77,8 @@ class SmallReads:
         self.runner: PipelineRunner = make_runner(config, assignment, lambda: session)
         options = source_options(kafka, {}, task="small", has_headers=False)
         source = SourceBlocks(session, options, self.runner.columns, in_driver=in_driver)
-        self.reader = SourceReader(source, "small", commit_interval_ms=1_000)
+        # bounded: all records are in the topic already, and a read must not take more than its own
+        self.reader = SourceReader(source, "small", commit_interval_ms=1_000, is_bounded=True)
         self._next = first
 
     def plan(self) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
+from coordinator.commit.avro_files import _encoded_manifest
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.counted_calls import ALL, counted_calls
@@ -70,6 +71,11 @@ def commit(committer: Committer, harness: TableHarness, offset: int) -> Counter[
     return calls
 
 
+def encoded_manifests() -> int:
+    """How many manifests were encoded for lists, in this process."""
+    return _encoded_manifest.cache_info().misses
+
+
 def known_table(gateway: CatalogGateway, name: str = "t") -> tuple[TableHarness, Committer]:
     """A table with three commits of a coordinator."""
     harness = TableHarness(gateway, gateway.create(("db", name), SCHEMA))
@@ -99,6 +105,26 @@ def test_a_commit_of_a_known_table(gateway: CatalogGateway) -> None:
         assert {name: calls[name] for name in REPEATED if calls[name]} == {}
         assert calls[ALL] <= CALLS_MAX
         committer._memories[harness.table.name()].held_files.since_ms = 0
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_manifest_is_encoded_once_for_the_lists_that_name_it(
+    sql_catalog_properties: dict[str, str], version: str
+) -> None:
+    """A list names all manifests of the table; only the new one is encoded for it."""
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    table = gateway.create(("db", "t"), SCHEMA, properties={"format-version": version})
+    harness = TableHarness(gateway, table)
+    committer = harness.committer()
+    for offset in range(5):
+        before = encoded_manifests()
+        commit(committer, harness, offset)
+        assert encoded_manifests() - before == 1
+    snapshot = harness.reloaded().current_snapshot()
+    assert snapshot is not None
+    numbers = [m.sequence_number for m in snapshot.manifests(harness.table.io)]
+    assert numbers == [5, 4, 3, 2, 1]
+    gateway.close()
 
 
 def test_a_metadata_file_is_read_once_for_a_commit(sql_catalog_properties: dict[str, str]) -> None:

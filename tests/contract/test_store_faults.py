@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from control_schemas.events import ContentFile
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.differential.support import config, plan, run_batches, source
+from tests.support.control_log import wait_until
 from tests.support.faulty_store import FaultyStore
 from tests.support.stack import S3Server, unique_name
 from tests.support.table_harness import EXPIRING, SCHEMA, TableHarness, paths_of
@@ -127,6 +129,39 @@ def test_faults_while_writing_metadata_add_each_file_once(
     assert len(files) == len(set(files)) == offset
     for snapshot in harness.reloaded().metadata.snapshots:
         assert snapshot.manifests(harness.reloaded().io)
+
+
+def test_manifest_and_list_are_written_at_the_same_time(
+    harness: TableHarness, store: FaultyStore
+) -> None:
+    """The store answers neither of them before it has both requests; the commit follows them."""
+    store.fail("put", "applied:held", 2, path=".avro")
+    commits = ThreadPoolExecutor(1)
+    committing = commits.submit(harness.committer().commit, harness.round(0))
+    wait_until(lambda: store.met == 2 or committing.done())
+    assert not committing.done()
+    assert not paths_of(harness.reloaded())
+    store.heal()
+    assert isinstance(committing.result(), TableCommitted)
+    commits.shutdown()
+    assert len(paths_of(harness.reloaded())) == 1
+
+
+@pytest.mark.parametrize("path", ["-n0.avro", "/snap-"])
+def test_files_of_a_commit_that_cannot_be_written_are_deleted(
+    harness: TableHarness, store: FaultyStore, s3_server: S3Server, path: str
+) -> None:
+    """Also the one that the store has: no commit will list it."""
+    store.fail("put", "refused:503", path=path)
+    committer = harness.committer()
+    assert isinstance(committer.commit(harness.round(0)), TableFailed)
+    assert store.met
+    files = PyArrowFileIO(s3_server.properties).fs_by_scheme("s3", None)
+    folder = f"{harness.table.location().removeprefix('s3://')}/metadata"
+    left = [file.path for file in files.get_file_info(FileSelector(folder))]
+    assert not [path for path in left if path.endswith(".avro")]
+    store.heal()
+    assert isinstance(committer.commit(harness.round(0)), TableCommitted)
 
 
 def test_a_commit_waits_while_the_store_cannot_be_read(
