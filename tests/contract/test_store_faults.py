@@ -147,6 +147,18 @@ def test_manifest_and_list_are_written_at_the_same_time(
     assert len(paths_of(harness.reloaded())) == 1
 
 
+def test_the_requests_of_a_commit(harness: TableHarness, store: FaultyStore) -> None:
+    """Each file is written and compared once; nothing is listed, and one file is read."""
+    committer = harness.committer()
+    for offset in range(3):
+        assert isinstance(committer.commit(harness.round(offset)), TableCommitted)
+    commit = harness.round(3)
+    store.heal()
+    assert isinstance(committer.commit(commit), TableCommitted)
+    # a manifest, a list and a metadata file; PyArrow asks for the size of a file that it reads
+    assert store.seen == {"put": 3, "head": 3 + 1, "get": 1}
+
+
 @pytest.mark.parametrize("path", ["-n0.avro", "/snap-"])
 def test_files_of_a_commit_that_cannot_be_written_are_deleted(
     harness: TableHarness, store: FaultyStore, s3_server: S3Server, path: str
