@@ -20,7 +20,7 @@ class RemoteIO(PyArrowFileIO):
     Args:
         folder: contains them.
         refused: path whose write fails.
-        at_once: writes that must be under way before one of them goes on.
+        at_once: writes that must be under way before one of them continues.
     """
 
     def __init__(self, folder: Path, refused: str = "", at_once: int = 1) -> None:
