@@ -3,7 +3,7 @@
 Begin with ``committer`` (one Iceberg table) and ``multi_table_commit`` (the tables of a round).
 
 - which files: ``floor``, ``file_selection``, ``held_files``, ``content_files``
-- attempts: ``commit_attempt``, ``commit_rules``, ``snapshots``, ``head_files``
+- attempts: ``commit_attempt``, ``commit_retries``, ``commit_rules``, ``snapshots``, ``head_files``
 - manifests: ``manifests``, ``prepared_manifests``, ``avro_files``
 - deleted rows: ``row_removal``, ``row_change``, ``source_files``, ``copied_rows``,
   ``copied_columns``, ``vector_rows``, ``deletion_vectors``, ``former_deletes``, ``row_lineage``

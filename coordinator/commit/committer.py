@@ -52,8 +52,8 @@ from coordinator.commit.commit_attempt import (
     CommittedTable,
     FloorMoved,
     StagedSnapshot,
-    WaitingClock,
 )
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.commit_rules import (
     announced_uuids,
     commit_summary,

@@ -15,7 +15,8 @@ from pyiceberg.table import Table
 
 from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway
-from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
+from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import SnapshotContent

@@ -43,7 +43,7 @@ from connect.gateways.table_log import File, TableLogs, TableVersion
 from connect.protocol.control_offsets import covers, merged, offsets_text
 from connect.protocol.log_transactions import TransactionIds, topic_version
 from control_schemas.events import ContentFile
-from coordinator.commit.commit_attempt import (
+from coordinator.commit.commit_retries import (
     ATTEMPTS_MAX,
     READ_MS_MIN,
     WaitingClock,

@@ -11,7 +11,7 @@ from connect.gateways.catalog.log_stores import open_delta_tables, open_parquet_
 from connect.gateways.delta.delta_model import DeltaFile
 from connect.gateways.parquet.parquet_commit import PublishedFile
 from connect.gateways.parquet.parquet_tables import CompletedTables
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.delta_files import delta_file
 from coordinator.commit.delta_row_changes import DeltaRowChanges

@@ -25,7 +25,8 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from coordinator.commit.commit_attempt import FloorMoved, ThrottleBackoff
+from coordinator.commit.commit_attempt import FloorMoved
+from coordinator.commit.commit_retries import ThrottleBackoff
 from coordinator.commit.commit_rules import TableCommitter, guarded
 from coordinator.commit.committer import Committer, ReadyCommit
 from coordinator.commit.load_ahead import AheadTables

@@ -11,7 +11,7 @@ from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics import process_metrics
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.committer import Committer
 from coordinator.commit.log_formats import log_committer

@@ -21,7 +21,8 @@ from pyiceberg.table.snapshots import Snapshot
 from connect.errors import CommitRefused, Fenced
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from coordinator.commit.commit_attempt import FloorMoved, Manifests, WaitingClock
+from coordinator.commit.commit_attempt import FloorMoved, Manifests
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.load_ahead import AheadSlot

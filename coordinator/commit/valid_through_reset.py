@@ -27,7 +27,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.empty_snapshot import EmptySnapshot
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import (

@@ -30,7 +30,7 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import merged, offsets_text
 from connect.protocol.snapshot_ancestry import REWIND_PROPERTY
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit.empty_snapshot import EmptySnapshot
 from coordinator.commit.file_selection import Selection
 from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
