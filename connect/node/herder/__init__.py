@@ -4,7 +4,7 @@ Begin with ``herder``, which runs one job of ``convergence`` per connector. Stat
 direction:
 
 - requests of the REST API: ``node_herder``, ``stored_connectors``, ``stopped_connectors``,
-  ``views``, ``connector_status``
+  ``views``, ``request_errors``, ``connector_status``
 - operators' changes of a stopped connector: ``offset_changes``, ``offset_events``, ``rebase``,
   ``rewind``
 - target state: ``connector_configs``, ``target_units``, ``start_positions``, ``bounded_runs``,

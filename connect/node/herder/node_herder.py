@@ -17,10 +17,11 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics.process_metrics import Exposition, gauge
 from connect.node.herder.cluster import ClusterView
 from connect.node.herder.herder import Herder
+from connect.node.herder.request_errors import reachable
 from connect.node.herder.rewind import may_become
 from connect.node.herder.stopped_connectors import Ask, StoppedConnectors
 from connect.node.herder.stored_connectors import StoredConnectors
-from connect.node.herder.views import Views, reachable
+from connect.node.herder.views import Views
 from connect.node.herder_api import (
     ConflictError,
     ConnectorDefinition,

@@ -25,9 +25,9 @@ from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offset_changes import OffsetChanges
 from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.rebase import Rebase
+from connect.node.herder.request_errors import reachable
 from connect.node.herder.rewind import UNFINISHED, RewindSteps
 from connect.node.herder.stored_connectors import StoredConnectors
-from connect.node.herder.views import reachable
 from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
 from connect.operations.connector_clients import refuse_without_snapshots
 from connect.protocol.fencing import coordinator_transactional_id, take_over

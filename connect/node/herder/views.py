@@ -8,20 +8,21 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from connect.clock import Clock
-from connect.errors import ConfigError, RetriableError
+from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.metrics.process_metrics import Exposition
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.request_errors import reachable
 from connect.node.herder.units import ConnectorRun
-from connect.node.herder_api import NotAllowedError, UnavailableError, View
+from connect.node.herder_api import NotAllowedError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
 from connect.operations.orphan_age import OrphanAgeReport, oldest_of, orphan_age
@@ -195,19 +196,6 @@ class Views:
         finally:
             reader.close()
         return records
-
-
-@contextmanager
-def reachable() -> Iterator[None]:
-    """Map refusals of the broker, and its absence, to errors of the API."""
-    try:
-        yield
-    except ConfigError as e:
-        raise NotAllowedError(e.message, code=e.code) from e
-    except RetriableError as e:
-        if e.code == "group_in_use":  # the caller can correct it
-            raise NotAllowedError(e.message, code=e.code) from e
-        raise UnavailableError(e.message, code=e.code) from e
 
 
 def _dead_letter(record: KafkaRecord) -> dict[str, Any]:
