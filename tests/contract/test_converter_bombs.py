@@ -24,7 +24,7 @@ from connect.config.connector import ConverterConfig
 from connect.records.converters import converter
 from connect.errors import RecordError
 
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 from connect.records.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
 from connect.records.converters.protobuf_schema import pool_of
 

@@ -28,7 +28,7 @@ from connect.records.conversion.row_converter import ConversionOptions, RowConve
 from connect.records.converters import converter
 from connect.records.converters.avro_data import avro_reader
 from connect.records.converters.avro_schema import BadSchema, parse_avro
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 from connect.records.converters.plain_converters import StringConverter
 from connect.records.transforms.literals import parsed
 from tests.golden import records_model as model

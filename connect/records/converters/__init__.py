@@ -7,7 +7,7 @@
   ``avro_resolution``, ``avro_data``
 - Protobuf: ``protobuf_converter``, ``protobuf_schema``, ``protobuf_types``, ``protobuf_data``
 - schemas of a registry: ``registered_schemas``, ``wire_format``, ``compressed``,
-  ``binary_values``
+  ``binary_values``, ``payload_errors``
 - plain values: ``plain_converters``
 - users' functions: ``custom_converters``, ``custom_function``, ``column_converter``
 """

@@ -19,7 +19,7 @@ import fastavro
 from fastavro.read import LOGICAL_READERS
 
 from connect.records.converters.avro_schema import AvroType
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 from control_schemas.datum import (
     CheckedSource,
     count_smallest,

@@ -14,7 +14,7 @@ from connect.records.conversion.numbers import double_to_float32
 from connect.records.converters.avro_data import AvroReader, avro_reader
 from connect.records.converters.avro_defaults import default_of
 from connect.records.converters.avro_schema import UNION_NAME, AvroField, AvroType, BadSchema
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 
 Project = Callable[[Any], Any]
 

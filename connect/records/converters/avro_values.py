@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Date, Float32, Struct, Time, Timestamp
 from connect.records.conversion.numbers import INT_MAX, INT_MIN
-from connect.records.converters.binary_values import Malformed, decimal_of
+from connect.records.converters.binary_values import decimal_of
+from connect.records.converters.payload_errors import Malformed
 
 _DAY_MS: Final = range(86_400_000)
 _BOOLEANS: Final = {b"\0": False, b"\1": True}

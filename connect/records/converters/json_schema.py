@@ -27,6 +27,7 @@ from connect.records.conversion.numbers import (
     whole_number,
 )
 from connect.records.converters.json_text import double_of
+from connect.records.converters.payload_errors import PayloadMismatch
 
 SCHEMA_DEPTH_MAX: Final = 100
 _DAY_MS: Final = 86_400_000
@@ -51,10 +52,6 @@ _RANGES: Final = {
 
 Reader = Callable[[Any], Any]
 ReaderOf = Callable[[ConnectSchema], Reader]
-
-
-class PayloadMismatch(ValueError):  # noqa: N818 - internal; becomes a RecordError
-    """A payload does not match its schema, or the schema is invalid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
-from connect.records.converters.avro_schema import BadSchema
 from connect.records.converters.json_schema import (
-    PayloadMismatch,
     ReadableSchema,
     Reader,
     logical_reader,
     scalar_reader,
     with_nulls,
 )
-from connect.records.converters.json_text import JsonReader, NotJson
+from connect.records.converters.json_text import JsonReader
+from connect.records.converters.payload_errors import NotJson, PayloadMismatch
+from control_schemas.avro import BadSchema
 
 SCHEMA_BYTES_MAX: Final = 4 * 2**20
 DEPTH_MAX: Final = 64

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
+from connect.records.converters.payload_errors import NotJson
+
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 DEPTH_MAX: Final = 1000
 NUMBER_DIGITS_MAX: Final = 1000
@@ -29,19 +31,6 @@ _WHITE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 _BYTE_ORDER_MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
-
-
-class NotJson(ValueError):  # noqa: N818 - internal; becomes a RecordError
-    """The bytes are not a JSON document within the bounds.
-
-    Args:
-        code: ``bad_json``, ``too_deep``, ``too_large``, ``out_of_range`` or ``lost_digits``.
-        message: the reason, without the text.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def exact_double(text: str) -> float:

@@ -17,14 +17,14 @@ from google.protobuf.descriptor import FieldDescriptor as Kind
 from google.protobuf.message import DecodeError
 
 from connect.model.records import ConnectSchema, Float32, Struct
-from connect.records.converters.avro_schema import BadSchema
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 from connect.records.converters.protobuf_types import (
     MESSAGES,
     decimal_schema,
     meta_of,
     read_decimal,
 )
+from control_schemas.avro import BadSchema
 
 DEPTH_MAX: Final = 64
 NODES_MAX: Final = 50_000

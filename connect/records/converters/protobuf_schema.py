@@ -36,7 +36,7 @@ from google.protobuf import (  # the import registers the files
 from google.protobuf.message import DecodeError
 
 from connect.errors import RetriableError
-from connect.records.converters.avro_schema import BadSchema
+from control_schemas.avro import BadSchema
 
 SCHEMA_BYTES_MAX: Final = 4 * 2**20
 MAIN: Final = "icefloe.main.proto"

@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Date, Time, Timestamp
-from connect.records.converters.binary_values import DECIMAL_BYTES_MAX, Malformed, decimal_of
+from connect.records.converters.binary_values import DECIMAL_BYTES_MAX, decimal_of
+from connect.records.converters.payload_errors import Malformed
 
 _CONNECT: Final = "org.apache.kafka.connect.data."
 _META: Final = 1088

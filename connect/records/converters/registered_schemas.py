@@ -17,12 +17,10 @@ from connect.gateways.schema_registry.registry_client import (
 )
 from connect.model.records import ConnectSchema
 from connect.records.conversion.conversion_failure import Unconvertible
-from connect.records.converters.avro_schema import BadSchema
-from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
-from connect.records.converters.json_schema import PayloadMismatch
-from connect.records.converters.json_text import NotJson
+from connect.records.converters.payload_errors import Malformed, NotJson, PayloadMismatch
 from connect.records.converters.wire_format import Framed, framed
+from control_schemas.avro import BadSchema
 
 READERS_KEPT: Final = 1000
 FILE_BYTES_MAX: Final = 8 * 2**20

@@ -11,8 +11,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role
+from connect.records.converters.payload_errors import Malformed
 
 ID_MAGIC: Final = 0
 GUID_MAGIC: Final = 1

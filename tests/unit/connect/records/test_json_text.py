@@ -14,8 +14,8 @@ from connect.records.converters.json_text import (
     DOCUMENT_BYTES_MAX,
     NUMBER_DIGITS_MAX,
     JsonReader,
-    NotJson,
 )
+from connect.records.converters.payload_errors import NotJson
 
 READER = JsonReader(decimals=False)
 DOCUMENTS = st.recursive(

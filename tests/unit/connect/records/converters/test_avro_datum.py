@@ -11,7 +11,7 @@ import pytest
 from connect.records.converters.avro_data import avro_reader
 from connect.records.converters.avro_datum import EMPTY_ITEMS_MAX
 from connect.records.converters.avro_schema import parse_avro
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.payload_errors import Malformed
 
 LONG_MIN = b"\xff" * 9 + b"\x01"
 TOO_LONG = (b"\x80" * 9 + b"\x02", b"\xff" * 9 + b"\x03", b"\x80" * 10 + b"\x01")
