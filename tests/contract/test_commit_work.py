@@ -12,7 +12,7 @@ import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.counted_calls import ALL, counted_calls
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
