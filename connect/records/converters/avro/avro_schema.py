@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from connect.records.converters.json_text import JsonReader
+from connect.records.converters.json.json_text import JsonReader
 from connect.records.converters.payload_errors import NotJson
 from control_schemas.avro import (
     PRECISION_DEFAULT,

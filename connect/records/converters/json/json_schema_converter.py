@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from connect.gateways.schema_registry.registry_client import RegisteredSchema
 from connect.model.records import ConnectSchema
 from connect.records.converters.converter import Role, boolean_option
-from connect.records.converters.json_schema import ReadableSchema
-from connect.records.converters.json_schema_data import readable_json_schema
-from connect.records.converters.json_text import JsonReader
-from connect.records.converters.registered_schemas import RegisteredConverter
-from connect.records.converters.wire_format import Framed
+from connect.records.converters.json.json_schema import ReadableSchema
+from connect.records.converters.json.json_schema_data import readable_json_schema
+from connect.records.converters.json.json_text import JsonReader
+from connect.records.converters.registry.registered_schemas import RegisteredConverter
+from connect.records.converters.registry.wire_format import Framed
 
 
 class JsonSchemaConverter(RegisteredConverter[ReadableSchema]):

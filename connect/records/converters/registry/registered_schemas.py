@@ -19,7 +19,7 @@ from connect.model.records import ConnectSchema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
 from connect.records.converters.payload_errors import Malformed, NotJson, PayloadMismatch
-from connect.records.converters.wire_format import Framed, framed
+from connect.records.converters.registry.wire_format import Framed, framed
 from control_schemas.avro import BadSchema
 
 READERS_KEPT: Final = 1000

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from connect.gateways.schema_registry.registry_client import RegisteredSchema
 from connect.model.records import ConnectSchema
-from connect.records.converters.avro_data import AvroReader, avro_reader
-from connect.records.converters.avro_resolution import resolved_reader
-from connect.records.converters.avro_schema import AvroType, parse_avro
-from connect.records.converters.registered_schemas import RegisteredConverter
-from connect.records.converters.wire_format import Framed
+from connect.records.converters.avro.avro_data import AvroReader, avro_reader
+from connect.records.converters.avro.avro_resolution import resolved_reader
+from connect.records.converters.avro.avro_schema import AvroType, parse_avro
+from connect.records.converters.registry.registered_schemas import RegisteredConverter
+from connect.records.converters.registry.wire_format import Framed
 
 
 class AvroConverter(RegisteredConverter[AvroReader]):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Date, Float32, Struct, Time, Timestamp
 from connect.records.conversion.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
-from connect.records.converters.avro_schema import UNION_NAME, AvroType, BadSchema
+from connect.records.converters.avro.avro_schema import UNION_NAME, AvroType, BadSchema
 from connect.records.converters.binary_values import FLOAT, decimal_of
 
 _CONNECT: Final = "org.apache.kafka.connect.data."

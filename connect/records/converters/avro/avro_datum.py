@@ -18,7 +18,7 @@ from typing import IO, Any, Final, cast
 import fastavro
 from fastavro.read import LOGICAL_READERS
 
-from connect.records.converters.avro_schema import AvroType
+from connect.records.converters.avro.avro_schema import AvroType
 from connect.records.converters.payload_errors import Malformed
 from control_schemas.datum import (
     CheckedSource,

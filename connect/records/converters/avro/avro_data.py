@@ -15,16 +15,16 @@ from typing import Any, Final, Literal
 
 from connect.model.records import ConnectSchema
 from connect.records.conversion.numbers import INT_MAX
-from connect.records.converters.avro_datum import AvroDatumReader, is_nullable, takes_no_bytes
-from connect.records.converters.avro_defaults import with_default
-from connect.records.converters.avro_schema import (
+from connect.records.converters.avro.avro_datum import AvroDatumReader, is_nullable, takes_no_bytes
+from connect.records.converters.avro.avro_defaults import with_default
+from connect.records.converters.avro.avro_schema import (
     NAMESPACE,
     PRECISION_DEFAULT,
     UNION_NAME,
     AvroType,
     BadSchema,
 )
-from connect.records.converters.avro_values import (
+from connect.records.converters.avro.avro_values import (
     Convert,
     to_boolean,
     to_date,

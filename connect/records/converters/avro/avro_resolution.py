@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Float32, Struct
 from connect.records.conversion.numbers import double_to_float32
-from connect.records.converters.avro_data import AvroReader, avro_reader
-from connect.records.converters.avro_defaults import default_of
-from connect.records.converters.avro_schema import UNION_NAME, AvroField, AvroType, BadSchema
+from connect.records.converters.avro.avro_data import AvroReader, avro_reader
+from connect.records.converters.avro.avro_defaults import default_of
+from connect.records.converters.avro.avro_schema import UNION_NAME, AvroField, AvroType, BadSchema
 from connect.records.converters.payload_errors import Malformed
 
 Project = Callable[[Any], Any]

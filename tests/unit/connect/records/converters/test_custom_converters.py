@@ -30,7 +30,7 @@ from tests.differential.support import config
 from tests.support.entry_points import install
 
 INSTANT = pa.timestamp("us", "UTC")
-PAGE = Path(__file__).parents[4] / "docs/reference/converters/custom.md"
+PAGE = Path(__file__).parents[5] / "docs/reference/converters/custom.md"
 
 
 def own(monkeypatch: pytest.MonkeyPatch, **members: Any) -> None:

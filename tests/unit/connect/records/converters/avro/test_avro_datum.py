@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from connect.records.converters.avro_data import avro_reader
-from connect.records.converters.avro_datum import EMPTY_ITEMS_MAX
-from connect.records.converters.avro_schema import parse_avro
+from connect.records.converters.avro.avro_data import avro_reader
+from connect.records.converters.avro.avro_datum import EMPTY_ITEMS_MAX
+from connect.records.converters.avro.avro_schema import parse_avro
 from connect.records.converters.payload_errors import Malformed
 
 LONG_MIN = b"\xff" * 9 + b"\x01"

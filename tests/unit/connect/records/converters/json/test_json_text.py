@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.records.converters.json_text import (
+from connect.records.converters.json.json_text import (
     DEPTH_MAX,
     DOCUMENT_BYTES_MAX,
     NUMBER_DIGITS_MAX,

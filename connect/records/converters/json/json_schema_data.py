@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from connect.model.records import ConnectSchema, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
-from connect.records.converters.json_schema import (
+from connect.records.converters.json.json_schema import (
     ReadableSchema,
     Reader,
     logical_reader,
     scalar_reader,
     with_nulls,
 )
-from connect.records.converters.json_text import JsonReader
+from connect.records.converters.json.json_text import JsonReader
 from connect.records.converters.payload_errors import NotJson, PayloadMismatch
 from control_schemas.avro import BadSchema
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Final
 from connect.gateways.schema_registry.registry_client import RegisteredSchema
 from connect.model.records import ConnectSchema
 from connect.records.converters.converter import Role, boolean_option
-from connect.records.converters.protobuf_data import (
+from connect.records.converters.protobuf.protobuf_data import (
     ProtobufOptions,
     ProtobufReader,
     message_at,
     protobuf_reader,
 )
-from connect.records.converters.protobuf_schema import pool_of
-from connect.records.converters.registered_schemas import RegisteredConverter
-from connect.records.converters.wire_format import Framed
+from connect.records.converters.protobuf.protobuf_schema import pool_of
+from connect.records.converters.registry.registered_schemas import RegisteredConverter
+from connect.records.converters.registry.wire_format import Framed
 
 _READERS_KEPT: Final = 256
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from connect.gateways.schema_registry.registry_client import RegisteredSchema
-from connect.records.converters.registered_schemas import RegisteredConverter
+from connect.records.converters.registry.registered_schemas import RegisteredConverter
 
 
 class Registry:

@@ -11,8 +11,12 @@ from connect.errors import ConfigError, IcefloeError
 from connect.model.records import ConnectSchema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
-from connect.records.converters.json_schema import ReadableSchema, plain_values, readable_schema
-from connect.records.converters.json_text import JsonReader, decode
+from connect.records.converters.json.json_schema import (
+    ReadableSchema,
+    plain_values,
+    readable_schema,
+)
+from connect.records.converters.json.json_text import JsonReader, decode
 from connect.records.converters.payload_errors import NotJson, PayloadMismatch
 
 _ENVELOPE: Final = frozenset({"schema", "payload"})

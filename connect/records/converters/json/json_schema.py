@@ -26,7 +26,7 @@ from connect.records.conversion.numbers import (
     to_float,
     whole_number,
 )
-from connect.records.converters.json_text import double_of
+from connect.records.converters.json.json_text import double_of
 from connect.records.converters.payload_errors import PayloadMismatch
 
 SCHEMA_DEPTH_MAX: Final = 100

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from connect.model.records import ConnectSchema, Float32, Struct
 from connect.records.converters.payload_errors import Malformed
-from connect.records.converters.protobuf_types import (
+from connect.records.converters.protobuf.protobuf_types import (
     MESSAGES,
     decimal_schema,
     meta_of,
