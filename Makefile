@@ -104,7 +104,7 @@ sim: export PARQUET_SEEDS ?= 400
 sim: export HERDER_SEEDS ?= 40
 sim: $(STAMP) ## run the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
 	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest \
-	  tests/simulation tests/unit/connect/node/test_herder_model.py $(PYTEST_ARGS)
+	  tests/simulation tests/unit/connect/node/herder/test_herder_model.py $(PYTEST_ARGS)
 
 faults: setup ## kill and freeze real processes, at every failpoint and at random; FAULT_SEEDS=10 takes a night
 	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)

@@ -11,7 +11,7 @@ from connect.model.layout import TopicPartition
 from connect.model.round_span import RoundSpan
 from connect.protocol.control_feed import ControlFeeds
 from connect.validation.secret_renewal import SecretRenewal
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.kernel.effects import RoundEnded
 

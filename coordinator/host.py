@@ -25,7 +25,7 @@ from connect.protocol.source_end import end_offsets
 from connect.validation.providers import Providers
 from connect.validation.secret_renewal import SecretRenewal
 from control_schemas.events import TableReference
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator_context import CoordinatorContext, coordinator_feeds

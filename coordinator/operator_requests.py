@@ -22,9 +22,9 @@ from connect.gateways.kafka.kafka_clients import client_properties
 from connect.processes.child_main import Child
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
-from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.floor_rebase import restore_floors
-from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit.commit_retries import WaitingClock
+from coordinator.commit.operator_changes.floor_rebase import restore_floors
+from coordinator.commit.operator_changes.valid_through_reset import reset_claims
 from coordinator.rewind.rewind_answers import rewind_answer
 
 OPERATIONS: Final = frozenset({"rebase", "reset_valid_through", "rewind"})

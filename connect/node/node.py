@@ -24,7 +24,7 @@ from connect.gateways.kafka.kafka_clients import require_transactions
 from connect.gateways.kafka.kafka_errors import SERVICE
 from connect.logs import logger
 from connect.node.herder.connector_configs import ConnectorConfigs
-from connect.node.herder.stored_connectors import HEALTHY
+from connect.node.herder.requests.stored_connectors import HEALTHY
 from connect.node.herder_api import Health, NodeInfo, ProbeState
 from connect.node.node_parts import NodeParts, NodeSettings
 from connect.node.node_start import NodeStart

@@ -19,21 +19,21 @@ from connect.gateways.kafka.group_membership import GroupMember
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.metrics.process_metrics import Exposition
-from connect.node.herder.bounded_runs import BoundedRuns
-from connect.node.herder.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
-from connect.node.herder.cluster import ClusterView, is_placed
-from connect.node.herder.cluster_members import ClusterMembers, member_ids
+from connect.node.herder.child_processes.child_requests import SLOW_ANSWER_TIMEOUT_S, ChildRequests
+from connect.node.herder.child_processes.maintenance_runs import MaintenanceSettings
+from connect.node.herder.cluster.cluster import ClusterView, is_placed
+from connect.node.herder.cluster.cluster_members import ClusterMembers, member_ids
+from connect.node.herder.cluster.leader import ClusterLeader
+from connect.node.herder.cluster.sole_member import SoleMember
 from connect.node.herder.connector_configs import ConnectorConfigs
-from connect.node.herder.deployer import Deployer
+from connect.node.herder.deployment.bounded_runs import BoundedRuns
+from connect.node.herder.deployment.deployer import Deployer
+from connect.node.herder.deployment.layout_planner import LayoutPlanner
 from connect.node.herder.herder import Herder
-from connect.node.herder.layout_planner import LayoutPlanner
-from connect.node.herder.leader import ClusterLeader
-from connect.node.herder.maintenance_runs import MaintenanceSettings
 from connect.node.herder.node_herder import NodeHerder
-from connect.node.herder.sole_member import SoleMember
-from connect.node.herder.stopped_connectors import StoppedConnectors
-from connect.node.herder.stored_connectors import StoredConnectors
-from connect.node.herder.views import Views
+from connect.node.herder.requests.stopped_connectors import StoppedConnectors
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.herder.requests.views import Views
 from connect.node.lineage.connector_facts import connector_facts
 from connect.node.lineage.lineage_reporter import LineageReporter
 from connect.node.lineage.lineage_runs import ConnectorFacts

@@ -20,7 +20,7 @@ from connect.gateways.access_policy import AccessPolicy
 from connect.gateways.catalog.catalog_policy import check_catalog
 from connect.gateways.catalog_properties import client_config, connector_key
 from connect.gateways.webhook import webhook_host
-from connect.records.converters.registered_schemas import SCHEMA_FILE
+from connect.records.converters.registry.registered_schemas import SCHEMA_FILE
 from connect.validation.catalog_view import catalog_properties, state_properties
 from connect.validation.key_checks import creation_setting
 

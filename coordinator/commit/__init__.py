@@ -1,17 +1,15 @@
 """Commits to the tables of a connector: once, or not at all.
 
-Begin with ``committer`` (one Iceberg table) and ``multi_table_commit`` (the tables of a round).
+Begin with ``multi_table_commit`` (the tables of a round) and ``iceberg`` (one of them). The modules
+are those that other packages use; a folder imports only folders below it:
 
-- which files: ``floor``, ``file_selection``, ``held_files``, ``content_files``
-- attempts: ``commit_attempt``, ``commit_rules``, ``snapshots``, ``head_files``
-- manifests: ``manifests``, ``prepared_manifests``, ``avro_files``
-- deleted rows: ``row_removal``, ``row_change``, ``source_files``, ``copied_rows``,
-  ``copied_columns``, ``vector_rows``, ``deletion_vectors``, ``former_deletes``, ``row_lineage``
-- Delta and Parquet, whose tables have a log: ``log_committer``, ``log_formats``, ``delta_files``,
-  ``delta_row_changes``, ``parquet_files``
-- connectors without tables: ``no_tables``
-- expiry: ``table_expiry``
-- an operator's requests: ``floor_rebase``, ``valid_through_reset``, ``empty_snapshot``,
-  ``table_result``
-- opened and reported: ``table_committers``, ``table_descriptions``, ``lost_records``
+- ``operator_changes``: changes of tables at an operator's request
+- ``table_logs``: Delta and Parquet, whose tables have a log
+- ``iceberg``: one Iceberg table: floor, attempts, snapshots
+- ``row_changes``: rows that a round deletes, by copies of data files or by deletion vectors
+- ``metadata``: manifests and manifest lists
+- ``rules``: what holds for every table format
+- opened for a connector: ``table_committers``; without tables: ``no_tables``
+- tables that are loaded before their commit: ``load_ahead``
+- waits between attempts: ``commit_retries``
 """

@@ -25,10 +25,11 @@ import structlog
 from connect import failpoints
 from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, TableChange
-from coordinator.commit.commit_attempt import FloorMoved, ThrottleBackoff
-from coordinator.commit.commit_rules import TableCommitter, guarded
-from coordinator.commit.committer import Committer, ReadyCommit
+from coordinator.commit.commit_retries import ThrottleBackoff
+from coordinator.commit.iceberg.commit_attempt import FloorMoved
+from coordinator.commit.iceberg.committer import Committer, ReadyCommit
 from coordinator.commit.load_ahead import AheadTables
+from coordinator.commit.rules.commit_rules import TableCommitter, guarded
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 
 log = structlog.get_logger("coordinator")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connect.errors import CommitRefused
-from coordinator.commit.commit_rules import failed
+from coordinator.commit.rules.commit_rules import failed
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 

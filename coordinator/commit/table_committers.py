@@ -11,13 +11,13 @@ from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics import process_metrics
-from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.commit_rules import TableCommitter
-from coordinator.commit.committer import Committer
-from coordinator.commit.log_formats import log_committer
+from coordinator.commit.commit_retries import WaitingClock
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter
 from coordinator.commit.no_tables import NoTables
-from coordinator.commit.table_descriptions import TableDescriptions
+from coordinator.commit.rules.commit_rules import TableCommitter
+from coordinator.commit.rules.table_descriptions import TableDescriptions
+from coordinator.commit.table_logs.log_formats import log_committer
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.maintenance.due_work import DueWork
 

@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.snapshot_ancestry import ancestry
-from coordinator.commit.table_result import table_result
+from coordinator.commit.operator_changes.table_result import table_result
 from coordinator.rewind.recorded_rewind import RecordedRewind
 
 ATTEMPTS_MAX: Final = 10

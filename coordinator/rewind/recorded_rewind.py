@@ -21,7 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused
 from connect.protocol.snapshot_ancestry import REWIND_PROPERTY, ancestry, summary
-from coordinator.commit.floor import FloorKeys, floor_keys, valid_through_text
+from coordinator.commit.iceberg.floor import FloorKeys, floor_keys, valid_through_text
 from coordinator.rewind.table_history import HISTORY_EXPIRED, Rollback, rollback
 
 HISTORY_CHANGED = "history_changed"

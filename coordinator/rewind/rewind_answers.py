@@ -9,7 +9,7 @@ from typing import Any
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.commit_retries import WaitingClock
 from coordinator.rewind.control_log import ControlLog
 from coordinator.rewind.kept_history import cancel, keep_history, release_history
 from coordinator.rewind.recorded_rewind import RecordedRewind

@@ -27,7 +27,7 @@ from connect.gateways.storage.object_store import storage_errors
 from connect.model.layout import TopicPartition
 from connect.protocol.control_offsets import covers, parse_offsets
 from connect.protocol.snapshot_ancestry import summary
-from coordinator.commit.floor import FloorKeys, floor_keys, table_state
+from coordinator.commit.iceberg.floor import FloorKeys, floor_keys, table_state
 from coordinator.rewind.commit_choice import chosen_commit
 from coordinator.rewind.control_history import (
     AnnouncedTables,

@@ -26,7 +26,7 @@ from connect.protocol.snapshot_ancestry import (
     is_cut_off,
     summary,
 )
-from coordinator.commit.floor import FloorKeys, valid_through_text
+from coordinator.commit.iceberg.floor import FloorKeys, valid_through_text
 
 FOREIGN_COMMIT = "foreign_commit"
 HISTORY_EXPIRED = "history_expired"

@@ -30,12 +30,17 @@ from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import merged, offsets_text
 from connect.protocol.snapshot_ancestry import REWIND_PROPERTY
-from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.empty_snapshot import EmptySnapshot
-from coordinator.commit.file_selection import Selection
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
-from coordinator.commit.snapshots import SnapshotContent
-from coordinator.commit.table_result import table_result
+from coordinator.commit.commit_retries import WaitingClock
+from coordinator.commit.iceberg.floor import (
+    VALID_THROUGH_PROPERTY,
+    FloorKeys,
+    TableState,
+    table_state,
+)
+from coordinator.commit.iceberg.snapshots import SnapshotContent
+from coordinator.commit.operator_changes.empty_snapshot import EmptySnapshot
+from coordinator.commit.operator_changes.table_result import table_result
+from coordinator.commit.rules.file_selection import Selection
 from coordinator.rewind.recorded_rewind import RecordedRewind
 from coordinator.rewind.table_history import Rollback
 

@@ -34,9 +34,9 @@ from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.events import ContentFile
-from coordinator.commit.commit_rules import TableCommitter
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
+from coordinator.commit.rules.commit_rules import TableCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
 from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.commit_processes.commit_processes import CommitProcesses

@@ -27,7 +27,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataWritten, Event
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import RoundCommitter
 from coordinator.kernel.effects import CommitTables, TableCommitted
 from tests.bench.commit import COLUMNS, SCHEMA

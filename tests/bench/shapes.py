@@ -34,7 +34,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 
 PARTITIONS = 4
 TABLES_MAX = 50

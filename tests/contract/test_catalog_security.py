@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from connect.errors import CommitRefused, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.storage.object_store import storage_properties
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableFailed
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import SCHEMA, TableHarness

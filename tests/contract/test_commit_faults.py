@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from connect import failpoints
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy
 from tests.support.stack import RestCatalog, unique_name

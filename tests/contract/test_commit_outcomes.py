@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 from connect import failpoints
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy

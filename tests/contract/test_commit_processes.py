@@ -20,8 +20,8 @@ from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.metrics import process_metrics
 from connect.redaction.secret_values import KNOWN
-from coordinator.commit.commit_rules import TableCommitter
 from coordinator.commit.multi_table_commit import RoundCommitter
+from coordinator.commit.rules.commit_rules import TableCommitter
 from coordinator.commit.table_committers import CommitterSettings, open_committer
 from coordinator.commit_processes.commit_process import CommitProcessSetup
 from coordinator.commit_processes.commit_processes import CommitProcesses

@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.storage.object_store import delete_files, open_storage
 from control_schemas.events import PartitionField
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.support.table_harness import MIRROR, SCHEMA, TableHarness, paths_of
 from tests.support.tables import announced, made_up_file, metadata_files, reference, table_commit

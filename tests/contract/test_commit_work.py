@@ -12,8 +12,8 @@ import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
-from coordinator.commit.avro_files import _encoded_manifest
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
+from coordinator.commit.metadata.avro_files import _encoded_manifest
 from coordinator.kernel.effects import TableCommitted
 from tests.support.counted_calls import ALL, counted_calls
 from tests.support.fakes.rest_catalog import MemoryCatalogServer

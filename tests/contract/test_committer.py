@@ -20,7 +20,7 @@ from pyiceberg.types import LongType
 
 from connect.errors import CommitConflict, CommitRefused
 from control_schemas.events import FileContent
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.support.stack import unique_name
 from tests.support.table_harness import (

@@ -24,9 +24,11 @@ from connect.config.connector import ConverterConfig
 from connect.records.converters import converter
 from connect.errors import RecordError
 
-from connect.records.converters.binary_values import Malformed
-from connect.records.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.payload_errors import Malformed
+from connect.records.converters.protobuf.protobuf_data import (
+    ProtobufOptions, message_at, protobuf_reader
+)
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 
 def run(job):
     if "proto" in job["options"]:
@@ -164,7 +166,7 @@ LAUGHS = [
 )
 def test_schemas_without_bound_are_refused(schema: Any) -> None:
     """Schemas that contain themselves, are deep or grow without bound, with a reason."""
-    from connect.records.converters.avro_schema import BadSchema, parse_avro
+    from connect.records.converters.avro.avro_schema import BadSchema, parse_avro
 
     sys.setrecursionlimit(100_000)
     try:
@@ -254,13 +256,13 @@ def laughing_proto() -> str:
 )
 def test_protobuf_schemas_without_bound_are_refused(text: str, references: dict[str, str]) -> None:
     """Schemas that contain themselves, are deep or grow without bound, with a reason."""
-    from connect.records.converters.avro_schema import BadSchema
-    from connect.records.converters.protobuf_data import (
+    from connect.records.converters.avro.avro_schema import BadSchema
+    from connect.records.converters.protobuf.protobuf_data import (
         ProtobufOptions,
         message_at,
         protobuf_reader,
     )
-    from connect.records.converters.protobuf_schema import pool_of
+    from connect.records.converters.protobuf.protobuf_schema import pool_of
 
     with pytest.raises(BadSchema):
         protobuf_reader(message_at(pool_of(text, references)[1], (0,)), ProtobufOptions())

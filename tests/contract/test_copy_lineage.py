@@ -23,7 +23,7 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType
 from connect.gateways.catalog.catalog import open_catalog
 from connect.model.table_types import VariantType
 from control_schemas.events import ContentFile
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.differential.support import config, run_batches, source
 from tests.support.row_lineage import (

@@ -18,11 +18,11 @@ from pyroaring import BitMap64
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import open_catalog
-from coordinator.commit.committer import Committer, ReadyCommit
-from coordinator.commit.deletion_vectors import VectorPlace
-from coordinator.commit.former_deletes import FormerPositions, place_in_file
-from coordinator.commit.head_files import HeadFile
-from coordinator.commit.row_removal import RowRemoval
+from coordinator.commit.iceberg.committer import Committer, ReadyCommit
+from coordinator.commit.metadata.head_files import HeadFile
+from coordinator.commit.row_changes.deletion_vectors import VectorPlace
+from coordinator.commit.row_changes.former_deletes import FormerPositions, place_in_file
+from coordinator.commit.row_changes.row_removal import RowRemoval
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from coordinator.row_deletes.limits import DEFAULT_LIMITS
 from tests.support.running_stack import duckdb_rows

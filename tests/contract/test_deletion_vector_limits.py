@@ -14,9 +14,9 @@ from connect.config.connector import ConnectorConfig
 from connect.operations.audit.announced_ranges import Announcement
 from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.operations.audit.table_audit import TableAudit
-from coordinator.commit.committer import Committer
-from coordinator.commit.row_removal import RowRemoval
-from coordinator.commit.vector_rows import VectorWriter
+from coordinator.commit.iceberg.committer import Committer
+from coordinator.commit.row_changes.row_removal import RowRemoval
+from coordinator.commit.row_changes.vector_rows import VectorWriter
 from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.running_stack import duckdb_rows
 from tests.support.upserts import (

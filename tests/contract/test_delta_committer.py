@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 from connect import failpoints
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.delta.delta_model import DeltaStore, DeltaVersion
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,

@@ -13,8 +13,8 @@ from pyiceberg.transforms import IdentityTransform
 from connect.errors import IcefloeError
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.delta.delta_storage import storage_options
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, TableCommitted
 from tests.support.delta_tables import DeltaRig, together
 from tests.support.listing_proxy import listing_proxy

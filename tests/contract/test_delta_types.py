@@ -36,8 +36,8 @@ from pyiceberg.types import (
 )
 
 from connect.errors import CommitRefused
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.delta_tables import DeltaRig, delta_duckdb
 from tests.support.tables import (

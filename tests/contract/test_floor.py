@@ -18,8 +18,8 @@ from pyiceberg.table.update import (
 )
 
 from connect.gateways.catalog.catalog import CatalogGateway
-from coordinator.commit.floor import FloorKeys, table_state
-from coordinator.commit.snapshots import instant_us
+from coordinator.commit.iceberg.floor import FloorKeys, table_state
+from coordinator.commit.iceberg.snapshots import instant_us
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.table_harness import MIRROR, TableHarness, paths_of
 from tests.support.tables import announced, reference, table_commit

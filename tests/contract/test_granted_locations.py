@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 from connect.config.location_policy import LocationPolicy
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog.catalog import open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableFailed
 from tests.support.stack import RestCatalog
 from tests.support.table_harness import SCHEMA, TableHarness

@@ -17,7 +17,7 @@ from pyiceberg.types import StringType
 
 from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import CatalogGateway, LoadedAhead, open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.load_ahead import AGE_MS_MAX, PAUSED_ROUNDS, AheadTables
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed

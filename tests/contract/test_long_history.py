@@ -18,7 +18,7 @@ from requests import Response
 from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.stack import unique_name
 from tests.support.table_harness import EXPIRING, SCHEMA, Racing, TableHarness, paths_of

@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_errors import request_error
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of

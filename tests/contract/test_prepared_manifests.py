@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.storage.guarded_io import GuardedFileIO
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import Envelope, TableCommitted, TableFailed
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of, stale_numbers
 from tests.support.tables import announced, equality_delete, metadata_files, reference, table_commit

@@ -13,7 +13,7 @@ from connect.config.connector import ConverterConfig
 from connect.errors import RecordError
 from connect.model.records import Date, Struct, Time, Timestamp
 from connect.records.converters import converter
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"

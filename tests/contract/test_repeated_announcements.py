@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from control_schemas.events import ContentFile
-from coordinator.commit.committer import Committer
-from coordinator.commit.held_files import COMMITTED_MAX, HeldFiles, created_ms
+from coordinator.commit.iceberg.committer import Committer
+from coordinator.commit.rules.held_files import COMMITTED_MAX, HeldFiles, created_ms
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.table_harness import Racing, TableHarness, paths_of
 from tests.support.tables import QuickClock, announced, reference, table_commit

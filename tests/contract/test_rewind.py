@@ -9,8 +9,8 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from connect.protocol.control_offsets import parse_offsets
-from coordinator.commit.floor import floor_keys
-from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit.iceberg.floor import floor_keys
+from coordinator.commit.operator_changes.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
 from coordinator.rewind.kept_history import cancel, keep_history, release_history

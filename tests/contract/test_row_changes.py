@@ -10,7 +10,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from connect.gateways.catalog.catalog import open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableFailed
 from tests.support.row_lineage import entry_paths
 from tests.support.simulated_kill import killed_at

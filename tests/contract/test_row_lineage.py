@@ -19,7 +19,7 @@ from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
-from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit.operator_changes.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
 from tests.support.row_lineage import lineage_of, next_row_id
 from tests.support.stack import RestCatalog, unique_name

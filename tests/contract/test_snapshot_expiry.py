@@ -9,7 +9,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.snapshot_expiry import BATCH
 from tests.support.table_harness import EXPIRING, Racing, TableHarness, paths_of, stale_numbers

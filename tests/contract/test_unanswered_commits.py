@@ -13,7 +13,7 @@ from requests import Response
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.catalog_clients import GuardedRest
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.support.faulty_http import FaultyProxy
 from tests.support.stack import RestCatalog, unique_name

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.commit.operator_changes.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of
 from tests.support.tables import QuickClock, connector

@@ -14,9 +14,9 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
 
 from connect.errors import RecordError
-from connect.records.converters.avro_data import avro_reader
-from connect.records.converters.avro_schema import BadSchema, parse_avro
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.avro.avro_data import avro_reader
+from connect.records.converters.avro.avro_schema import BadSchema, parse_avro
+from connect.records.converters.payload_errors import Malformed
 from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import type_of
 from tests.differential.avro_cases import SchemaGenerator, encode, plain

@@ -19,8 +19,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from connect.records.converters.protobuf_data import ProtobufOptions, protobuf_reader
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.protobuf.protobuf_data import ProtobufOptions, protobuf_reader
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 from connect.records.tables.type_inference import type_of
 from tests.differential.both_paths import ALL, both
 from tests.differential.mutations import mutated

@@ -15,7 +15,7 @@ from google.protobuf import message_factory
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, decoded_by_columns, plan, source
 from tests.support.fakes.schema_registry import SchemaRegistryServer

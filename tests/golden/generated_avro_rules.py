@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from connect.model.records import ConnectSchema
-from connect.records.converters import avro_values
-from connect.records.converters.avro_data import avro_reader
-from connect.records.converters.avro_schema import UNION_NAME, BadSchema, parse_avro
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.avro import avro_values
+from connect.records.converters.avro.avro_data import avro_reader
+from connect.records.converters.avro.avro_schema import UNION_NAME, BadSchema, parse_avro
+from connect.records.converters.payload_errors import Malformed
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case
 from tests.golden.records_suite import same_value

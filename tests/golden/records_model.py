@@ -26,8 +26,8 @@ from connect.model.records import (
 )
 from connect.records.conversion.temporal import days_from_civil
 from connect.records.conversion.text import to_string, unscaled_bytes
-from connect.records.converters.json_schema import readable_schema
-from connect.records.converters.json_text import JsonReader
+from connect.records.converters.json.json_schema import readable_schema
+from connect.records.converters.json.json_text import JsonReader
 
 
 @dataclass(frozen=True)

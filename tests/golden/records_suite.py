@@ -26,9 +26,9 @@ from connect.model.table_types import arrow_schema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.row_converter import ConversionOptions, RowConverter
 from connect.records.converters import converter
-from connect.records.converters.avro_data import avro_reader
-from connect.records.converters.avro_schema import BadSchema, parse_avro
-from connect.records.converters.binary_values import Malformed
+from connect.records.converters.avro.avro_data import avro_reader
+from connect.records.converters.avro.avro_schema import BadSchema, parse_avro
+from connect.records.converters.payload_errors import Malformed
 from connect.records.converters.plain_converters import StringConverter
 from connect.records.transforms.literals import parsed
 from tests.golden import records_model as model

@@ -21,7 +21,7 @@ from control_schemas.events import (
     Event,
     StartCommit,
 )
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.coordinator_harness import (
     SCHEMA,

@@ -15,7 +15,7 @@ from pyiceberg.table.update import UpgradeFormatVersionUpdate
 from pyiceberg.transforms import IdentityTransform
 
 from connect.gateways.catalog.catalog import CatalogGateway
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from tests.support.changed_tables import LINEAGE, Changes, identities, same_rows
 from tests.support.java_reader import JavaReader
 from tests.support.readers import Sql

@@ -28,8 +28,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from tests.support.delta_tables import DeltaRig
 from tests.support.readers import interpreted
 from tests.support.spark_marks import SPARK_MARKS

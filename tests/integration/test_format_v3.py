@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.model.table_types import VariantType
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.expired_files import expired_files
 from tests.differential.support import config, run_batches, source

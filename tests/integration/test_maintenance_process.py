@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.processes.ipc import VERSION, Channel
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.support.object_stores import FakeGcs, ObjectStore, started
 from tests.support.processes import arguments

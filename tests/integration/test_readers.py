@@ -36,7 +36,7 @@ from pyiceberg.types import (
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.records.tables.partition_spec import spec_for
 from control_schemas.events import ContentFile
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.support.parquet_folders import SCHEMA as FOLDER_SCHEMA
 from tests.support.parquet_folders import ParquetRig

@@ -12,7 +12,7 @@ from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.node.herder.recreated_topics import CONFIRM_MS
+from connect.node.herder.deployment.recreated_topics import CONFIRM_MS
 from connect.protocol.control_topic import read_to_end
 from connect.protocol.source_floor import RecreatedTopic
 from tests.support.leader_node import NAME, LeaderNode

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.partitioning import PartitionField as SpecField
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 
-from coordinator.commit.floor import floor_keys
+from coordinator.commit.iceberg.floor import floor_keys
 from coordinator.maintenance.snapshot_expiry import BATCH as EXPIRED_AT_ONCE
 from coordinator.rewind.kept_history import keep_history, release_history
 from coordinator.rewind.recorded_rewind import RecordedRewind

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A table and its snapshots have the attributes of PyIceberg's metadata that
-  ``coordinator.commit.floor`` reads, so that the production code judges them.
+  ``coordinator.commit.iceberg.floor`` reads, so that the production code judges them.
 - ``added`` and ``visible`` of a snapshot are sets of records as bits of an integer, known even
   after expiry. Only the checkers read them, no actor.
 """
@@ -13,7 +13,7 @@ from functools import cache
 
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys
+from coordinator.commit.iceberg.floor import VALID_THROUGH_PROPERTY, FloorKeys
 
 SUMMARY, MIRROR, TAG, TOPIC_ID = "offsets", "mirror", "icefloe-c", "topic-id"
 VALID_THROUGH_MIRROR = "valid-through"
@@ -225,7 +225,7 @@ class Table:
 
 
 def own_summary(offsets: str, valid_through_us: int | None) -> Summary:
-    """The properties of a commit of ours that ``coordinator.commit.floor`` reads."""
+    """The properties of a commit of ours that ``coordinator.commit.iceberg.floor`` reads."""
     properties: dict[str, object] = {SUMMARY: offsets}
     if valid_through_us is not None:
         properties[VALID_THROUGH_PROPERTY] = valid_through_us

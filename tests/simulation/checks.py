@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from connect.errors import CommitRefused
 from connect.protocol import control_offsets
 from control_schemas.events import DataWritten
-from coordinator.commit.floor import FloorKeys, TableState, merged, table_state
+from coordinator.commit.iceberg.floor import FloorKeys, TableState, merged, table_state
 from tests.simulation import script
 from tests.simulation.catalog import (
     CATALOG_AWAY,

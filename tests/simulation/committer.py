@@ -1,4 +1,4 @@
-"""The committer in small: the steps of ``coordinator.commit.committer`` and ``commit_attempt``.
+"""The committer in small: the steps of ``committer`` and ``commit_attempt``.
 
 Rules of this file:
 - The floor, its refusals and the order of files are judged by the production code
@@ -14,8 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import CommitRefused
-from coordinator.commit.file_selection import _ordered
-from coordinator.commit.floor import FloorKeys, TableState, covers, may_claim, merged, table_state
+from coordinator.commit.iceberg.floor import (
+    FloorKeys,
+    TableState,
+    covers,
+    may_claim,
+    merged,
+    table_state,
+)
+from coordinator.commit.rules.file_selection import _ordered
 from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - The table's state is judged by the production code (``table_state``); the attempts are those of
-  ``coordinator.commit.valid_through_reset``, step by step.
+  ``coordinator.commit.operator_changes.valid_through_reset``, step by step.
 - The tables come first, the event in the control topic is last. A crash in between leaves the reset
   undone; the operator repeats it.
 - A coordinator that was frozen when the connector was stopped may continue at any moment.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from connect.errors import CommitRefused
 from connect.protocol.control_offsets import offsets_text
 from control_schemas.events import CommitComplete, EventHeaders
-from coordinator.commit.floor import RESET_PROPERTY, TableState, covers, merged
-from coordinator.commit.valid_through_reset import state_to_reset
+from coordinator.commit.iceberg.floor import RESET_PROPERTY, TableState, covers, merged
+from coordinator.commit.operator_changes.valid_through_reset import state_to_reset
 from tests.simulation.catalog import (
     MIRROR,
     RESET_MIRROR,

@@ -34,7 +34,7 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
-from coordinator.commit.floor import floor_keys, table_state
+from coordinator.commit.iceberg.floor import floor_keys, table_state
 from tests.support.tables import connector
 
 TABLES = ("db.a", "db.b", "db.c")

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from control_schemas.events import TableReference
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import LOCATION, TABLE_UUID, DeltaLog, SteppedClock
 from tests.simulation.table_rounds import DONE, TableRounds

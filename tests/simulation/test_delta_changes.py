@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from control_schemas.events import ContentFile, FileContent, TableReference
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.delta_row_changes import DeltaRowChanges
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import SCHEMA, TABLE_UUID, DeltaLog, LogVersion, SteppedClock
 from tests.support.delta_tables import delta_connector

@@ -19,11 +19,11 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPropertiesUpdate
 
 from connect.protocol.control_offsets import parse_offsets
 from control_schemas.events import ContentFile, TableReference
-from coordinator.commit.commit_rules import UNEXPECTED
-from coordinator.commit.committer import Committer, ReadyCommit
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, floor_keys
+from coordinator.commit.iceberg.committer import Committer, ReadyCommit
+from coordinator.commit.iceberg.floor import VALID_THROUGH_PROPERTY, floor_keys
+from coordinator.commit.iceberg.snapshots import instant_us
 from coordinator.commit.multi_table_commit import JointCommitter
-from coordinator.commit.snapshots import instant_us
+from coordinator.commit.rules.commit_rules import UNEXPECTED
 from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,

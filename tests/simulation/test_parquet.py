@@ -21,8 +21,8 @@ from connect.errors import IcefloeError
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.parquet.parquet_tables import CompletedTables, ParquetTables
 from control_schemas.events import TableReference
-from coordinator.commit.log_committer import LogCommitter
-from coordinator.commit.parquet_files import parquet_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
+from coordinator.commit.table_logs.parquet_files import parquet_file
 from coordinator.kernel.effects import CoordinatorFenced, Envelope, TableCommitted, TableFailed
 from tests.simulation.delta_log import SteppedClock
 from tests.simulation.folder_store import Killed, MemoryStore

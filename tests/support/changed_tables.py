@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.records.tables.delete_specs import unpartitioned_spec_added
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from tests.support.java_reader import JavaReader
 from tests.support.readers import Sql
 from tests.support.stack import unique_name

@@ -23,7 +23,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog.log_stores import open_delta_tables
 from connect.gateways.delta.delta_model import DeltaStore
 from connect.validation.parse import parse
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import CommitOutcome, TableCommit
 from tests.support.tables import announced, reference, table_commit, written_file
 

@@ -10,11 +10,11 @@ from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
-from connect.node.herder.bounded_runs import BoundedRuns
 from connect.node.herder.connector_configs import ConnectorConfigs
-from connect.node.herder.deployer import Deployer
-from connect.node.herder.layout_planner import LayoutPlanner
-from connect.node.herder.offset_changes import OffsetChanges
+from connect.node.herder.deployment.bounded_runs import BoundedRuns
+from connect.node.herder.deployment.deployer import Deployer
+from connect.node.herder.deployment.layout_planner import LayoutPlanner
+from connect.node.herder.offsets.offset_changes import OffsetChanges
 from connect.protocol.fencing import task_transactional_id
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings

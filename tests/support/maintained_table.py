@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from coordinator.maintenance.due_work import DueWork
 from tests.support.readers import interpreted

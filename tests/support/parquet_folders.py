@@ -25,8 +25,8 @@ from connect.gateways.parquet.parquet_tables import CompletedTables, ParquetTabl
 from connect.gateways.storage.guarded_io import table_storage
 from connect.validation.parse import parse
 from control_schemas.events import ContentFile
-from coordinator.commit.log_committer import LogCommitter
-from coordinator.commit.parquet_files import parquet_file
+from coordinator.commit.table_logs.log_committer import LogCommitter
+from coordinator.commit.table_logs.parquet_files import parquet_file
 from coordinator.kernel.effects import TableCommit
 from tests.support.tables import QuickClock, announced, reference, table_commit
 from worker.batch.pipeline_spec import PipelineLimits, TablePlan

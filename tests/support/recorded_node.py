@@ -20,7 +20,7 @@ from connect.config.node.node_config import NodeConfig
 from connect.model.layout import TopicPartition
 from connect.node import node, node_parts
 from connect.node.herder.connector_configs import ConnectorConfigs
-from connect.node.herder.layout_planner import LayoutPlanner
+from connect.node.herder.deployment.layout_planner import LayoutPlanner
 from connect.node.node_start import NodeStart
 from connect.processes.signals import on_signals
 from connect.state.connector_state import StoredConnector

@@ -16,7 +16,7 @@ from connect import failpoints, logs
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.node import node_parts
-from connect.node.herder import deployer
+from connect.node.herder.deployment import deployer
 from connect.node.node import Node
 from connect.node.node_start import NodeStart
 from connect.processes.signals import on_signals

@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import CommitConflict, CommitStateUnknown
 from connect.gateways.catalog.catalog import CatalogGateway
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommit
 from tests.support.tables import (
     QuickClock,

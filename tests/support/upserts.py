@@ -35,10 +35,10 @@ from connect.gateways.delta.delta_model import DeltaStore
 from connect.gateways.delta.delta_storage import storage_options
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent, PartitionField
-from coordinator.commit.committer import Committer
-from coordinator.commit.delta_files import delta_file
-from coordinator.commit.delta_row_changes import DeltaRowChanges
-from coordinator.commit.log_committer import LogCommitter
+from coordinator.commit.iceberg.committer import Committer
+from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
+from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
 from coordinator.row_deletes.limits import DEFAULT_LIMITS, RowLimits
 from tests.support.delta_tables import TABLE, delta_connector

@@ -54,8 +54,11 @@ PHRASES = {
 }
 # (file or folder, word): why it stays. A folder ends with a slash.
 KEPT: dict[tuple[str, str], str] = {
-    ("coordinator/commit/floor_rebase.py", "mended"): "field of an answer",
-    ("tests/unit/coordinator/commit/test_floor_rebase.py", "mended"): "field of an answer",
+    ("coordinator/commit/operator_changes/floor_rebase.py", "mended"): "field of an answer",
+    (
+        "tests/unit/coordinator/commit/operator_changes/test_floor_rebase.py",
+        "mended",
+    ): "field of an answer",
     ("connect/cli/control_command.py", "mended"): "a field of the REST API",
     ("connect/operations/migration/inspector.py", "elsewhere"): "a code of a finding",
     ("tests/attack/test_rebase.py", "mended"): "a field of a REST answer",

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from connect.model.records import ConnectSchema
 from connect.records.conversion.row_converter import declared_unit
-from connect.records.converters.avro_data import DECIMAL_NAME, AvroReader
-from connect.records.converters.avro_schema import AvroType
+from connect.records.converters.avro.avro_data import DECIMAL_NAME, AvroReader
+from connect.records.converters.avro.avro_schema import AvroType
 from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
 from worker.decode.column_builders import (
     Fields,

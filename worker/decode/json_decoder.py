@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A row is decoded only when it is exactly one object and every value asked for reads as
-  ``connect.records.converters.json_text`` reads it. Other rows are refused and go to the
+  ``connect.records.converters.json.json_text`` reads it. Other rows are refused and go to the
   record path.
 - Between two documents are ``}``, a newline and ``{``. Inside an object or array these do not
   parse, and inside a string the newline does not. So as many rows as documents means one row each.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor as Kind
 
 from connect.model.records import ConnectSchema
-from connect.records.converters.protobuf_data import ProtobufReader, real_oneof, union_name
+from connect.records.converters.protobuf.protobuf_data import ProtobufReader, real_oneof, union_name
 from worker.decode.binary_cursor import BinaryCursor, Ints, Mask
 from worker.decode.column_builders import (
     Fields,

@@ -24,12 +24,18 @@ import pyarrow.compute as pc
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.model.records import ConnectSchema, SinkRecord
-from connect.records.converters.avro_converter import AvroConverter
+from connect.records.converters.avro.avro_converter import AvroConverter
 from connect.records.converters.converter import Converter, Role
-from connect.records.converters.json_schema_converter import JsonSchemaConverter
-from connect.records.converters.protobuf_converter import ProtobufConverter
-from connect.records.converters.registered_schemas import REFUSALS, RegisteredConverter
-from connect.records.converters.wire_format import GUID_BYTES, GUID_MAGIC, HEADERS, ID_BYTES, Framed
+from connect.records.converters.json.json_schema_converter import JsonSchemaConverter
+from connect.records.converters.protobuf.protobuf_converter import ProtobufConverter
+from connect.records.converters.registry.registered_schemas import REFUSALS, RegisteredConverter
+from connect.records.converters.registry.wire_format import (
+    GUID_BYTES,
+    GUID_MAGIC,
+    HEADERS,
+    ID_BYTES,
+    Framed,
+)
 from connect.records.tables.schema_evolution import changes
 from worker.batch.blocks import Block
 from worker.decode.avro_columns import avro_scanner

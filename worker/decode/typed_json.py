@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from connect.model.records import ConnectSchema
 from connect.records.conversion.row_converter import declared_unit
-from connect.records.converters.json_converter import JsonConverter
-from connect.records.converters.json_schema_data import ONE_OF
+from connect.records.converters.json.json_converter import JsonConverter
+from connect.records.converters.json.json_schema_data import ONE_OF
 from worker.batch.blocks import one_chunk
 from worker.convert.scalars import (
     Doubt,

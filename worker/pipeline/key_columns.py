@@ -13,7 +13,7 @@ from connect.config.connector import ConnectorConfig
 from connect.records.converters.column_converter import CustomColumnConverter
 from connect.records.converters.compressed import DecompressingConverter
 from connect.records.converters.converter import Converter
-from connect.records.converters.json_converter import JsonConverter
+from connect.records.converters.json.json_converter import JsonConverter
 from connect.records.converters.plain_converters import StringConverter
 from worker.batch.blocks import Block, one_chunk
 from worker.batch.pipeline_spec import converter_name, is_plain_json, is_total

@@ -1,22 +1,13 @@
 """Target state against actual state: connectors, layouts, child processes.
 
-Begin with ``herder``, which runs one job of ``convergence`` per connector. State flows in one
-direction:
+Begin with ``herder``, which runs one job of ``convergence`` per connector, and ``node_herder``,
+which answers the REST API. A folder imports only folders below it:
 
-- requests of the REST API: ``node_herder``, ``stored_connectors``, ``stopped_connectors``,
-  ``views``, ``connector_status``
-- operators' changes of a stopped connector: ``offset_changes``, ``offset_events``, ``rebase``,
-  ``rewind``
-- target state: ``connector_configs``, ``target_units``, ``start_positions``, ``bounded_runs``,
-  ``recreated_topics``
-- jobs of a connector: ``herder``, ``herder_thread``, ``convergence``, ``layout_planner``,
-  ``assignment``, ``deployer``
-- units of this node: ``units``, ``local_units``, ``remote_units``, ``coordinator_processes``
-- requests to child processes, and their reports: ``child_assignments``, ``child_requests``,
-  ``child_events``, ``reconciliation``, ``coordinator_reports``
-- published state: ``status_publisher``
-- the cluster: ``election``, ``leader``, ``leader_duties``, ``cluster``, ``cluster_members``,
-  ``sole_member``, ``offset_keeper``
-- maintenance of tables: ``maintenance_plan``, ``maintenance_runs``
-- used by several: ``periodic_jobs``
+- ``requests``: requests about stored connectors
+- ``child_processes``: what runs on this node; starts, stops, reports
+- ``cluster``: the nodes, their leader and its duties
+- ``deployment``: layouts, fences, where a connector starts and ends
+- ``units``: tasks and coordinators of this node: target, observed and published state
+- ``offsets``: committed offsets of connectors that do not run, and operators' changes of them
+- used by several: ``connector_configs``, ``herder_thread``, ``periodic_jobs``, ``request_errors``
 """

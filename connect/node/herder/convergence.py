@@ -17,13 +17,13 @@ from connect.clock import Clock
 from connect.errors import Fenced, IcefloeError, RetriableError, trace_of
 from connect.logs import logger
 from connect.metrics.process_metrics import PROCESS, counter
-from connect.node.herder.deployer import Deployer
-from connect.node.herder.election import Election
+from connect.node.herder.child_processes.local_units import LocalUnits
+from connect.node.herder.cluster.election import Election
+from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.herder_thread import HerderThread
-from connect.node.herder.local_units import LocalUnits
-from connect.node.herder.status_publisher import StatusPublisher
-from connect.node.herder.target_units import signature
-from connect.node.herder.units import ConnectorRun
+from connect.node.herder.units.status_publisher import StatusPublisher
+from connect.node.herder.units.target_units import signature
+from connect.node.herder.units.units import ConnectorRun
 from connect.state.config_store import ConfigStore
 from connect.state.status_store import StatusStore
 

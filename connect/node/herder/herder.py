@@ -26,22 +26,25 @@ from typing import Any
 from connect.backoff import BackoffPolicy
 from connect.clock import Clock
 from connect.errors import Fenced
-from connect.node.herder.child_assignments import ChildAssignments
-from connect.node.herder.child_events import ChildEvents
+from connect.node.herder.child_processes.child_assignments import ChildAssignments
+from connect.node.herder.child_processes.child_events import ChildEvents
+from connect.node.herder.child_processes.coordinator_processes import CoordinatorProcesses
+from connect.node.herder.child_processes.local_units import LocalUnits
+from connect.node.herder.child_processes.maintenance_runs import (
+    MaintenanceRuns,
+    MaintenanceSettings,
+)
+from connect.node.herder.child_processes.reconciliation import Reconciliation
+from connect.node.herder.child_processes.remote_units import RemoteUnits
+from connect.node.herder.cluster.election import Election
+from connect.node.herder.cluster.leader import ClusterLeader
+from connect.node.herder.cluster.leader_duties import LeaderDuties
 from connect.node.herder.convergence import Convergence
-from connect.node.herder.coordinator_processes import CoordinatorProcesses
-from connect.node.herder.deployer import Deployer
-from connect.node.herder.election import Election
+from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.herder_thread import TICK_S, HerderThread
-from connect.node.herder.leader import ClusterLeader
-from connect.node.herder.leader_duties import LeaderDuties
-from connect.node.herder.local_units import LocalUnits
-from connect.node.herder.maintenance_runs import MaintenanceRuns, MaintenanceSettings
 from connect.node.herder.periodic_jobs import PeriodicJobs
-from connect.node.herder.reconciliation import Reconciliation
-from connect.node.herder.remote_units import RemoteUnits
-from connect.node.herder.status_publisher import StatusPublisher
-from connect.node.herder.units import ConnectorRun
+from connect.node.herder.units.status_publisher import StatusPublisher
+from connect.node.herder.units.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus
 from connect.processes.coordinator_names import COORDINATOR
 from connect.processes.supervisor import ChildLogs, SupervisedChild

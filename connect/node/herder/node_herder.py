@@ -15,12 +15,13 @@ from typing import Any, Final, Literal
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics.process_metrics import Exposition, gauge
-from connect.node.herder.cluster import ClusterView
+from connect.node.herder.cluster.cluster import ClusterView
 from connect.node.herder.herder import Herder
-from connect.node.herder.rewind import may_become
-from connect.node.herder.stopped_connectors import Ask, StoppedConnectors
-from connect.node.herder.stored_connectors import StoredConnectors
-from connect.node.herder.views import Views, reachable
+from connect.node.herder.offsets.rewind import may_become
+from connect.node.herder.request_errors import reachable
+from connect.node.herder.requests.stopped_connectors import Ask, StoppedConnectors
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.herder.requests.views import Views
 from connect.node.herder_api import (
     ConflictError,
     ConnectorDefinition,

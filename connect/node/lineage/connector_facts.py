@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from connect.config.reserved_topics import output_topics
 from connect.errors import IcefloeError
-from connect.node.herder.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun
 from connect.node.lineage.column_mapping import ColumnMapping
 from connect.node.lineage.lineage_runs import ConnectorFacts
 from connect.state.connector_state import StoredConnector

@@ -1,15 +1,14 @@
 """Converters from Kafka's bytes to Connect's data model.
 
+A folder imports only folders below it:
+
+- ``avro``, ``protobuf``: Confluent's converters
+- ``json``: JsonConverter, JsonSchemaConverter, the JSON parser
+- ``registry``: the base of converters with a schema registry or a schema file
 - interface and lookup: ``converter``, ``converter_classes``, ``record_converters``
-- JSON: ``json_converter``, ``json_text``, ``json_schema``
-- JSON Schema: ``json_schema_converter``, ``json_schema_data``
-- Avro: ``avro_converter``, ``avro_schema``, ``avro_datum``, ``avro_values``, ``avro_defaults``,
-  ``avro_resolution``, ``avro_data``
-- Protobuf: ``protobuf_converter``, ``protobuf_schema``, ``protobuf_types``, ``protobuf_data``
-- schemas of a registry: ``registered_schemas``, ``wire_format``, ``compressed``,
-  ``binary_values``
-- plain values: ``plain_converters``
+- plain values, compressed payloads: ``plain_converters``, ``compressed``
 - users' functions: ``custom_converters``, ``custom_function``, ``column_converter``
+- used by several formats: ``binary_values``, ``payload_errors``
 """
 
 from __future__ import annotations

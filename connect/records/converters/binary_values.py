@@ -1,4 +1,4 @@
-"""The parts that the Avro and Protobuf readers share: the refusal of a message, and decimals."""
+"""Decimals and floats in Avro and Protobuf messages."""
 
 from __future__ import annotations
 
@@ -6,21 +6,10 @@ import struct
 from decimal import Decimal
 from typing import Final
 
+from connect.records.converters.payload_errors import Malformed
+
 DECIMAL_BYTES_MAX: Final = 256
 FLOAT: Final = struct.Struct("<f")
-
-
-class Malformed(ValueError):  # noqa: N818 - a result about a message
-    """The bytes are no datum of the schema.
-
-    Args:
-        message: what is wrong, without content.
-        code: bounded identifier.
-    """
-
-    def __init__(self, message: str, code: str = "bad_avro") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def decimal_of(data: bytes, scale: int) -> Decimal:

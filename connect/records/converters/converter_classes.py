@@ -8,18 +8,18 @@ from typing import Final
 
 from connect.config.connector import ConverterConfig
 from connect.errors import ConfigError
-from connect.records.converters.avro_converter import AvroConverter
+from connect.records.converters.avro.avro_converter import AvroConverter
 from connect.records.converters.compressed import with_decompression
 from connect.records.converters.converter import Converter, Role
 from connect.records.converters.custom_converters import custom_converter, installed
-from connect.records.converters.json_converter import JsonConverter
-from connect.records.converters.json_schema_converter import JsonSchemaConverter
+from connect.records.converters.json.json_converter import JsonConverter
+from connect.records.converters.json.json_schema_converter import JsonSchemaConverter
 from connect.records.converters.plain_converters import (
     ByteArrayConverter,
     NumericConverter,
     StringConverter,
 )
-from connect.records.converters.protobuf_converter import ProtobufConverter
+from connect.records.converters.protobuf.protobuf_converter import ProtobufConverter
 
 Factory = Callable[[Mapping[str, str], Role], Converter]
 

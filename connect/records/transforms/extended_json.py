@@ -15,7 +15,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from connect.errors import RecordError
-from connect.records.converters.json_text import JsonReader, NotJson
+from connect.records.converters.json.json_text import JsonReader
+from connect.records.converters.payload_errors import NotJson
 from connect.records.transforms.transform import refused
 
 _READER: Final = JsonReader(decimals=False)

@@ -10,7 +10,8 @@ from connect.config.key import Key
 from connect.model.records import ConnectSchema, SinkRecord, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.conversion.text import to_string
-from connect.records.converters.json_text import JsonReader, NotJson
+from connect.records.converters.json.json_text import JsonReader
+from connect.records.converters.payload_errors import NotJson
 from connect.records.transforms.transform import (
     DECIMAL,
     ICEBERG,

@@ -6,7 +6,8 @@ from typing import Final
 
 from connect.config.key import REQUIRED, Key
 from connect.model.records import SinkRecord
-from connect.records.converters.json_text import JsonReader, NotJson
+from connect.records.converters.json.json_text import JsonReader
+from connect.records.converters.payload_errors import NotJson
 from connect.records.transforms.transform import (
     OWN,
     Apply,

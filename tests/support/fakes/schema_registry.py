@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from connect.gateways.schema_registry import registry_client
-from connect.records.converters.protobuf_schema import pool_of
+from connect.records.converters.protobuf.protobuf_schema import pool_of
 from tests.support.fakes.rest_server import RestServer
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connect.node.herder.cluster import NO_LEADER
+from connect.node.herder.cluster.cluster import NO_LEADER
 from tests.support.patient_client import patient_client
 
 

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.partitioning import PartitionSpec
 
 from connect.gateways.catalog.catalog import open_catalog
-from coordinator.commit.committer import Committer
+from coordinator.commit.iceberg.committer import Committer
 from coordinator.kernel.effects import TableCommitted
 from tests.faults.soak_records import read_rows, row_differences
 from tests.faults.soak_watch import TableWatch, maintained

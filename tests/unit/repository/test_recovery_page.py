@@ -30,7 +30,7 @@ ASIDE = (  # errors of the command line end a command, not a connector
     "connect/cli",
     "connect/embedded",
     "connect/jvm",
-    "connect/node/herder/child_requests.py",
+    "connect/node/herder/child_processes/child_requests.py",
     "connect/node/rest",
     "connect/operations/connector_clients.py",
     "connect/operations/catalog_report.py",

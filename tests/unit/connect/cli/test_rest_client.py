@@ -12,7 +12,7 @@ import pytest
 
 from connect.cli.rest_client import ELECTION_MS, NodeClient, RefusedError, Server
 from connect.clock import SystemClock
-from connect.node.herder.cluster import NO_LEADER
+from connect.node.herder.cluster.cluster import NO_LEADER
 
 
 class SkippingClock(SystemClock):

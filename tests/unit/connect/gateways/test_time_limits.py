@@ -16,7 +16,7 @@ from connect.gateways.kafka.kafka_clients import librdkafka_config
 from connect.gateways.schema_registry import registry_client
 from connect.gateways.storage import store_file_io
 from connect.node.rest import cluster_metrics, forwarding, peers
-from coordinator.commit import table_expiry
+from coordinator.commit.iceberg import table_expiry
 from worker.spark.source_options import FETCH
 
 ROOT = Path(__file__).parents[4]

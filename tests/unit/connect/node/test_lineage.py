@@ -18,7 +18,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.metrics.process_metrics import Exposition
 from connect.model.layout import Layout, TopicPartition
 from connect.model.lineage_event import DatasetName, LineageEvent
-from connect.node.herder.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun
 from connect.node.lineage.column_mapping import ColumnMapping
 from connect.node.lineage.connector_facts import connector_facts
 from connect.node.lineage.lineage_reporter import LineageReporter

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connect.errors import CommitRefused
 from connect.protocol.control_offsets import covers, merged, offsets_text, parse_offsets
-from coordinator.commit.snapshots import instant_text, instant_us
+from coordinator.commit.iceberg.snapshots import instant_text, instant_us
 
 FLOORS = st.dictionaries(st.integers(0, 10**6), st.integers(0, 2**63 - 1), max_size=20)
 

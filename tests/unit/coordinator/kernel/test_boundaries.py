@@ -14,7 +14,7 @@ from control_schemas.events import (
     EventHeaders,
     SourceRange,
 )
-from coordinator.commit.floor import TableState, may_claim
+from coordinator.commit.iceberg.floor import TableState, may_claim
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import CommitTables, Envelope, Finish, SendCompletion
 from coordinator.kernel.kernel import Kernel, Phase

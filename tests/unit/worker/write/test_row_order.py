@@ -47,7 +47,7 @@ from pyiceberg.types import (
 
 from connect.errors import ConfigError
 from control_schemas.events import ContentFile, FileContent
-from coordinator.commit.content_files import FileConverter
+from coordinator.commit.metadata.content_files import FileConverter
 from tests.differential.support import config, plan, run_batches, source
 from tests.support.transform_values import TRANSFORMS, VALUES, column, transformed
 from worker.batch.pipeline_spec import ChangePlan, PipelineLimits, TablePlan

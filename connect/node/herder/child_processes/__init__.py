@@ -1,0 +1,11 @@
+"""The child processes of this node: which units they run, and what they report.
+
+``local_units`` starts and stops units so that they match the target state. Requests go through
+``child_assignments``; ``child_events`` and ``reconciliation`` apply the reports. Imports ``units``,
+and no module that writes layouts or places connectors.
+
+- requests with an answer: ``child_requests``
+- units that move to this node: ``remote_units``
+- several coordinator processes: ``coordinator_processes``
+- the maintenance process: ``maintenance_runs``
+"""

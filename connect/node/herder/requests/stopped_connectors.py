@@ -1,0 +1,403 @@
+"""Requests that need a stopped connector: offsets, rebase, rewind, reset of the valid-through time.
+
+Rules of this file:
+- No task of the connector can write: it is STOPPED, and its empty layout is ready.
+- A reset of the valid-through time changes tables first. The coordinator process does it, because
+  it has the catalog's clients and secrets. Then an event reports it to the next coordinator, which
+  reads earlier claims in the control topic. A repeated reset does no harm: a client without an
+  answer repeats it.
+- While a rewind is recorded, nothing else is changed. Its tables are changed without the lock of
+  the other changes, because many tables take long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.offsets.offset_changes import OffsetChanges
+from connect.node.herder.offsets.offset_events import OffsetEvents
+from connect.node.herder.offsets.rebase import Rebase
+from connect.node.herder.offsets.rewind import UNFINISHED, RewindSteps
+from connect.node.herder.request_errors import reachable
+from connect.node.herder.requests.stored_connectors import StoredConnectors
+from connect.node.herder_api import ConflictError, NotAllowedError, OffsetPlan, Offsets
+from connect.operations.connector_clients import refuse_without_snapshots
+from connect.protocol.fencing import coordinator_transactional_id, take_over
+from connect.protocol.offset_plan import OffsetTarget, plan_moves
+from connect.protocol.source_partitions import source_partitions
+from connect.state.config_store import ConfigStore
+from connect.state.connector_state import StoredConnector
+
+STOP_FIRST = (
+    "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+    "done for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' "
+    "endpoint"
+)
+STOP_POLL_S = 0.05
+STOP_POLLS_MAX = 600  # half a minute: the default grace of tasks
+
+Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Sends a command to a child process and returns its answer."""
+
+
+class StoppedConnectors:
+    """Changes of stopped connectors.
+
+    Args:
+        connectors: access to the stored connectors.
+        store: configurations and layouts.
+        admin: the cluster.
+        offset_events: announces changes.
+        configs: stored configurations, typed.
+        clock: wall clock.
+        ask: sends a command to a child and returns its answer.
+        ask_slow: the same, with a long time limit.
+        new_id: returns the identity of a rewind.
+    """
+
+    def __init__(
+        self,
+        connectors: StoredConnectors,
+        store: ConfigStore,
+        admin: KafkaAdmin,
+        offset_events: OffsetEvents,
+        configs: ConnectorConfigs,
+        *,
+        clock: Clock,
+        ask: Ask,
+        ask_slow: Ask,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._connectors = connectors
+        self._store = store
+        self._configs = configs
+        self._admin = admin
+        self._clock = clock
+        self._offsets = OffsetChanges(store, admin, offset_events, configs)
+        self._rebase = Rebase(store, admin, ask)
+        self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
+        self._rewind = RewindSteps(
+            store,
+            self._offsets,
+            offset_events,
+            configs,
+            fence_coordinator=self._fence_coordinator,
+            ask=ask_slow,
+            new_id=new_id,
+        )
+
+    def offsets(self, name: str) -> Offsets:
+        """Return the committed source offsets of any connector, stopped or not."""
+        committed = self._offsets.committed(self._connectors.get(name))
+        return {(tp.topic, tp.partition): offset for tp, offset in committed.items()}
+
+    def plan_offsets(self, name: str, target: OffsetTarget) -> OffsetPlan:
+        """Return where the source offsets of any connector would be moved; changes nothing."""
+        state = self._connectors.get(name)
+        if state.rewind is not None:  # it sets the offsets itself
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
+        committed = self._offsets.committed(state)
+        try:
+            config = self._configs.parsed(state)
+            with reachable():
+                reserved = self._configs.reserved_topics()
+                partitions = source_partitions(config, self._admin.topics(), excluded=reserved)
+                now_ms = self._clock.now_ms()
+                moves = plan_moves(target, partitions, committed, self._admin, now_ms=now_ms)
+        except ConfigError as error:
+            raise NotAllowedError(error.message, connector=name) from error
+        return OffsetPlan(
+            moves,
+            is_stopped=state.target == "STOPPED",
+            is_row_level=config.is_row_level,
+            is_rewindable=config.is_iceberg,
+        )
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Change committed source offsets."""
+        self._await_stopped(name)
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            self._offsets.alter(name, {TopicPartition(*at): to for at, to in offsets.items()})
+
+    def reset_offsets(self, name: str) -> None:
+        """Reset all committed source offsets."""
+        self._await_stopped(name)
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            self._offsets.reset(name)
+
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Let the connector continue without what its control topic lost."""
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            with reachable():
+                self._iceberg(self._connectors.get(name))  # before anything is changed
+                self._offsets.settle(name)
+                state = self._connectors.get(name)
+                return self._rebase.run(state, self._iceberg(state), tables, is_applied)
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Withdraw the valid-through time that the connector claimed."""
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            with reachable():
+                state = self._connectors.get(name)
+                return self._reset.run(state, self._iceberg(state), tables, reason, is_applied)
+
+    def _iceberg(self, state: StoredConnector) -> ConnectorConfig:
+        """Return the configuration of a connector whose tables have snapshots.
+
+        Raises:
+            ConfigError: as ``refuse_without_snapshots``.
+        """
+        config = self._configs.parsed(state)
+        refuse_without_snapshots(config)
+        return config
+
+    def _fence_coordinator(self, config: ConnectorConfig) -> None:
+        transactional_id = coordinator_transactional_id(
+            self._configs.group_id, config.name, config.coordinator_transactional_prefix
+        )
+        take_over(
+            self._configs.producer_properties(config),
+            [transactional_id],
+            topic=config.control_topic,
+        )
+
+    def rewind(
+        self, name: str, request: Mapping[str, Any], *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Show or apply the way back to an earlier commit; finish or cancel one that was begun."""
+        with reachable():
+            state = self._connectors.get(name)
+            if state.rewind is None and (request.get("cancel") or request.get("replace")):
+                raise NotAllowedError(f"connector {name} has no rewind that was begun")
+            if state.rewind is not None and not request.get("replace"):
+                return self._unfinished(name, state.rewind, request, is_applied=is_applied)
+            if not _has_place(request):
+                raise NotAllowedError(
+                    f"connector {name} has no rewind that was begun; name a commit to go back to"
+                )
+            self._iceberg(state)
+            plan = self._rewind.plan(state, request)
+            if not is_applied or _is_open(plan):
+                return _rewound(name, request, plan, is_begun=state.rewind is not None)
+            self._await_stopped(name)
+            with self._rewind.alone(name):
+                return self._begin(name, request)
+
+    def _begin(self, name: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Plan again, now that the connector is stopped; record the rewind and make its steps."""
+        with self._connectors.change():
+            self._must_be_stopped(name, is_rewinding=bool(request.get("replace")))
+        state = self._connectors.get(name)
+        if state.rewind is not None:  # from now on it can change no table
+            released = self._rewind.release_history(state, state.rewind)
+            if any(table["code"] for table in released):
+                displayed = _shown(state.rewind)
+                return {**_rewound(name, request, displayed, is_begun=True), "results": released}
+        plan = self._rewind.plan(state, request)
+        if _is_open(plan):
+            return _rewound(name, request, plan, is_begun=state.rewind is not None)
+        with self._connectors.change():
+            self._must_be_stopped(name, is_rewinding=state.rewind is not None)
+            now = self._connectors.get(name)
+            if (now.revision, now.rewind) != (state.revision, state.rewind):
+                raise ConflictError(
+                    f"Connector {name} was changed meanwhile; try again", connector=name
+                )
+            recorded = self._rewind.begin(state, request, plan)
+        return {**self._finish_rewind(name, recorded), **plan}
+
+    def _unfinished(
+        self,
+        name: str,
+        recorded: Mapping[str, Any],
+        request: Mapping[str, Any],
+        *,
+        is_applied: bool,
+    ) -> Mapping[str, Any]:
+        """Show, finish or cancel a rewind that was begun."""
+        if _has_place(request):
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
+        if not is_applied:
+            return _rewound(name, recorded["asked"], _shown(recorded), is_begun=True)
+        self._await_stopped(name)
+        with self._rewind.alone(name):
+            if request.get("cancel"):
+                return self._cancel_rewind(name, recorded)
+            return self._finish_rewind(name, recorded)
+
+    def _finish_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        state = self._connectors.get(name)
+        recorded = self._rewind.attempted(recorded)
+        results = self._rewind.keep_history(state, recorded)
+        if not any(table["code"] for table in results):
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.announce(name, recorded)
+            results = self._rewind.take_tables_back(state, recorded)
+        is_done = not any(table["code"] for table in results)
+        if is_done:
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.finish(name, recorded)
+            released = self._rewind.release_history(state, recorded)
+            failed = {table["table"]: table for table in released if table["code"]}
+            results = [failed.get(table["table"], table) for table in results]
+            is_done = not failed
+        if is_done:
+            with self._connectors.change():
+                self._rewind.end(name, recorded, "done")
+        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_done)
+        return {**report, "applied": is_done, "results": results}
+
+    def _cancel_rewind(self, name: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        results = self._rewind.cancel(self._connectors.get(name), recorded)
+        is_cancelled = not any(table["code"] for table in results)
+        if is_cancelled:
+            with self._connectors.change():
+                self._must_be_stopped(name, is_rewinding=True)
+                self._rewind.end(name, recorded, "cancelled")
+        report = _rewound(name, recorded["asked"], _shown(recorded), is_begun=not is_cancelled)
+        return {**report, "cancelled": is_cancelled, "results": results}
+
+    def unfinished_rewinds(self) -> int:
+        """Return the number of connectors with a rewind that has not ended."""
+        connectors = (self._store.get(name) for name in self._store.names())
+        return sum(state.rewind is not None for state in connectors)
+
+    def _await_stopped(self, name: str) -> None:
+        """Wait, bounded, for the tasks of a connector that was stopped just now."""
+        pause = threading.Event()
+        for _ in range(STOP_POLLS_MAX):
+            state = self._connectors.get(name)
+            if state.target != "STOPPED" or _has_ended(state):
+                return
+            pause.wait(STOP_POLL_S)
+
+    def _must_be_stopped(self, name: str, *, is_rewinding: bool = False) -> None:
+        state = self._connectors.get(name)
+        if state.rewind is not None and not is_rewinding:
+            raise ConflictError(UNFINISHED.format(name=name), connector=name)
+        if state.target != "STOPPED":
+            raise NotAllowedError(STOP_FIRST.format(name=name))
+        if not _has_ended(state):
+            raise ConflictError(
+                f"Connector {name} is still being stopped; try again in a moment", connector=name
+            )
+
+
+class ValidThroughReset:
+    """Resets the VTTS of stopped connectors.
+
+    Args:
+        offset_events: announces it in the control topic.
+        admin: the cluster.
+        fence_coordinator: a coordinator of the connector that is frozen sends no event after it.
+        ask: sends a command to a child and returns its answer.
+    """
+
+    def __init__(
+        self,
+        offset_events: OffsetEvents,
+        admin: KafkaAdmin,
+        fence_coordinator: Callable[[ConnectorConfig], None],
+        ask: Ask,
+    ) -> None:
+        self._offset_events = offset_events
+        self._admin = admin
+        self._fence_coordinator = fence_coordinator
+        self._ask = ask
+
+    def run(
+        self,
+        state: StoredConnector,
+        config: ConnectorConfig,
+        tables: Sequence[str],
+        reason: str,
+        is_applied: bool,
+    ) -> dict[str, Any]:
+        """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
+        if is_applied:
+            self._fence_coordinator(config)
+        ends = self._admin.high_watermarks(self._admin.partitions(config.control_topic))
+        answer = self._ask(
+            "coordinator",
+            {
+                "op": "reset_valid_through",
+                "connector": state.name,
+                "config": dict(state.config or {}),
+                "tables": sorted({*config.tables, *tables}),
+                "reason": reason,
+                # tasks and coordinator are fenced: what they sent is below these offsets
+                "control_ends": {str(tp.partition): end for tp, end in ends.items()},
+                "apply": is_applied,
+            },
+        )
+        is_done = is_applied and all(t["code"] is None for t in answer["tables"])
+        error = answer.get("error")
+        if is_done and error is None:
+            self._offset_events.announce_reset(state)
+        return {
+            "connector": state.name,
+            "applied": is_done and error is None,
+            "reason": reason,
+            "tables": answer["tables"],
+            "error": error,
+        }
+
+
+def _has_place(request: Mapping[str, Any]) -> bool:
+    """Return whether a request names where to go back to."""
+    is_given = any(request.get(key) is not None for key in ("timestamp_ms", "snapshot_id"))
+    return is_given or bool(request.get("offsets") or request.get("beginning"))
+
+
+def _is_open(plan: Mapping[str, Any]) -> bool:
+    """Return whether a problem of the plan is not accepted."""
+    return any(not problem["accepted"] for problem in plan["problems"])
+
+
+def _shown(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded rewind in the form of a plan."""
+    return {
+        "commit": recorded["commit"],
+        "source_offsets": [[t, p, None, to] for t, p, to in recorded["offsets"]],
+        "tables": [
+            {"table": table, "target_snapshot_id": target}
+            for table, target in recorded["tables"].items()
+        ],
+        "problems": [],
+        "says": ["this rewind was begun before and is not finished"],
+    }
+
+
+def _rewound(
+    name: str, request: Mapping[str, Any], plan: Mapping[str, Any], *, is_begun: bool = False
+) -> dict[str, Any]:
+    return {
+        "connector": name,
+        "applied": False,
+        "cancelled": False,
+        "begun": is_begun,
+        "asked": dict(request),
+        "results": [],
+        **plan,
+    }
+
+
+def _has_ended(state: StoredConnector) -> bool:
+    """Return whether no task of a stopped connector can write any more."""
+    return state.layout is None or (not state.layout.tasks and state.is_ready)

@@ -1,0 +1,257 @@
+"""The observed state of this node: one ``ConnectorRun`` per connector, one ``Unit`` per task.
+
+Rules of this file:
+- This state may be wrong for a while. Correctness rests on the topics and on transactional ids: a
+  wrong state costs a restart, never a record.
+- A run is changed by the herder's thread and, while its job runs, by that job; other threads only
+  read. Collections are replaced, never changed in place, so readers need no lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from connect.backoff import Backoff, BackoffPolicy
+from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.units.coordinator_reports import CoordinatorReports
+from connect.node.herder.units.maintenance_plan import MaintenancePlan
+from connect.node.herder.units.target_units import TargetUnits
+from connect.node.herder_api import State
+from connect.processes.coordinator_names import COORDINATOR
+from connect.state.status_state import Running
+
+Phase: TypeAlias = Literal[
+    "IDLE",  # not assigned to a child
+    "WAITING",  # will be sent to its child as soon as that is ready
+    "RESTARTING",  # it ran before, and has not reported RUNNING again
+    "STARTING",  # sent to its child
+    "RUNNING",
+    "STOPPING",
+    "FAILED",
+]
+
+
+@dataclass(slots=True)
+class UnitStart:
+    """The last start of a unit.
+
+    Attributes:
+        generation: number of the start; 0 before the first.
+        sequence: sequence number of its last report that was applied.
+        sent_at_ms: when the start was made.
+        is_sent: the child received the start command, and has not died since.
+        has_ended: it has ended; later reports of it are ignored.
+    """
+
+    generation: int = 0
+    sequence: int = 0
+    sent_at_ms: int = 0
+    is_sent: bool = False
+    has_ended: bool = False
+
+
+@dataclass(slots=True)
+class Unit:
+    """One task, or (``task`` None) the coordinator of a connector.
+
+    Attributes:
+        child: name of the child process that runs it.
+        restart_at_ms: when to start it again after a failure; None when that is not planned.
+        is_retrying: it has failed, and its child continues to retry.
+        waits_for: what it waits for, as its child reported last; None while it works.
+        stopped: set when its last start has ended.
+    """
+
+    task: int | None
+    backoff: Backoff
+    child: str = "worker"
+    phase: Phase = "IDLE"
+    trace: str | None = None
+    restart_at_ms: int | None = None
+    is_retrying: bool = False
+    waits_for: str | None = None
+    start: UnitStart = field(default_factory=UnitStart)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_to_start(self) -> bool:
+        """Whether it runs in no child and may be started."""
+        return not self.start.is_sent and self.phase in {"IDLE", "WAITING", "RESTARTING"}
+
+    def to(self, phase: Phase) -> None:
+        """Change to a phase other than FAILED."""
+        self.phase = phase
+        self.trace = None
+        self.restart_at_ms = None
+        self.is_retrying = False
+        self.waits_for = None
+
+    def is_failing(self, trace: str) -> None:
+        """Change to FAILED while its child continues to retry: the node restarts nothing."""
+        self.phase = "FAILED"
+        self.trace = trace
+        self.restart_at_ms = None
+        self.is_retrying = True
+
+    def failed(self, now_ms: int, *, trace: str, is_retriable: bool) -> None:
+        """Change to FAILED because its start has ended; plan a restart if that may help."""
+        self.phase = "FAILED"
+        self.trace = trace
+        self.is_retrying = False
+        self.stopped.set()  # for a job that has just begun to wait for its end
+        pause_ms = self.backoff.failed(now_ms) if is_retriable else None
+        self.restart_at_ms = None if pause_ms is None else now_ms + pause_ms
+
+    @property
+    def wait_text(self) -> str | None:
+        """What keeps it from working, as a sentence; None when nothing does."""
+        if self.phase == "WAITING" or (self.phase == "RESTARTING" and not self.start.is_sent):
+            return f"waiting for the {self.child} process to start"
+        return None if self.waits_for is None else f"waiting for {self.waits_for}"
+
+    @property
+    def has_failed_for_good(self) -> bool:
+        """Whether only an operator, or a new layout, starts it again."""
+        return self.phase == "FAILED" and self.restart_at_ms is None and not self.is_retrying
+
+    @property
+    def connect_state(self) -> State:
+        """The state as Kafka Connect's API names it.
+
+        A unit that was sent to a child that is ready counts as running, as in Kafka, where a
+        task runs before its consumer has a partition.
+        """
+        match self.phase:
+            case "FAILED":
+                return "FAILED"
+            case "RESTARTING":
+                return "RESTARTING"
+            case "WAITING":
+                return "UNASSIGNED"
+            case _:
+                return "RUNNING"
+
+
+@dataclass(slots=True)
+class JobState:
+    """The convergence job of one connector.
+
+    Attributes:
+        backoff: pauses between failed jobs.
+        is_busy: a job runs.
+        is_dirty: the connector must be converged again after that job.
+        is_held: the units must not be started: the last job failed, or that of the leader did.
+        waits_for: what the job waits for; None while it does not wait.
+        signature: stored values that the last job has read; equal values need no further job.
+        retry_at_ms: when to converge again after a job that failed and may succeed later.
+    """
+
+    backoff: Backoff
+    is_busy: bool = False
+    is_dirty: bool = False
+    is_held: bool = False
+    waits_for: str | None = None
+    signature: object = None
+    retry_at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class ConnectorRun:
+    """One connector on this node.
+
+    Attributes:
+        name: connector name.
+        policy: back-off of its units.
+        coordinator: the coordinator's unit.
+        job: its convergence job.
+        reports: reports of its coordinator.
+        layout: the layout that was sent to the children; None when none was.
+        paused_layout: the layout that a pause has stopped; None when none was.
+        target: the units that the node took last, with what is sent to the children.
+        has_coordinator: whether the coordinator is placed on this node.
+        tasks: units per task id of ``layout``, of those placed on this node, in order.
+        restarted: the last requested restart that was done.
+        maintenance: of the connector's tables.
+    """
+
+    name: str
+    policy: BackoffPolicy
+    coordinator: Unit
+    job: JobState
+    reports: CoordinatorReports = field(default_factory=CoordinatorReports)
+    layout: Layout | None = None
+    paused_layout: Layout | None = None
+    target: TargetUnits = field(default_factory=TargetUnits)
+    has_coordinator: bool = False
+    tasks: Mapping[int, Unit] = field(default_factory=dict)
+    restarted: str | None = None
+    maintenance: MaintenancePlan = field(default_factory=MaintenancePlan)
+
+    @classmethod
+    def of(cls, name: str, policy: BackoffPolicy) -> ConnectorRun:
+        """Return a run without any layout."""
+        unlimited = BackoffPolicy(policy.first_ms, policy.longest_ms, policy.stable_ms)
+        coordinator = Unit(None, Backoff(policy), COORDINATOR)
+        return cls(name, policy, coordinator, JobState(Backoff(unlimited)))
+
+    @property
+    def config(self) -> Mapping[str, str] | None:
+        """The configuration that was sent with the layout."""
+        return self.target.config
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, int] | None:
+        """The end offsets of a bounded run that were sent with the layout."""
+        return self.target.ends
+
+    def units(self) -> list[Unit]:
+        """Return the units placed on this node: tasks in order, then the coordinator."""
+        tasks = self.tasks.values()
+        return [*tasks, self.coordinator] if self.has_coordinator else [*tasks]
+
+    def take(self, target: TargetUnits) -> None:
+        """Change to the units of a target; tasks that stay keep their number of restarts."""
+        kept = self.tasks
+        self.layout = target.layout
+        self.target = target
+        self.paused_layout = None
+        self.has_coordinator = target.has_coordinator
+        self.tasks = {
+            task: kept.get(task) or Unit(task, Backoff(self.policy))
+            for task in sorted(target.tasks)
+        }
+
+    def running(self, stopped: Collection[Unit] = ()) -> Running | None:
+        """Return the units that run on this node or are about to, without the stopped ones."""
+        out = {id(unit) for unit in stopped}
+        tasks = frozenset(
+            t for t, u in self.tasks.items() if id(u) not in out and not u.has_failed_for_good
+        )
+        has_coordinator = self.has_coordinator and id(self.coordinator) not in out
+        is_maintaining = self.maintenance.has_process
+        if self.layout is None or not (tasks or has_coordinator):
+            return Running(0, is_maintaining=True) if is_maintaining else None
+        return Running(
+            self.layout.number,
+            tasks,
+            coordinator=has_coordinator,
+            is_completed=has_coordinator and self.reports.completed_layout == self.layout.number,
+            is_maintaining=is_maintaining,
+        )
+
+    def rest(self, *, is_paused: bool) -> None:
+        """Forget the layout after everything has stopped; failed tasks stay failed in a pause."""
+        if not is_paused:
+            self.paused_layout = None
+            self.tasks = {}
+        elif self.layout is not None:
+            self.paused_layout = self.layout
+            self.tasks = {t: unit for t, unit in self.tasks.items() if unit.has_failed_for_good}
+        self.layout = None
+        self.target = TargetUnits()
+        self.has_coordinator = False
+        self.reports.clear_alarms()
+        self.maintenance.closed()

@@ -1,0 +1,78 @@
+"""Units that a child process runs and the node does not want."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from connect.backoff import BackoffPolicy
+from connect.clock import SystemClock
+from connect.metrics.process_metrics import Exposition
+from connect.node.herder.child_processes.child_assignments import ChildAssignments
+from connect.node.herder.child_processes.reconciliation import UNWANTED_LOG_MS, Reconciliation
+from connect.node.herder.units.units import ConnectorRun
+
+INVENTORY_MS = 2_000
+
+
+class RecordingChild:
+    """A child that records commands and stops nothing."""
+
+    def __init__(self) -> None:
+        self.commands: list[Mapping[str, Any]] = []
+
+    def send(self, message: Mapping[str, Any], *, wait_s: float = 0.0) -> bool:
+        """Take a command."""
+        del wait_s
+        self.commands.append(message)
+        return True
+
+
+def inventory(*generations: int) -> Mapping[str, Any]:
+    """What the child runs: a task of each generation, of a connector that was deleted."""
+    unit = {"connector": "unwanted", "task": 0, "ended": False}
+    units = [{**unit, "generation": generation} for generation in generations]
+    return {"event": "inventory", "units": units, "last_generation": 9}
+
+
+def test_a_unit_that_stops_slowly_is_logged_seldom() -> None:
+    """The stop is requested with each inventory; it is logged once per unit, then once a minute."""
+    child = RecordingChild()
+    assignments = ChildAssignments({"worker": child}, SystemClock(), 0)
+    reconciliation = Reconciliation(
+        {}, assignments, restart=lambda *_: None, on_changed=lambda _: None
+    )
+    with capture_logs() as logged:
+        for now_ms in range(0, UNWANTED_LOG_MS, INVENTORY_MS):
+            reconciliation.on_inventory("worker", inventory(1, 2), now_ms)
+        assert [entry["generation"] for entry in logged] == [1, 2]
+        assert len(child.commands) == 2 * (UNWANTED_LOG_MS // INVENTORY_MS)
+        reconciliation.on_inventory("worker", inventory(1), UNWANTED_LOG_MS)
+        assert [entry["generation"] for entry in logged] == [1, 2, 1]
+        reconciliation.on_inventory("coordinator", inventory(), UNWANTED_LOG_MS)
+        reconciliation.on_inventory("worker", inventory(1), UNWANTED_LOG_MS + 1)
+        assert len(logged) == 3
+        reconciliation.on_inventory("worker", inventory(), UNWANTED_LOG_MS + 2)
+        reconciliation.on_inventory("worker", inventory(3), UNWANTED_LOG_MS + 3)
+        assert [entry["generation"] for entry in logged] == [1, 2, 1, 3]
+    counted = Exposition(lambda: 0).total(
+        "inventory_differences", connector="unwanted", code="unexpected"
+    )
+    assert counted == 3
+
+
+def test_restarts_of_a_coordinator_are_counted_from_zero() -> None:
+    """Prometheus sees no increase when a counter begins with 1: no alert would tell of it."""
+    assignments = ChildAssignments({}, SystemClock(), 0)
+    reconciliation = Reconciliation(
+        {}, assignments, restart=lambda *_: None, on_changed=lambda _: None
+    )
+    run = ConnectorRun.of("counted-from-zero", BackoffPolicy(1_000, 1_000))
+    counts = []
+    for idle_ms in (0, 11):
+        item = {"idle_ms": idle_ms, "idle_ms_max": 10}
+        reconciliation._restart_if_stalled(run, run.coordinator, item, 0)
+        counts.append(Exposition(lambda: 0).total("coordinator_stalls", connector=run.name))
+    assert counts == [0, 1]
