@@ -104,6 +104,7 @@ def test_a_vector_is_that_of_spark(catalog: CatalogGateway, spark: Sql, name: st
     assert len(operations) == 1
 
 
+@pytest.mark.matrix  # contract tests merge vectors of the connector
 def test_vectors_of_spark_and_of_icefloe_are_merged(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader
 ) -> None:
