@@ -24,7 +24,7 @@ LIMITS_MB = {
     "huge dead letters": 650,
 }
 """Most resident megabytes above an idle process; a third more than was seen."""
-OF_MATRIX = ("wide avro", "deep avro", "own names, map", "huge texts")
+OF_MATRIX = ("wide avro", "own names, map", "huge texts")
 """Like another case, with another form or size."""
 LETTERS = ("huge dead letters", "huge objects, evolving")
 """Records too large for the dead letters of one batch: smaller ones are read."""
