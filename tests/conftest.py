@@ -18,8 +18,10 @@ from connect.jvm import jars
 from connect.redaction.secret_values import KNOWN
 from tests.support.stack import RestCatalog, S3Server, Topics, postgres_server
 
-# the time of an example depends on the machine, not on the code
-settings.register_profile("icefloe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# the time of an example depends on the machine, not on the code; each run has other examples
+settings.register_profile(
+    "icefloe", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("icefloe")
 
 if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need

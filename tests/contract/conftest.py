@@ -17,7 +17,12 @@ from tests.support.table_harness import SCHEMA, TableHarness
 if TYPE_CHECKING:  # most tests need no Delta library
     from tests.support.upserts import LineageUpserts, Upserts, VectorUpserts
 
-BACKENDS = ["sqlite", "postgres", "rest", "s3"]
+BACKENDS = [
+    "sqlite",
+    "rest",
+    pytest.param("postgres", marks=pytest.mark.matrix),
+    pytest.param("s3", marks=pytest.mark.matrix),
+]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -91,7 +96,9 @@ def vectors(sql_catalog_properties: dict[str, str]) -> Iterator[VectorUpserts]:
         yield made
 
 
-@pytest.fixture(params=["copies", "lineage_copies", "vectors"])
+@pytest.fixture(
+    params=["copies", pytest.param("lineage_copies", marks=pytest.mark.matrix), "vectors"]
+)
 def changes(request: pytest.FixtureRequest) -> Upserts:
     """A table of each way to remove rows."""
     made: Upserts = request.getfixturevalue(request.param)

@@ -205,7 +205,10 @@ def glue_properties(s3_server: S3Server, tmp_path: Path) -> dict[str, str]:
     return {**s3_server.properties, **own, **place}
 
 
-@pytest.mark.parametrize(("kind", "snapshots_max"), [("sql", 2_000), ("glue", 500)])
+@pytest.mark.parametrize(
+    ("kind", "snapshots_max"),
+    [("sql", 2_000), pytest.param("glue", 500, marks=pytest.mark.matrix)],
+)
 def test_a_commit_does_not_follow_the_history(
     request: pytest.FixtureRequest, kind: str, snapshots_max: int
 ) -> None:

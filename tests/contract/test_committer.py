@@ -34,6 +34,7 @@ from tests.support.table_harness import (
 from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
 
 
+@pytest.mark.parametrize("catalog_properties", ["sqlite", "rest", "postgres", "s3"], indirect=True)
 def test_a_commit_adds_one_snapshot_with_its_files(harness: TableHarness) -> None:
     """With the offsets, the ids, the tag and the mirror."""
     commit = harness.round(4, 3, valid_through_us=1_767_323_045_678_999)

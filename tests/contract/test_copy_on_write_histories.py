@@ -52,6 +52,16 @@ SPECS = {
 }
 
 
+SOME = {
+    ("copy-on-write", "none"),
+    ("position-deletes", "other"),
+    ("copy-on-write-v3", "key"),
+    ("deletion-vectors", "none"),
+    ("both", "other"),
+}
+"""Of the default suite: each mode, and each specification."""
+
+
 class Unreliable(Racing):
     """A catalog that refuses commits, or does not answer them: applied, not applied, or later.
 
@@ -127,8 +137,21 @@ def play(t: Upserts, rng: random.Random, committers: type[Committer], rounds: in
         t.check()
 
 
-@pytest.mark.parametrize("tables", MODES)
-@pytest.mark.parametrize("spec", SPECS)
+def histories() -> list[Any]:
+    """Each mode with each specification."""
+    return [
+        pytest.param(
+            *mode.values,
+            spec,
+            id=f"{mode.id}-{spec}",
+            marks=() if (mode.id, spec) in SOME else pytest.mark.matrix,
+        )
+        for mode in MODES
+        for spec in SPECS
+    ]
+
+
+@pytest.mark.parametrize(("tables", "spec"), histories())
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_histories(
     sql_catalog_properties: dict[str, str], tables: type[Upserts], spec: str, seed: int
@@ -192,7 +215,13 @@ def is_found(properties: dict[str, str], tables: type[Upserts], made: type[Commi
     return any(fails(seed) for seed in range(100))
 
 
-@pytest.mark.parametrize("tables", MODES)
+@pytest.mark.parametrize(
+    "tables",
+    [
+        MODES[0],
+        *(pytest.param(*m.values, id=m.id, marks=pytest.mark.matrix) for m in MODES[1:]),
+    ],
+)
 def test_a_planted_bug_is_found(
     sql_catalog_properties: dict[str, str], tables: type[Upserts]
 ) -> None:
@@ -242,7 +271,9 @@ class NoVectors:
         return {place_in_file(vector): BitMap64() for vector in vectors}
 
 
-@pytest.mark.parametrize("tables", [VectorUpserts, MixedUpserts])
+@pytest.mark.parametrize(
+    "tables", [VectorUpserts, pytest.param(MixedUpserts, marks=pytest.mark.matrix)]
+)
 def test_a_forgotten_vector_is_found(
     sql_catalog_properties: dict[str, str], tables: type[Upserts]
 ) -> None:

@@ -26,7 +26,9 @@ from tests.support.upserts import DeltaUpserts, row
 ROUNDS = 4
 
 
-@pytest.fixture(scope="module", params=["s3proxy", "azurite"])
+@pytest.fixture(
+    scope="module", params=["s3proxy", pytest.param("azurite", marks=pytest.mark.matrix)]
+)
 def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
     """Each kind of store."""
     made: ObjectStore = request.getfixturevalue(request.param)

@@ -18,11 +18,11 @@ from tests.support.java_records import RecordOracle, kind_of
 
 pytestmark = pytest.mark.java
 
-EVERY = 12
+EVERY = 24
 """Of the recordings one in so many is asked for again."""
 
 SEED = int(os.environ.get("JAVA_RECORDS_SEED", "0"))
-CASES = int(os.environ.get("JAVA_RECORDS_CASES", "1500"))
+CASES = int(os.environ.get("JAVA_RECORDS_CASES", "600"))
 SHARES = {
     "transform": 0.35,
     "converter": 0.3,

@@ -28,7 +28,10 @@ from tests.support.stack import S3Server, unique_name
 from tests.support.table_harness import SCHEMA, TableHarness, paths_of, stale_numbers
 from tests.support.tables import announced, connector, made_up_file, reference, table_commit
 
-BACKENDS = ("sqlite", "postgres", "rest", "s3", "glue")
+BACKENDS = (
+    *("sqlite", "rest"),
+    *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("postgres", "s3", "glue")),
+)
 
 
 class Noted(CatalogGateway):

@@ -24,6 +24,8 @@ LIMITS_MB = {
     "huge dead letters": 650,
 }
 """Most resident megabytes above an idle process; a third more than was seen."""
+OF_MATRIX = ("wide avro", "own names, map", "huge texts")
+"""Like another case, with another form or size."""
 LETTERS = ("huge dead letters", "huge objects, evolving")
 """Records too large for the dead letters of one batch: smaller ones are read."""
 ASKS = ("own names, evolving",)
@@ -73,7 +75,13 @@ def measured(process: subprocess.Popen[str], case: str, times: int) -> dict[str,
     return result
 
 
-@pytest.mark.parametrize("case", LIMITS_MB)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.matrix if case in OF_MATRIX else ())
+        for case in LIMITS_MB
+    ],
+)
 def test_unusual_records_fit_into_memory(case: str, process: subprocess.Popen[str]) -> None:
     """500 columns, the deepest nesting, and single records of up to 60 MiB."""
     result = measured(process, case, 1)

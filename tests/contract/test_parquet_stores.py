@@ -23,7 +23,7 @@ from tests.support.tables import table_commit
 ROUNDS = 4
 
 
-@pytest.fixture(params=["s3_server", "s3proxy"])
+@pytest.fixture(params=[pytest.param("s3_server", marks=pytest.mark.matrix), "s3proxy"])
 def store(request: pytest.FixtureRequest) -> ObjectStore | S3Server:
     """Each server."""
     made: ObjectStore | S3Server = request.getfixturevalue(request.param)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow.fs import FileSelector
@@ -63,6 +64,22 @@ LASTING_OF_LARGE = [
     ("complete", "refused:empty", 1),
 ]
 LARGE_BYTES = 12 * 2**20  # the client uploads such a file in parts
+FEW = {  # of the default suite: each operation, applied and not applied, passing and lasting
+    ("put", "applied:cut", 1),
+    ("put", "applied:500", 4),
+    ("put", "refused:empty", 1),
+    ("part", "applied:cut", 1),
+    ("begin", "refused:503", 3),
+    ("complete", "applied:500", 4),
+}
+
+
+def _marked(*faults: Fault) -> list[Any]:
+    """Each fault as a parameter."""
+    return [
+        pytest.param(fault, id=str(fault), marks=() if fault in FEW else pytest.mark.matrix)
+        for fault in faults
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +123,7 @@ def harness(catalog: CatalogGateway) -> TableHarness:
 # ------------------------------------------------------------------ coordinator
 
 
-@pytest.mark.parametrize("fault", [*PASSING, *LASTING], ids=str)
+@pytest.mark.parametrize("fault", _marked(*PASSING, *LASTING))
 def test_faults_while_writing_metadata_add_each_file_once(
     harness: TableHarness, store: FaultyStore, fault: Fault
 ) -> None:
@@ -217,7 +234,7 @@ def test_a_session_ends_while_a_deletion_of_expired_files_hangs(
 # ------------------------------------------------------------------ worker
 
 
-@pytest.mark.parametrize("fault", [*PASSING, *PASSING_OF_LARGE], ids=str)
+@pytest.mark.parametrize("fault", _marked(*PASSING, *PASSING_OF_LARGE))
 def test_data_files_survive_a_short_fault(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
@@ -230,7 +247,7 @@ def test_data_files_survive_a_short_fault(
     _check_files(s3_server, result.files["db.t1"])
 
 
-@pytest.mark.parametrize("fault", [*LASTING, *LASTING_OF_LARGE], ids=str)
+@pytest.mark.parametrize("fault", _marked(*LASTING, *LASTING_OF_LARGE))
 def test_data_files_of_a_failed_batch_are_not_announced(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:

@@ -109,7 +109,7 @@ def test_row_level_histories_equal_a_replay(
     """For any batches, blocks and steps."""
     connector = config(**(CDC if is_cdc else UPSERT))
     place = 4 * is_cdc + 2 * bool(ids) + reference_only
-    for seed in part(range(12), place, of=3):
+    for seed in part(range(12), place, of=6):
         lines, live = history(seed, 240, is_cdc=is_cdc)
         limits = PipelineLimits(
             block_rows=random.Random(seed).choice([7, 40, 1000]),

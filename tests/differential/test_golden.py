@@ -54,7 +54,7 @@ def test_recorded_conversions_are_equal_on_both_paths(path: Path, tmp_path: Path
         connector = config(**ALL, **keys)
         schema = Schema.model_validate(case["table"]["schema"])
         table = plan(tmp_path, schema, properties=case["table"]["properties"])
-        for some in (group, *([one] for one in part(group, place, of=3))):
+        for some in (group, *([one] for one in part(group, place, of=6))):
             batch = source([record for _, record in some])
             by_column, by_record = both(connector, [table], [batch])
             assert by_column == by_record, [case["name"] for case, _ in some]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -27,6 +27,7 @@ from pyiceberg.types import (
 from tests.differential.both_paths import both
 from tests.differential.cases import NUMBERS, OTHERS, TEXTS
 from tests.differential.chains import EVOLVE, ICEBERG, chain, value
+from tests.differential.examples import generated, part
 from tests.differential.support import config, decoded_by_columns, plan, run_batches, source
 from worker.transforms.step_chain import steps_for
 
@@ -132,7 +133,8 @@ def test_every_value_in_every_field_is_equal_on_both_paths(
     odd = [*NUMBERS[::4], *(f'"{text}"' for text in TEXTS[::5]), *OTHERS[::3]]
     plain = ['{"a":1,"b":"x","c":1.5,"x":{"a":5,"b":"z","y":{"a":6}},"y":3}'] * 6
     lines: list[bytes | None] = [b'{"a":1,"b":"x","x":5}', None, b"[]", b'{"\\u0061":7,"x":8}']
-    for record in records("abcdx", odd):
+    place = 2 * list(CHAINS).index(name) + bool(extra)
+    for record in part(records("abcdx", odd), place, of=4):
         lines += [record, *(text.encode() for text in plain[:2])]
     lines += [b'{"x":{"a":%d,"y":{"a":1}},"y":null,"a":null}' % i for i in range(50)]
     batches = [source(lines[i : i + 400], start=i) for i in range(0, len(lines), 400)]
@@ -193,7 +195,7 @@ VALUES = LEAVES | st.lists(LEAVES, max_size=2) | st.dictionaries(st.sampled_from
 DOCUMENTS = st.dictionaries(st.sampled_from("abcdefgtixy"), VALUES, max_size=5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@generated(30)
 @given(
     names=st.lists(st.sampled_from(sorted(CHAINS)), min_size=1, max_size=3),
     documents=st.lists(DOCUMENTS, min_size=1, max_size=20),

@@ -89,6 +89,7 @@ def produce(aggregates: Aggregates, rooms: Rooms, first: int) -> None:
     aggregates.produce(*records, *others, rows=rows)
 
 
+@pytest.mark.matrix  # ``tests/e2e/test_aggregates.py`` has such a query
 def test_filter_computed_columns_and_a_table_that_changes(
     aggregates: Aggregates, rooms: Rooms
 ) -> None:

@@ -84,6 +84,7 @@ def _class(context: Any, name: str) -> Any:
     return context._jvm.scala.reflect.ClassTag.apply(loaded)
 
 
+@pytest.mark.matrix  # the default suite has state in a folder, and files of rows on S3
 def test_state_on_s3_continues_after_a_restart(
     spark_session: Session, kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
 ) -> None:
@@ -108,7 +109,7 @@ def test_state_on_s3_continues_after_a_restart(
         assert len(saved) == 1, "older states are deleted"
 
 
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("first", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_times_near_the_ends_of_int64_stop_nothing(aggregates: Aggregates, *, first: bool) -> None:
     """They are refused, and neither windows nor the watermark change."""
     aggregates.config["errors.tolerance"] = "all"

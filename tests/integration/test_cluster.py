@@ -311,7 +311,10 @@ def _begun(nodes: ClusterNodes, name: str) -> list[dict[str, Any]]:
     return [m for m in nodes[name].commands("maintenance") if m["op"] in {"maintain", "ended"}]
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["ended", "killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, id="ended", marks=pytest.mark.matrix), pytest.param(True, id="killed")],
+)
 def test_maintenance_follows_the_coordinator(
     nodes: ClusterNodes, topics: Topics, *, is_killed: bool
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_copy_has_the_columns_and_metrics_of_one_by_spark(
     assert identities(ours, spark) == identities(theirs, spark)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["plain", "partitioned"])
 def test_changes_by_spark_and_by_icefloe_keep_each_others_identities(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader, kind: str

@@ -40,7 +40,9 @@ def write_mode(table: Table) -> str | None:
     return table.current_snapshot().summary.additional_properties.get("icefloe.write-mode")
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.parametrize(
+    "granularity", ["file", pytest.param("partition", marks=pytest.mark.matrix)]
+)
 def test_position_deletes_of_spark_are_applied(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader, granularity: str
 ) -> None:
@@ -87,6 +89,7 @@ def test_position_deletes_of_spark_are_applied(
     assert delete_paths(t.table()) == []
 
 
+@pytest.mark.matrix
 def test_spark_leaves_position_deletes_of_files_that_it_copies(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader
 ) -> None:
@@ -106,6 +109,7 @@ def test_spark_leaves_position_deletes_of_files_that_it_copies(
     assert (len(delete_paths(ours.table())), len(delete_paths(theirs.table()))) == (0, 1)
 
 
+@pytest.mark.matrix
 def test_position_deletes_of_a_partition_are_applied(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader
 ) -> None:
@@ -157,6 +161,7 @@ def stored_variants(table: Table) -> dict[int, Any]:
     return out
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_shredded", [False, True], ids=["whole", "shredded"])
 def test_variants_of_spark_are_copied(
     catalog: CatalogGateway, spark: Sql, java: JavaReader, *, is_shredded: bool
@@ -190,6 +195,7 @@ def test_variants_of_spark_are_copied(
     assert spark(paths) == [[5]]
 
 
+@pytest.mark.matrix
 def test_imported_files_get_the_field_ids_of_the_name_mapping(
     catalog: CatalogGateway, spark: Sql, java: JavaReader, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.upserts import vector_files, vectors_of
 pytestmark = [*SPARK_MARKS, pytest.mark.java]
 
 
-@pytest.mark.parametrize("kind", ["plain", "partitioned"])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("partitioned", marks=pytest.mark.matrix)])
 def test_all_readers_read_the_rows_that_are_left(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader, kind: str
 ) -> None:
@@ -59,7 +59,13 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runs",
+        *(pytest.param(name, marks=pytest.mark.matrix) for name in POSITIONS if name != "runs"),
+    ],
+)
 def test_a_vector_is_that_of_spark(catalog: CatalogGateway, spark: Sql, name: str) -> None:
     """The same deletes give the same bytes, fields of the entry and counters of the snapshot."""
     positions = POSITIONS[name]
@@ -98,6 +104,7 @@ def test_a_vector_is_that_of_spark(catalog: CatalogGateway, spark: Sql, name: st
     assert len(operations) == 1
 
 
+@pytest.mark.matrix  # contract tests merge vectors of the connector
 def test_vectors_of_spark_and_of_icefloe_are_merged(
     catalog: CatalogGateway, spark: Sql, duck: Sql, java: JavaReader
 ) -> None:

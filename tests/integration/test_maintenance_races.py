@@ -51,7 +51,7 @@ def raced(
     proxy.close()
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("is_kept", [True, pytest.param(False, marks=pytest.mark.matrix)])
 def test_the_history_that_a_rewrite_needs_does_not_expire(
     make: Callable[..., MaintainedTable], *, is_kept: bool
 ) -> None:
@@ -140,7 +140,13 @@ def test_tags_are_set_and_removed_between_other_commits(
     assert "icefloe_maintenance-c-7" not in table.reloaded().metadata.refs
 
 
-@pytest.mark.parametrize("is_upsert", [True, False], ids=["upserts", "appends"])
+@pytest.mark.parametrize(
+    "is_upsert",
+    [
+        pytest.param(True, id="upserts"),
+        pytest.param(False, id="appends", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_rewrite_is_committed_although_the_stream_commits_first_again_and_again(
     raced: tuple[MaintainedTable, FaultyProxy], *, is_upsert: bool
 ) -> None:
@@ -186,7 +192,7 @@ def test_how_often_a_commit_is_repeated_is_the_operators_choice(
     assert kept == {"commit.retry.max-wait-ms": "7"}
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("is_whole", [True, pytest.param(False, marks=pytest.mark.matrix)])
 def test_no_snapshot_expires_while_orphan_files_are_removed(
     make: Callable[..., MaintainedTable], *, is_whole: bool
 ) -> None:

@@ -14,7 +14,8 @@ from pyiceberg.catalog import load_catalog
 
 from tests.support.stack import RestCatalog
 
-pytestmark = [pytest.mark.spark, pytest.mark.java]
+# the default suite reads such tables with DuckDB and Spark in ``test_readers.py``
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.matrix]
 
 NOTEBOOK = Path(__file__).parents[2] / "compose" / "notebooks" / "payments.ipynb"
 PROGRAM = """

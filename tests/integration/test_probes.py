@@ -59,6 +59,7 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
         node.close()
 
 
+@pytest.mark.matrix  # ``tests/unit/connect/config/test_node_config.py`` reads variables
 def test_without_a_properties_file_the_environment_configures_a_node(
     broker: Broker, tmp_path: Path
 ) -> None:

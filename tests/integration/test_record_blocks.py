@@ -34,7 +34,10 @@ from worker.task.source_rows import SourceRows
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 
 
-@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "compression",
+    [*("none", "zstd"), pytest.param("lz4", marks=pytest.mark.matrix)],
+)
 def test_records_equal_those_of_sparks_source(
     compression: str,
     reader: SourceReader,

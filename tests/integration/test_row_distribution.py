@@ -118,7 +118,9 @@ def left_behind(session: Session) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("through", ["files", "rows", "none"])
+@pytest.mark.parametrize(
+    "through", ["files", "rows", pytest.param("none", marks=pytest.mark.matrix)]
+)
 def test_a_batch_has_one_file_for_each_table(
     distributing: Distributing, through: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,7 @@ def frozen_call(frozen: FrozenMethod, call: Callable[[], object]) -> Iterator[li
     ("owner", "name"),
     [("store", "put_source_floor"), ("admin", "refuse_members"), ("admin", "topic_id")],
 )
-@pytest.mark.parametrize("given", [7, None])
+@pytest.mark.parametrize("given", [7, pytest.param(None, marks=pytest.mark.matrix)])
 def test_a_frozen_leader_changes_no_offset_of_its_successor(
     new_leader: Callable[[], LeaderNode], owner: str, name: str, given: int | None
 ) -> None:

@@ -185,7 +185,7 @@ def test_the_commit_interval_selects_batch_read_or_query(
     assert seen.tasks == [1]
 
 
-@pytest.mark.parametrize("how", ["batch", "backlog"])
+@pytest.mark.parametrize("how", [pytest.param("batch", marks=pytest.mark.matrix), "backlog"])
 def test_compaction_leaves_gaps_and_loses_no_record(
     how: str,
     reader: SourceReader,
@@ -265,7 +265,7 @@ WAYS_TO_READ = {
 }
 
 
-@pytest.mark.parametrize("last_records", WAYS_TO_READ)
+@pytest.mark.parametrize("last_records", [pytest.param(500, marks=pytest.mark.matrix), 5_000])
 def test_equal_partitions_of_a_backlog_share_spark_tasks(
     last_records: int,
     reader: SourceReader,

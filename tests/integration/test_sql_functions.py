@@ -17,6 +17,9 @@ from tests.support.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 
 pytestmark = list(SPARK_MARKS)
 _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]
+SOME, EVERY = 8, 1
+"""Steps through the samples, which are in groups: ``SOME`` takes of each large group."""
+STEPS = [SOME, pytest.param(EVERY, marks=pytest.mark.matrix)]  # Spark compiles each expression
 
 
 @pytest.fixture
@@ -30,25 +33,31 @@ def test_every_function_has_a_sample() -> None:
     assert set(CALLS) == FUNCTIONS
 
 
-def test_every_listed_function_runs(sql: SqlHarness) -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_every_listed_function_runs(sql: SqlHarness, step: int) -> None:
     """Each is accepted, resolved to an expected class, and computed for a record."""
-    names = sorted(CALLS)
-    for start in range(0, len(names), 30):
-        _accepted(sql, [CALLS[name] for name in names[start : start + 30]])
+    calls = [*CALLS.values()][::step]
+    for start in range(0, len(calls), 30):
+        _accepted(sql, calls[start : start + 30])
 
 
-def test_every_form_runs(sql: SqlHarness) -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_every_form_runs(sql: SqlHarness, step: int) -> None:
     """Operators, literals, casts and paths are accepted and computed."""
-    for start in range(0, len(FORMS), 30):
-        _accepted(sql, FORMS[start : start + 30])
+    forms = FORMS[::step]
+    for start in range(0, len(forms), 30):
+        _accepted(sql, forms[start : start + 30])
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_random_combinations_run(sql: SqlHarness, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [(4, 3), *(pytest.param(seed, 12, marks=pytest.mark.matrix) for seed in range(4))],
+)
+def test_random_combinations_run(sql: SqlHarness, seed: int, count: int) -> None:
     """Allowed calls as arguments of allowed calls."""
     dice = random.Random(seed)
     items = []
-    for _ in range(12):
+    for _ in range(count):
         text = f"CAST({CALLS[dice.choice(sorted(CALLS))]} AS STRING)"
         text = "a" if any(x in text for x in ("arrays_zip", "map", "struct(")) else text
         for _ in range(dice.randrange(4)):

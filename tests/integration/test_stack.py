@@ -33,6 +33,7 @@ def test_the_rest_catalog_creates_a_namespace(rest_catalog: RestCatalog) -> None
     assert ("created",) in catalog.list_namespaces()
 
 
+@pytest.mark.matrix  # contract tests commit to it
 def test_the_s3_server_stores_an_object(s3_server: S3Server) -> None:
     """PyIceberg's file IO reads what it wrote."""
     from pyiceberg.io.pyarrow import PyArrowFileIO

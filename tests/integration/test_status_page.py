@@ -354,7 +354,7 @@ def test_a_node_with_missing_metrics_is_named(browser: Browser) -> None:
         seen.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.matrix)])
 def test_the_page_is_readable_in_light_dark_and_narrow(
     node: RunningNode, visit: Callable[..., BrowserVisit], scheme: str
 ) -> None:

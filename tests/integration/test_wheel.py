@@ -129,6 +129,7 @@ def test_the_locked_versions_meet_the_requirements(full: Environment) -> None:
     assert not [line for line in done.stdout.splitlines() if line.startswith("icefloe ")]
 
 
+@pytest.mark.matrix  # the default suite has the wheel's files and program, and other nodes
 def test_an_installed_node_starts_and_drains(full: Environment, tmp_path: Path) -> None:
     """Without a broker it is alive and not ready; SIGTERM ends it with status 0."""
     port = free_port()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -15,6 +16,7 @@ from tests.support.stack import S3Server, unique_name
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 
 
+@pytest.mark.matrix  # ``tests/contract/test_store_faults.py`` writes data files to S3
 def test_files_go_to_the_object_store(s3_server: S3Server, tmp_path: Path) -> None:
     """Table io properties select the store; file sizes are correct; an error returns no files."""
     location = f"{s3_server.warehouse}/{unique_name('t')}"

@@ -23,7 +23,9 @@ class Environment:
         self.python = folder / "bin" / "python"
         self.program = folder / "bin" / "icefloe"
         run(sys.executable, "-m", "venv", "--without-pip", folder)
-        run(*pip(self.python), "install", "--no-deps", "--no-index", "--quiet", wheel)
+        # only the environment with all packages runs a node, which imports most of the modules
+        options = ("--no-deps", "--no-index", "--quiet", *(["--no-compile"] if packages else []))
+        run(*pip(self.python), "install", *options, wheel)
         (site,) = folder.glob("lib/python3*/site-packages")
         # a path in this file comes after the environment's own packages, and its .pth files are
         # not read: the editable installation of this repository is not seen

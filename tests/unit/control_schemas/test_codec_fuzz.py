@@ -23,7 +23,7 @@ FRAMES = sorted(
     key=len,
 )
 fuzz = settings(
-    max_examples=int(os.environ.get("CODEC_FUZZ_EXAMPLES", "400")),
+    max_examples=int(os.environ.get("CODEC_FUZZ_EXAMPLES", "200")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -184,7 +184,7 @@ def test_properties_that_tune_files_are_never_an_error(
 
 @pytest.mark.filterwarnings("ignore:No preferred file implementation")
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(values=st.dictionaries(st.sampled_from(DECIDING), VALUES, min_size=1))
 def test_no_property_of_one_table_holds_up_another(

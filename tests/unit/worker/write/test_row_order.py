@@ -111,7 +111,7 @@ def arrow_sorted(order: RowOrder, rows: pa.Table) -> list[int]:
 
 
 @pytest.mark.parametrize(("kind", "values", "transform"), PAIRS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_each_transform_sorts_as_pyiceberg_does(
     kind: IcebergType, values: st.SearchStrategy[Any], transform: Any, data: st.DataObject
@@ -128,7 +128,7 @@ def test_each_transform_sorts_as_pyiceberg_does(
     assert arrow_sorted(order, rows) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_several_fields_sort_one_after_the_other(data: st.DataObject) -> None:
     """Each field has its own direction and place of nulls; columns come in several chunks."""

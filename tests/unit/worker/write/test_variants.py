@@ -43,7 +43,7 @@ def read(value: Any) -> Any:
         return VariantUtils.to_python(value["value"], value["metadata"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(document=DOCUMENTS)
 def test_documents_are_read_back_by_pyspark(document: Any) -> None:
     """Values of every kind, at any depth."""

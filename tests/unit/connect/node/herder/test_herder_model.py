@@ -12,7 +12,7 @@ from connect.node.herder.child_processes.reconciliation import Reconciliation
 from connect.node.herder.units.units import ConnectorRun, Unit
 from tests.support.herder_model import HerderModel
 
-SEEDS = range(int(os.environ.get("HERDER_SEEDS", "20")))
+SEEDS = range(int(os.environ.get("HERDER_SEEDS", "10")))
 PLANTED_SEEDS = range(20)
 
 
