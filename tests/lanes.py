@@ -6,7 +6,8 @@ Many tests wait for brokers, nodes and tables. A core is then idle, and other te
 Rules of this file:
 - A lane is one run of pytest. Each lane has its own session fixtures; lanes share only the machine.
 - The lanes of a folder in ``SHARED`` share its files: each takes the next file when it has ended
-  one. See ``tests/support/file_sharing.py``.
+  one. See ``tests/support/file_sharing.py``. For a folder in ``ONCE`` all files with the same stack
+  are in one lane.
 - At most ``LANES_MAX`` lanes run at the same time. The others start in order when one ends.
 - Folders without a lane of their own are in the lanes of ``REST``, which share them. Their tests
   compute and do not wait. They run from the beginning, with low priority: they take the time of
@@ -42,6 +43,7 @@ SHARED = {
     "e2e": "running,armed_running",
     "integration": "spark_session",
 }
+ONCE = {"e2e"}  # a start of these fixtures takes more than the other lane saves
 # lanes in the order of their start: those with most work first. A lane of the largest folder starts
 # whenever another folder has ended: its lanes end together
 WAITING = (
@@ -151,6 +153,7 @@ def lanes(arguments: Sequence[str], taken: Path) -> list[Lane]:
     for name in WAITING:
         folder, _, number = name.partition("-")
         more = share(taken, SHARED[folder], is_first=number == "1") if number else []
+        more += ["--share-once"] if number and folder in ONCE else []
         made.append(Lane(name, [f"{TESTS.name}/{folder}"], [*more, *arguments]))
     others = every - {lane.name.partition("-")[0] for lane in made}
     rest = sorted(f"{TESTS.name}/{folder}" for folder in others)

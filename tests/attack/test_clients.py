@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.support.attacked_stack import AttackedStack
@@ -15,19 +17,18 @@ KEYS = (
 )
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_no_client_of_the_node_calls_a_server_that_a_tenant_names(
-    attacked: AttackedStack, key: str
-) -> None:
+def test_no_client_of_the_node_calls_a_server_that_a_tenant_names(attacked: AttackedStack) -> None:
     """Alone, next to the node's own, or with a protocol: refused before a connection."""
     name, topic = "alice-servers", attacked.topic("alice-source")
     good = attacked.connector(topics=topic, iceberg__tables="alice.t")
-    prefix = key.removesuffix("bootstrap.servers")
     assert attacked.alice.create(name, good).status_code == 201
     with KafkaListener() as listener:
-        for servers in (listener.address, f"{attacked.stack.bootstrap_servers},{listener.address}"):
-            bad = {key: servers, prefix + "security.protocol": "SASL_PLAINTEXT"}
-            for change in (bad, {key: servers}, {prefix + "security.protocol": "SASL_PLAINTEXT"}):
+        together = f"{attacked.stack.bootstrap_servers},{listener.address}"
+        for key, servers in itertools.product(KEYS, (listener.address, together)):
+            protocol = {
+                f"{key.removesuffix('bootstrap.servers')}security.protocol": "SASL_PLAINTEXT"
+            }
+            for change in ({key: servers, **protocol}, {key: servers}, protocol):
                 config = {**good, **change}
                 found = attacked.alice.validate({**config, "name": name}).json()
                 wrong = {c["value"]["name"] for c in found["configs"] if c["value"]["errors"]}

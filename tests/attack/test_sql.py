@@ -52,14 +52,17 @@ def test_a_subquery_that_only_spark_detects_fails_its_task(attacked: AttackedSta
     """Its trace has no line of the file, and is the same if the file does not exist."""
     topic, shadow = attacked.topic("alice-subquery"), attacked.stack.state_dir / "shadow.csv"
     shadow.write_text(f"{CANARIES['shadow']},second\n1,2\n")
-    traces = []
-    for number, file in enumerate((shadow, shadow.with_name("absent.csv"))):
-        name = f"alice-subquery-{number}"
+    files = {"alice-subquery-0": shadow, "alice-subquery-1": shadow.with_name("absent.csv")}
+    for name, file in files.items():
         query = f"SELECT id FROM records WHERE EXISTS(FROM csv.`file:{file}` WHERE nothing = 1)"
         answer = attacked.alice.create(name, _config(attacked, topic, query))
         assert answer.status_code == 201, answer.text
-        traces.append(attacked.trace(name).replace(file.name, "").replace(name, ""))
-        attacked.assert_canaries_nowhere(names=(name,))
+    traces = [
+        attacked.trace(name).replace(file.name, "").replace(name, "")
+        for name, file in files.items()
+    ]
+    attacked.assert_canaries_nowhere(names=tuple(files))
+    for name in files:
         assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204
     assert "sql_query" in traces[0]
     assert traces[0].splitlines()[0] == traces[1].splitlines()[0]

@@ -109,8 +109,12 @@ def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def armed_running(
     tmp_path_factory: pytest.TempPathFactory, armed_folder: Path
 ) -> Iterator[RunningStack]:
-    """A stack for tests that kill its processes; each test deletes its connectors."""
-    with armed_stack(tmp_path_factory.mktemp("armed-stack"), armed_folder) as made:
+    """A stack for tests that kill its processes; each test deletes its connectors.
+
+    It has two coordinator processes.
+    """
+    folder = tmp_path_factory.mktemp("armed-stack")
+    with armed_stack(folder, armed_folder, icefloe_coordinator_processes="2") as made:
         yield made
 
 

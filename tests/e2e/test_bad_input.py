@@ -16,6 +16,7 @@ from typing import Protocol
 import httpx
 import pytest
 
+from connect.gateways.public_trust import public_trust
 from connect.processes.child_process import free_port
 from tests.support.forked_commands import ForkedCommands
 
@@ -211,7 +212,7 @@ def test_a_missing_or_old_java_is_named(icefloe: Icefloe, tmp_path: Path, comman
     assert f"JAVA_HOME is /nonexistent, but it contains no bin/java: {advice}" in output
 
 
-def test_a_node_without_a_broker_names_its_address(tmp_path: Path) -> None:
+def test_a_node_without_a_broker_names_its_address(icefloe: Icefloe, tmp_path: Path) -> None:
     """It answers 503, keeps its folder, and ends on SIGTERM."""
     port = free_port()
     file = properties(tmp_path, listeners=f"http://127.0.0.1:{port}", icefloe__drain__grace__ms="1")
@@ -229,11 +230,13 @@ def test_a_node_without_a_broker_names_its_address(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, answer and answer.text
             time.sleep(0.2)
             try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/health", timeout=60)
+                answer = httpx.get(
+                    f"http://127.0.0.1:{port}/health", timeout=60, verify=public_trust()
+                )
             except httpx.TransportError:
                 continue
             assert answer.status_code == 503
-        output = complaint(run(ICEFLOE, tmp_path, "node", "--properties", properties(tmp_path)))
+        output = complaint(icefloe(tmp_path, "node", "--properties", properties(tmp_path)))
         assert "a node is running on" in output
         assert "state already; end it or use another folder" in output
         node.send_signal(signal.SIGTERM)

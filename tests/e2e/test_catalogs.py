@@ -19,7 +19,14 @@ VERSIONS = {"sqlite": "2", "postgres": "3", "rest": "3", "s3": "2"}
 """Format versions: one on a server and one on a database have row ids."""
 
 
-@pytest.fixture(params=["sqlite", "postgres", "rest", "s3"])
+KINDS = [
+    # other tests have many connectors to the first one
+    *(pytest.param(kind, marks=pytest.mark.matrix) for kind in ("sqlite", "postgres")),
+    *("rest", "s3"),
+]
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> tuple[str, Any]:
     """A kind, and what of it has to run."""
     fixtures = {"postgres": "postgres", "rest": "rest_catalog", "s3": "s3_server"}

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from connect.gateways.public_trust import public_trust
 from connect.processes.child_process import free_port
 from tests.support.patient_client import PatientProxy
 from tests.support.running_stack import RunningStack
@@ -32,6 +33,11 @@ def clients() -> None:
     """They have an environment of their own."""
     if not (CLIENTS / "kc").exists():
         pytest.fail("the clients are not installed: make clients")
+
+
+def get(url: str) -> httpx.Response:
+    """Send a GET request to a server of this machine."""
+    return httpx.get(url, timeout=60, verify=public_trust())
 
 
 def _run(*command: object) -> str:
@@ -151,7 +157,7 @@ def test_kafka_connect_healthcheck_works(running: RunningStack, config: dict[str
     running.wait_until(lambda: running.status(well)["tasks"], lambda: well)
     with _healthcheck(running) as health:
         seen = running.wait_until(
-            lambda: (r := httpx.get(health, timeout=60)).status_code == 200 and r,
+            lambda: (r := get(health)).status_code == 200 and r,
             lambda: "health",
         )
         assert seen.json()["healthy"]
@@ -160,7 +166,7 @@ def test_kafka_connect_healthcheck_works(running: RunningStack, config: dict[str
         running.produce(config["topics"], {"id": 3, "name": "c"})
         running.trace(ill)
         answer = running.wait_until(
-            lambda: (r := httpx.get(health, timeout=60)).status_code == 503 and r,
+            lambda: (r := get(health)).status_code == 503 and r,
             lambda: "unhealthy",
         )
         assert {failure["connector"] for failure in answer.json()["failures"]} == {ill}

@@ -1,11 +1,10 @@
-"""A node with two coordinator processes and two commit processes for each connector.
+"""A node with two coordinator processes, and one with two commit processes for each connector, too.
 
 Tests stop and kill some of them: the others commit, and no row is lost or doubled.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -18,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.armed_points import arm
 from tests.support.processes import parent_of, still_running
-from tests.support.running_stack import ArmedStack, RunningStack, pick
+from tests.support.running_stack import RunningStack, armed_stack, pick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-NAMES = ("first", "second")  # the second is placed on the second process
+NAMES = ("first", "second")  # of an empty node, each has a process of its own
 PROCESSES = ("coordinator", "coordinator-2")
 SPREAD = "spread"
 TABLES = [f"db.t{n}" for n in range(6)]
@@ -39,25 +38,19 @@ def armed_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, armed_files: Path) -> Iterator[RunningStack]:
     """A stack with two coordinator processes, and two commit processes for several tables."""
-    properties = {
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "value.converter.schemas.enable": "false",
-        "spark.master": "local[2]",
-        "spark.driver.memory": "1g",
-        "icefloe.coordinator.processes": "2",
-        "icefloe.coordinator.commit.processes": "2",
+    processes = {
+        "icefloe_coordinator_processes": "2",
+        "icefloe_coordinator_commit_processes": "2",
     }
-    folder = tmp_path_factory.mktemp("stack")
-    with (
-        ArmedStack(armed_files, folder, node_properties=properties) as stack,
-        contextlib.closing(RunningStack(stack)) as running,
-    ):
+    with armed_stack(tmp_path_factory.mktemp("stack"), armed_files, **processes) as running:
         yield running
 
 
 @pytest.fixture
-def two(node: RunningStack) -> Iterator[RunningStack]:
+def two(armed_running: RunningStack) -> Iterator[RunningStack]:
     """A connector on each coordinator process."""
+    node = armed_running
+    node.wait_until(lambda: not _connectors(node), lambda: f"no connector: {_connectors(node)}")
     for name in NAMES:
         node.table(f"db.{name}")
         topic = node.topic(name)
@@ -69,9 +62,15 @@ def two(node: RunningStack) -> Iterator[RunningStack]:
     node.delete(*NAMES)
 
 
+def process_name(running: RunningStack, connector: str) -> str:
+    """The name of the coordinator process that runs a connector's coordinator, by its log."""
+    [name] = [name for name in PROCESSES if _starts(running, name, connector)]
+    return name
+
+
 def process_of(running: RunningStack, connector: str) -> psutil.Process:
     """The coordinator process that runs a connector's coordinator, by its log."""
-    [name] = [name for name in PROCESSES if _starts(running, name, connector)]
+    name = process_name(running, connector)
     assert f'"process": "{name}"' in _log(running, name)
     [process] = [
         process
@@ -93,7 +92,8 @@ def of_command(running: RunningStack, module: str) -> list[psutil.Process]:
 def test_a_killed_coordinator_process_holds_up_its_own_connectors_only(two: RunningStack) -> None:
     """The other one commits meanwhile and is not started again; no row is lost or doubled."""
     topics = {name: two.rows(f"db.{name}", 1, name)[0]["name"] for name in NAMES}
-    other, victim = process_of(two, "first"), process_of(two, "second")
+    names = {name: process_name(two, name) for name in NAMES}
+    other, victim = (process_of(two, name) for name in NAMES)
     assert other.pid != victim.pid
     restarts = _restarts(two)
     answer = two.api.post("/icefloe/v1/connectors/second/tables/db.second/retry")
@@ -112,11 +112,9 @@ def test_a_killed_coordinator_process_holds_up_its_own_connectors_only(two: Runn
         rows = two.rows(f"db.{name}", 201, name)
         assert sorted(row["id"] for row in rows) == list(range(201))
     assert process_of(two, "first").pid == other.pid
-    assert _starts(two, PROCESSES[0], "first") == 1
-    assert _restarts(two) - restarts == Counter({"coordinator-2": 1})
-    assert {c["name"]: c["coordinator_process"] for c in _connectors(two)} == dict(
-        zip(NAMES, PROCESSES, strict=True)
-    )
+    assert _starts(two, names["first"], "first") == 1
+    assert _restarts(two) - restarts == Counter({names["second"]: 1})
+    assert {c["name"]: c["coordinator_process"] for c in _connectors(two)} == names
     nodes = two.api.get("/icefloe/v1/cluster").json()["nodes"]
     assert [node["ready"] for node in nodes] == [["coordinator", "coordinator-2", "worker"]]
 
@@ -126,6 +124,7 @@ def commit_processes(running: RunningStack) -> list[psutil.Process]:
     return of_command(running, "coordinator.commit_processes")
 
 
+@pytest.mark.matrix
 def test_kills_of_a_commit_process_and_of_its_coordinator_lose_and_repeat_no_row(
     node: RunningStack, armed_files: Path
 ) -> None:

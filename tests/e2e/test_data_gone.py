@@ -93,6 +93,7 @@ def test_a_connector_that_continues_reports_lost_records(
     running.delete(name)
 
 
+@pytest.mark.matrix
 def test_a_connector_that_continues_reads_a_recreated_topic(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_connector_that_continues_reads_a_recreated_topic(
     running.delete(name)
 
 
+@pytest.mark.matrix
 def test_a_connector_that_continues_needs_no_operator_for_expired_offsets(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_connector_that_continues_needs_no_operator_for_expired_offsets(
     running.delete(name)
 
 
+@pytest.mark.matrix
 def test_an_operator_sets_offsets_that_expired_during_a_stop(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
@@ -186,6 +189,7 @@ def _forgotten(admin: KafkaAdmin, group: str) -> bool:
     return not admin.committed_all(group)
 
 
+@pytest.mark.matrix
 def test_a_rebase_continues_with_a_recreated_control_topic(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:

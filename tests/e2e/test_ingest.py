@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import TableNotFoundError
 
 from tests.support.delta_tables import delta_duckdb
+from tests.support.forked_commands import ForkedCommands
 from tests.support.processes import kill_tree
 from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
+PROGRAM = (sys.executable, "-m", "connect.cli.main")
 TIMEOUT_S = 300
 POLL_S = 0.5
 RECORDS = 2_000
@@ -89,7 +91,21 @@ class IngestRuns:
             *("--auto_offset_reset", "earliest", "-k", self.servers, *more),
         ]
 
-    def start(self, arguments: list[str], log: str = "run.log", **environ: str) -> psutil.Popen:
+    def run(
+        self, commands: ForkedCommands, arguments: list[str], log: str = "run.log", **environ: str
+    ) -> int:
+        """Run the command to its end, in a process forked after its imports; return its status."""
+        program = (commands.path / "icefloe",)
+        return self.start(arguments, log, program=program, **environ).wait(TIMEOUT_S)
+
+    def start(
+        self,
+        arguments: list[str],
+        log: str = "run.log",
+        *,
+        program: Sequence[str | Path] = PROGRAM,
+        **environ: str,
+    ) -> psutil.Popen:
         """Start the command; its output is in a file of the folder."""
         own = {
             "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -98,7 +114,7 @@ class IngestRuns:
         }
         with (self.folder / log).open("ab") as output:
             started = psutil.Popen(
-                [sys.executable, "-m", "connect.cli.main", *arguments],
+                [*map(str, program), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **own, **environ},
@@ -192,7 +208,9 @@ def write_before(runs: IngestRuns, records: list[dict[str, Any]]) -> None:
     )
 
 
-def test_the_readme_example_is_exactly_once(runs: IngestRuns, running: RunningStack) -> None:
+def test_the_readme_example_is_exactly_once(
+    runs: IngestRuns, running: RunningStack, commands: ForkedCommands
+) -> None:
     """A table of kafka-delta-ingest is continued by a run that is killed, and by another one.
 
     The first run reads after the offset in the table's log, and another partition from its start;
@@ -206,10 +224,9 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, running: RunningSt
     first_run = runs.start(runs.command(topic))
     runs.await_rows(RECORDS, first_run)
 
-    other = runs.start(
-        runs.command(topic), "other.log", CONNECT_ICEFLOE_STATE_DIR=str(runs.folder / "other")
-    )
-    assert other.wait(TIMEOUT_S) == 2, runs.log("other.log")
+    other = {"CONNECT_ICEFLOE_STATE_DIR": str(runs.folder / "other")}
+    status = runs.run(commands, runs.command(topic), "other.log", **other)
+    assert status == 2, runs.log("other.log")
     assert f"another process ingests with the app id '{runs.app_id}'" in runs.log("other.log")
 
     produce(runs.servers, topic, second[: RECORDS // 2], 2)
@@ -218,7 +235,7 @@ def test_the_readme_example_is_exactly_once(runs: IngestRuns, running: RunningSt
     produce(runs.servers, topic, second[RECORDS // 2 :], 2)
     produce(runs.servers, topic, [{**first[0], "status": "none"}], 1)
     bounded = runs.command(topic, "--ends_at_latest_offsets", "--dlq_table_location", "letters")
-    assert runs.start(bounded).wait(TIMEOUT_S) == 0, runs.log()
+    assert runs.run(commands, bounded) == 0, runs.log()
 
     rows = runs.rows()
     sent = {record["uuid"]: record for record in (*first, *second)}

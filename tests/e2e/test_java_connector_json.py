@@ -146,6 +146,7 @@ def test_dynamic_routing_from_the_documentation(
     running.delete("events-sink-dynamic")
 
 
+@pytest.mark.matrix
 def test_one_table_in_an_object_store_from_the_documentation(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, s3_server: S3Server
 ) -> None:

@@ -106,11 +106,25 @@ def test_delete_files_are_applied_while_the_connector_runs(running: RunningStack
         lambda: not [a for _, a in running.processes() if "worker.maintenance" in a],
         lambda: "the end of the process",
     )
-    assert running.icefloe("maintenance", "stop", upserts.name)[0] == 0
+    stop_while_work_is_due(upserts, turn)
+    running.delete(upserts.name)
+
+
+def stop_while_work_is_due(upserts: UpsertConnector, turn: int) -> None:
+    """Stop maintenance, and write every key some times: the delete files stay."""
+    upserts.maintained()
+    assert upserts.running.icefloe("maintenance", "stop", upserts.name)[0] == 0
     for later in range(turn, turn + 4):
         upserts.produce(later)
     assert upserts.view()["state"] == "STOPPED"
     assert upserts.delete_files() >= DELETE_FILES
+
+
+@pytest.mark.matrix
+def test_stopped_maintenance_runs_on_request(running: RunningStack) -> None:
+    """Of a connector whose maintenance was stopped before any work was due."""
+    upserts = UpsertConnector(running)
+    stop_while_work_is_due(upserts, 0)
     assert running.icefloe("maintenance", "run", upserts.name)[0] == 0
     upserts.maintained()
     assert upserts.read() == upserts.rows

@@ -13,7 +13,7 @@ from tests.support.object_stores import S3Proxy, started
 from tests.support.running_stack import RunningStack, numbered, pick
 from tests.support.stack import unique_name
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java, pytest.mark.matrix]
 COUNT = 1000
 
 

@@ -1,4 +1,8 @@
-"""A connector that writes to each kind of object store, through a whole node."""
+"""A connector that writes to each kind of object store, through a whole node.
+
+The default suite has the S3 server of ``test_catalogs.py``, and signatures that end in
+``tests/contract/test_expiring_logins.py``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from tests.support.object_stores import (
 from tests.support.running_stack import RunningStack, numbered, pick
 from tests.support.stack import unique_name
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.matrix]
 KINDS = (S3Proxy, Azurite, FakeGcs)
 COUNT = 1000
 SIGNATURE_LIFE = dt.timedelta(seconds=15)

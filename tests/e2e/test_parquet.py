@@ -131,6 +131,7 @@ def test_bad_records_become_dead_letters(running: RunningStack, lake: Path) -> N
     running.delete(name)
 
 
+@pytest.mark.matrix
 def test_a_preview_shows_what_is_written(running: RunningStack, lake: Path) -> None:
     """Without a file; operations that need snapshots are refused."""
     name, topic = unique_name("parquet-preview"), running.topic("parquet-preview")

@@ -1,7 +1,7 @@
 """Nodes with every login on a secure broker: exact ACLs, and secrets that change while they run.
 
-The tests share the broker. One node has a login of each kind. Another one has tokens and
-certificates for all its clients: their connections need both.
+The tests share the broker. One node has a login of each kind. Another one, of ``make matrix``, has
+tokens and certificates for all its clients: their connections need both.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-kafka.md"
 REAUTHENTICATION_MS = "10000"
 SECRETS = ("first-canary-51", "second-canary-52", CLIENT_SECRET)
 TOKEN_LIFE_S = 10
+PRODUCERS = 2  # of a task and of a coordinator; each gets a token in each life of one
 CHANGE_S = 2.5 * TOKEN_LIFE_S  # the token of the beginning, and its successor, have ended
 
 
@@ -71,7 +72,6 @@ class LoginsStack(SecureStack):
             "listener.name.oauth.ssl.client.auth": "required",
         }
         super().__init__(folder, oauth, settings)
-        self.oauth = oauth
         self.tokens = TokenRequests(oauth.issuer.removesuffix("/default"))
         self.secrets = folder / "secrets"
         self.secrets.mkdir()
@@ -106,7 +106,7 @@ class LoginsStack(SecureStack):
             **own,
             "bootstrap.servers": secure.servers("OAUTH"),
             "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.token.endpoint.url": f"{self.oauth.issuer}/token",
+            "sasl.oauthbearer.token.endpoint.url": f"{self.tokens.uri}/default/token",
             "sasl.jaas.config": f'{OAUTH} required clientId="producer" '
             f'clientSecret="{CLIENT_SECRET}" scope="{AUDIENCE}";',
         }
@@ -142,8 +142,9 @@ class LoginsStack(SecureStack):
         """Replace the authority, and what it signed, while the broker is stopped."""
         self.secure.stop()
         self.keys.replace_authority()
-        self.keys.client(USER)
-        self.keys.stores()
+        for name in ("admin", USER):
+            self.keys.client(name)
+        self.keys.stores()  # of the last one
         self.secure.start()
 
 
@@ -246,7 +247,10 @@ def test_the_page_has_these_acls() -> None:
 
 
 def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
-    """A connector runs with the documented ACLs, and loses no record when passwords change."""
+    """A connector runs with the documented ACLs, and loses no record when passwords change.
+
+    Meanwhile the producers' tokens end, and they get new ones.
+    """
     stack, name, table = secure.stack, "secure", "secure.orders"
     assert isinstance(stack, LoginsStack)
     topic = secure.topic("orders")
@@ -266,6 +270,7 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
     secure.produce(topic, *numbered(0, 100), b"{not json")
     secure.rows(table, 100, name)
     with flowing_records(secure, topic, 100) as sent:
+        requested = stack.tokens.count
         stack.replace_passwords(SECRETS[1])
         logs = [stack.state_dir / "node" / f"{child}.log" for child in ("worker", "coordinator")]
         secure.wait_until(
@@ -276,6 +281,9 @@ def test_exact_acls_and_a_replaced_password(secure: RunningStack) -> None:
         secure.wait_until(
             lambda: "the broker refuses the login" in stack.node_log_file.read_text(),
             lambda: "the end of the old password",
+        )
+        secure.wait_until(
+            lambda: stack.tokens.count >= requested + PRODUCERS, lambda: "new tokens of producers"
         )
     assert pick(secure.rows(table, sent[-1], name), "id") == [(n,) for n in range(sent[-1])]
     assert len(secure.records(LETTERS)) == 1
@@ -340,6 +348,7 @@ def _run(running: RunningStack, name: str) -> str:
     config = running.connector(
         topics=topic,
         iceberg__tables=f"secure.{name}",
+        iceberg__control__topic=CONTROL,
         iceberg__control__commit__timeout_ms="5000",  # Spark starts after the first commit
     )
     running.create(name, config)
@@ -372,6 +381,25 @@ def _end(running: RunningStack, name: str, topic: str, count: int) -> None:
         assert not any(secret in text for secret in (CLIENT_SECRET, STORE_PASSWORD)), log
 
 
+@pytest.mark.parametrize(
+    "logins", ["role_logins", pytest.param("ending_logins", marks=pytest.mark.matrix)]
+)
+def test_a_new_authority_and_new_keys(
+    stack: LoginsStack, logins: str, request: pytest.FixtureRequest
+) -> None:
+    """All certificates are replaced at once; node, task and coordinator use the new ones."""
+    running, name = stack.node(request.getfixturevalue(logins)), logins
+    for user, granted in acls(SOURCES, name).items():
+        stack.secure.grant(user, *granted)
+    topic = _run(running, name)
+    running.produce(topic, *numbered(100, 50))
+    stack.replace_certificates()
+    with flowing_records(running, topic, 150) as sent:
+        running.wait_until(lambda: _count(running, name) >= 200, lambda: "rows after the change")
+    _end(running, name, topic, sent[-1])
+
+
+@pytest.mark.matrix
 def test_tokens_of_ten_seconds(stack: LoginsStack, ending_logins: dict[str, str]) -> None:
     """Records flow for two lives of a token; each client gets new ones, none is restarted."""
     running = stack.node(ending_logins)
@@ -383,16 +411,3 @@ def test_tokens_of_ten_seconds(stack: LoginsStack, ending_logins: dict[str, str]
             time.sleep(0.5)
             assert [task["state"] for task in running.status("tokens")["tasks"]] == ["RUNNING"]
     _end(running, "tokens", topic, sent[-1])
-
-
-def test_a_new_authority_and_new_keys(stack: LoginsStack, ending_logins: dict[str, str]) -> None:
-    """All certificates are replaced at once; node, task and coordinator use the new ones."""
-    running = stack.node(ending_logins)
-    topic = _run(running, "certificates")
-    running.produce(topic, *numbered(100, 50))
-    stack.replace_certificates()
-    with flowing_records(running, topic, 150) as sent:
-        running.wait_until(
-            lambda: _count(running, "certificates") >= 200, lambda: "rows after the change"
-        )
-    _end(running, "certificates", topic, sent[-1])

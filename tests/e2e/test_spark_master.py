@@ -1,4 +1,4 @@
-"""The worker on a Spark standalone cluster: a master and two workers of its own on this machine."""
+"""The worker on a Spark standalone cluster: a master and workers of its own on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ RECORDS = 20_000  # per partition: enough that a read is cut into tasks for all 
 NODE = {
     "spark.authenticate.secret": SECRET,
     "spark.driver.host": "127.0.0.1",
-    "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.driver.memory": "1g",
@@ -71,19 +70,21 @@ def python_archive(folder: Path) -> Path:
     return archive
 
 
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.matrix)])
 def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
-    parts: ExitStack, tmp_path: Path
+    parts: ExitStack, tmp_path: Path, count: int
 ) -> None:
-    """Two Spark workers with one executor each; every row is in the table once.
+    """Spark workers with one executor each; every row is in the table once.
 
     The workers start late: until then the task says what it waits for. The executors get their
     Python from an archive.
     """
-    cluster = StandaloneCluster(tmp_path)
+    cluster = StandaloneCluster(tmp_path, count)
     cluster.start_master(parts)
     node = {
         **NODE,
         "spark.master": cluster.url,
+        "spark.cores.max": str(count),
         "spark.archives": f"{python_archive(tmp_path)}#environment",
         "spark.pyspark.python": "./environment/bin/python",
         "icefloe.local.paths.allowed": str(tmp_path),
@@ -115,12 +116,13 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
         assert pick(rows, "id") == [(n,) for n in range(RECORDS * PARTITIONS)]
         running.produce(topic, {"id": -1, "name": "later"})
         assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
-        running.wait_until(lambda: cluster.executors() == [1, 1], lambda: f"{cluster.executors()}")
-        running.wait_until(lambda: has_executors(running, 2), lambda: metrics_of(running))
+        each = [1] * count
+        running.wait_until(lambda: cluster.executors() == each, lambda: f"{cluster.executors()}")
+        running.wait_until(lambda: has_executors(running, count), lambda: metrics_of(running))
         running.wait_until(
             lambda: "an executor" not in waits_of(running, name), lambda: waits_of(running, name)
         )
         notes = [note for work in cluster.work for note in work.glob("app-*/*/from-archive")]
-        assert len(notes) == 2, "both executors use the Python of the archive"
+        assert len(notes) == count, "the executors use the Python of the archive"
         for process in psutil.process_iter(["cmdline"]):
             assert SECRET not in " ".join(process.info["cmdline"] or ())

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,12 +17,14 @@ from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from tests.support.forked_commands import ForkedCommands
 from tests.support.processes import kill_tree
 from tests.support.running_stack import RunningStack
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
+PROGRAM = (sys.executable, "-m", "connect.cli.main")
 TIMEOUT_S = 300
 POLL_S = 0.5
 IDS = range(3_000)
@@ -82,12 +84,15 @@ class StandaloneJob:
         """A connector file as connect-standalone takes it."""
         return self._properties(config["name"], config)
 
-    def start(self, *files: Path) -> psutil.Popen:
+    def run(self, commands: ForkedCommands, *files: Path) -> int:
+        """Run the command to its end, in a process forked after its imports; return its status."""
+        return self.start(*files, program=(commands.path / "icefloe",)).wait(TIMEOUT_S)
+
+    def start(self, *files: Path, program: Sequence[str | Path] = PROGRAM) -> psutil.Popen:
         """Start the command; its log is ``run.log``."""
-        command = [sys.executable, "-m", "connect.cli.main", "standalone"]
         with (self.folder / "run.log").open("ab") as log:
             started = psutil.Popen(
-                [*command, str(self.node), *map(str, files)],
+                [*map(str, program), "standalone", str(self.node), *map(str, files)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -149,7 +154,7 @@ def produce(producer: Producer, topic: str, ids: range) -> None:
 
 
 def test_a_killed_bounded_load_ends_at_the_same_offsets(
-    job: StandaloneJob, running: RunningStack
+    job: StandaloneJob, running: RunningStack, commands: ForkedCommands
 ) -> None:
     """Two topics, SIGKILL in the middle; then status 0, and 0 again without another run.
 
@@ -180,18 +185,20 @@ def test_a_killed_bounded_load_ends_at_the_same_offsets(
     produce(plain, first, LATE_IDS)
     produce(plain, second, LATE_IDS)
 
-    assert job.start(*files).wait(TIMEOUT_S) == 0, job.log()
+    assert job.run(commands, *files) == 0, job.log()
     assert (job.ids("one"), job.ids("two")) == ([*IDS], [*IDS])
-    assert job.start(*files).wait(TIMEOUT_S) == 0, job.log()
+    assert job.run(commands, *files) == 0, job.log()
     assert (job.ids("one"), job.ids("two")) == ([*IDS], [*IDS])
     after = set(AdminClient(settings).list_topics(timeout=60).topics)
     assert after - before <= {f"control-{job.group}", "__consumer_offsets", "__transaction_state"}
 
 
-def test_a_failed_connector_ends_the_job_with_status_1(job: StandaloneJob) -> None:
+def test_a_failed_connector_ends_the_job_with_status_1(
+    job: StandaloneJob, commands: ForkedCommands
+) -> None:
     """Its topic does not exist: the message has connector, topic and remedy."""
     config = job.connector("no-such-topic", "three")
-    assert job.start(job.as_json(config)).wait(TIMEOUT_S) == 1, job.log()
+    assert job.run(commands, job.as_json(config)) == 1, job.log()
     output = (job.folder / "run.log").read_text()
     assert f"error: connector {config['name']} FAILED: " in output
     assert "topic no-such-topic does not exist, so icefloe.end has no end offsets" in output

@@ -1,7 +1,8 @@
 """Every tutorial, as a reader runs it: its commands in one folder, its output compared.
 
-The pages share what ``icefloe up`` starts. A page finds no connector of another one. Where two
-pages use the same name for their data, one of them gets another name.
+The pages use the shared stack. A page finds no connector of another one. Where two pages, or a page
+and an example, use the same name for their data, the page gets another name. The default suite has
+``FIRST``, ``make matrix`` the others.
 """
 
 from __future__ import annotations
@@ -11,52 +12,46 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from connect.embedded.stack import Stack
 from connect.errors import RetriableError
 from connect.jvm import jars
 from connect.processes.child_process import free_port
 from tests.support.documented_commands import CommandBlock, missing_lines, run_step, steps
 from tests.support.forked_commands import ForkedCommands
-from tests.support.patient_client import patient_client
+from tests.support.running_stack import RunningStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
-# reversed: the page that creates the control topic itself comes first
-PAGES = sorted(TUTORIALS.glob("*.md"), reverse=True)
-RENAMED = {"first-connector": {"orders": "sales"}}
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """What ``icefloe up`` starts, on free ports."""
-    folder = tmp_path_factory.mktemp("reader") / "icefloe-state"
-    with Stack(folder, broker_port=0, rest_port=0) as running:
-        yield running
+FIRST = "first-connector"
+PAGES = [
+    pytest.param(page, marks=() if page.stem == FIRST else pytest.mark.matrix)
+    for page in sorted(TUTORIALS.glob("*.md"))
+]
+OWN = {"shop": "mart", "orders": "trades"}  # of the same length: printed tables have columns
+RENAMED = {FIRST: {"orders": "sales"}}
 
 
 @pytest.fixture
-def background_processes(stack: Stack, tmp_path: Path) -> Iterator[None]:
+def background_processes(running: RunningStack, tmp_path: Path) -> Iterator[None]:
     """End what a page starts in the background and a failed step leaves running."""
     yield
     for file in tmp_path.rglob("worker.pid"):
         with suppress(ProcessLookupError):
             os.kill(int(file.read_text("utf-8")), signal.SIGKILL)
-    with closing(patient_client(stack.rest_url)) as api:
-        for name in api.get("/connectors").json():
-            assert api.delete(f"/connectors/{name}").is_success
+    running.delete(*running.api.get("/connectors").json())
 
 
 @pytest.mark.usefixtures("background_processes")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_tutorial_print_what_it_shows(
-    page: Path, stack: Stack, commands: ForkedCommands, tmp_path: Path
+    page: Path, running: RunningStack, commands: ForkedCommands, tmp_path: Path
 ) -> None:
     """Each command succeeds and prints what the page shows, at the latest after a while."""
+    stack = running.stack
     text = page.read_text("utf-8")
     for group in re.findall(r"jars resolve (.*)", text):
         try:
@@ -75,6 +70,7 @@ def test_the_commands_of_a_tutorial_print_what_it_shows(
     replaced = {
         "127.0.0.1:9092": stack.bootstrap_servers,
         "127.0.0.1:8084": f"127.0.0.1:{free_port()}",  # the Java sink
+        **OWN,
         **RENAMED.get(page.stem, {}),
     }
     for step in steps(page):

@@ -123,6 +123,7 @@ def test_a_rebase_restores_a_lost_floor(running: RunningStack, admin: KafkaAdmin
     running.delete(case.name)
 
 
+@pytest.mark.matrix
 def test_announced_ranges_with_a_gap_are_accepted_after_a_rebase(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
@@ -142,6 +143,7 @@ def test_announced_ranges_with_a_gap_are_accepted_after_a_rebase(
     running.delete(case.name)
 
 
+@pytest.mark.matrix
 def test_a_recreated_source_topic_is_read_after_an_offset_reset(
     running: RunningStack, admin: KafkaAdmin, other: CommittedConnector
 ) -> None:

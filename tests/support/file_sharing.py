@@ -8,6 +8,8 @@ Rules of this file:
 - The order of the files is the same in all runs. Files whose tests use the fixtures of
   ``--share-first`` come first, in the order of the fixtures. Runs with ``--share-backwards`` begin
   at the end, so only one run starts these fixtures until the runs meet.
+- With ``--share-once`` it stays so: all files with such a fixture belong to the run that takes one
+  of them first. Of several fixtures of a file, the first one counts.
 - A fixture of ``--share-first`` ends with the last file that uses it: a stack without work takes a
   tenth of a core.
 - Tests of a file keep their order.
@@ -27,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--share", type=Path, help="folder in which runs note the files they take")
     group.addoption("--share-first", default="", help="session fixtures whose files come first")
     group.addoption("--share-backwards", action="store_true", help="begin with the last file")
+    group.addoption("--share-once", action="store_true", help="one run has a fixture's files")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +49,8 @@ class SharedFiles:
         self._taken: Path = config.getoption("--share")
         self._fixtures: list[str] = config.getoption("--share-first").split(",")
         self._is_backwards: bool = config.getoption("--share-backwards")
+        self._is_once: bool = config.getoption("--share-once")
+        self._own_fixtures: set[str] = set()
         self._is_own: dict[Path, bool] = {}
         self._places: dict[Path, int] = {}
         self._definitions: dict[int, pytest.FixtureDef[object]] = {}
@@ -67,7 +72,7 @@ class SharedFiles:
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Leave out a test whose file another run has taken."""
         if item.path not in self._is_own:
-            self._is_own[item.path] = self._take(item.path)
+            self._is_own[item.path] = self._may_take(item.path) and self._take(str(item.path))
             if self._is_own[item.path]:
                 # pytest keeps the folder of the next test, which may have been left out
                 item.session._setupstate.teardown_exact(item)
@@ -95,9 +100,19 @@ class SharedFiles:
             if place > own if self._is_backwards else place < own:
                 definition.finish(item._request)  # type: ignore[attr-defined]
 
-    def _take(self, file: Path) -> bool:
+    def _may_take(self, file: Path) -> bool:
+        """Return whether no other run has the first fixture of a file; take the fixture."""
+        place = self._places[file]
+        if not self._is_once or place == len(self._fixtures):
+            return True
+        name = self._fixtures[place]
+        if name not in self._own_fixtures and self._take(f"/fixture/{name}"):
+            self._own_fixtures.add(name)
+        return name in self._own_fixtures
+
+    def _take(self, path: str) -> bool:
         try:
-            (self._taken / "-".join(file.parts[1:])).touch(exist_ok=False)
+            (self._taken / "-".join(Path(path).parts[1:])).touch(exist_ok=False)
         except FileExistsError:
             return False
         return True

@@ -342,18 +342,20 @@ class ArmedStack(Stack):
 
 
 @contextlib.contextmanager
-def armed_stack(folder: Path, armed: Path) -> Iterator[RunningStack]:
+def armed_stack(folder: Path, armed: Path, **more: str) -> Iterator[RunningStack]:
     """Run a stack whose processes a test kills at failpoints.
 
     Args:
         folder: of the stack.
         armed: files in it arm failpoints of the node's processes.
+        more: further properties of the node; ``_`` for a dot.
     """
     properties = {
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
         "spark.master": "local[2]",
         "spark.driver.memory": "1g",
+        **{key.replace("_", "."): value for key, value in more.items()},
     }
     with (
         ArmedStack(armed, folder, node_properties=properties) as stack,

@@ -120,6 +120,32 @@ def test_lanes_that_share_run_each_file_once(
     assert lines.index("c ends") > max(lines.index("a ends"), lines.index("d ends"))
 
 
+def test_one_lane_has_all_files_of_a_fixture_that_starts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other lane leaves them to it, also when it has nothing else to run."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "conftest.py").write_text(COSTLY)
+    for name, first in {
+        "a": "def test_a(costly): ran('a'); wait_for_lines(4)",  # until the second lane has run
+        "b": "def test_b(costly, cheaper): ran('b')",
+        "c": "def test_c(cheaper): ran('c')",
+    }.items():
+        lines = ["from conftest import ran, wait_for_lines", first]
+        (tmp_path / f"test_{name}.py").write_text("\n".join(lines))
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    made = [
+        Lane(str(n), ["."], [*share(taken, "costly,cheaper", is_first=n == 1), "--share-once"])
+        for n in (1, 2)
+    ]
+    assert run(made) == 0
+    lines = (tmp_path / "ran").read_text().splitlines()
+    assert Counter(lines) == {**dict.fromkeys(("costly", *"abc", "costly ends"), 1), "cheaper": 2}
+    assert lines.index("c") < lines.index("b")
+
+
 def test_a_costly_fixture_ends_with_the_last_file_that_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
