@@ -289,7 +289,16 @@ def with_changes(store: Store, **changes: object) -> None:
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
 
 
-OUTSIDE = ("../outside", "state/../../outside", "{root}/outside", "..", "state/.", "a//b", "", "a\0b")
+OUTSIDE = (
+    "../outside",
+    "state/../../outside",
+    "{root}/outside",
+    "..",
+    "state/.",
+    "a//b",
+    "",
+    "a\0b",
+)
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
