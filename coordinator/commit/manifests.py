@@ -49,8 +49,8 @@ from coordinator.commit.row_lineage import live_entries, writer_version
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
 _READ_THREADS = 8
-SHAPES_MAX = 1_024
-SHAPES_BYTES_MAX = 16 * 2**20
+_SHAPES_MAX = 1_024
+_SHAPES_BYTES_MAX = 16 * 2**20
 """Of the JSON of their schemas: owners of tables decide how large it is."""
 _UNASSIGNED = -1
 T = TypeVar("T")
@@ -322,11 +322,15 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
 class ManifestShapes:
     """Avro forms and texts of manifests, by spec, schema and format version; thread-safe.
 
+    Args:
+        bytes_max: limit of ``kept_bytes``.
+
     Attributes:
         kept_bytes: JSON of the schemas of those that are kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = _SHAPES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._kept: OrderedDict[tuple[Same[Any], Same[Any], TableVersion], _Shape] = OrderedDict()
         self._lock = threading.Lock()
         self.kept_bytes = 0
@@ -343,7 +347,7 @@ class ManifestShapes:
             if key not in self._kept:
                 self._kept[key] = made
                 self.kept_bytes += _size(made)
-            while len(self._kept) > SHAPES_MAX or self.kept_bytes > SHAPES_BYTES_MAX:
+            while len(self._kept) > _SHAPES_MAX or self.kept_bytes > self._bytes_max:
                 _, oldest = self._kept.popitem(last=False)
                 self.kept_bytes -= _size(oldest)
         return made

@@ -45,7 +45,7 @@ def refusal(load: Callable[[], Any]) -> CommitRefused:
     ids=lambda path: path[-15:],
 )
 def test_a_large_file_of_a_parquet_log_is_not_read(tmp_path: Path, path: str) -> None:
-    """Neither a commit nor a checkpoint, whatever they hold."""
+    """Neither a commit nor a checkpoint."""
     rig = ParquetRig(f"file://{tmp_path}")
     large = rig.folder / path
     large.parent.mkdir(parents=True, exist_ok=True)

@@ -163,7 +163,7 @@ def _file(stored: Mapping[str, Any]) -> PublishedFile:
     """Return a file of a commit; others may have written it.
 
     Raises:
-        ValueError: a path leads elsewhere than from the staged files to the table's folder.
+        ValueError: the file is not staged, or its path is not below the table's folder.
     """
     staged, path = stored["staged"], stored["path"]
     parts = path.split("/")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from coordinator.commit import manifests
 from coordinator.commit.manifests import ManifestShapes
 
 
@@ -16,10 +14,9 @@ def schema_of(characters: int) -> Schema:
     return Schema(NestedField(1, "id", LongType(), required=False, doc="x" * characters))
 
 
-def test_large_schemas_replace_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_schemas_replace_each_other() -> None:
     """Owners of tables decide how large their schemas are."""
-    monkeypatch.setattr(manifests, "SHAPES_BYTES_MAX", 100_000)
-    shapes = ManifestShapes()
+    shapes = ManifestShapes(100_000)
     large = [schema_of(30_000) for _ in range(10)]
     for schema in large:
         shapes.of(UNPARTITIONED_PARTITION_SPEC, schema, 2)
