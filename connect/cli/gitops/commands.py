@@ -20,7 +20,7 @@ from connect.cli.gitops.apply import (
     wait_until_running,
 )
 from connect.cli.gitops.connector_files import DesiredConnector, read
-from connect.cli.gitops.output import Output, Yes, confirm, emit
+from connect.cli.gitops.output import Output, confirm, emit
 from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
 from connect.cli.terminal import echo, lines
@@ -85,7 +85,10 @@ def apply(  # noqa: PLR0917 - the options of a command
         ),
     ] = 0,
     output: Output = "table",
-    yes: Yes = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Prune without a question; not needed with --owner."),
+    ] = False,
 ) -> None:
     """Create, update and prune connectors so that the node matches the files.
 
