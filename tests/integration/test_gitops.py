@@ -103,27 +103,6 @@ def test_apply_converges(cli: Cli) -> None:
     assert "belongs to the owner 'others'" in text
 
 
-def test_a_second_folder_does_not_delete_the_connectors_of_the_first(cli: Cli) -> None:
-    """Both have the default owner: deletions need a confirmation, or an owner that is named."""
-    cli.write("first")
-    assert cli.files("apply", "--prune")[0] == 0, "nothing is deleted, so nothing is asked"
-    (cli.folder / "first.yaml").unlink()
-    cli.write("second")
-    code, text = cli.files("apply", "--prune")
-    assert code == 2
-    assert "- first" in text
-    assert "any folder: first. Apply each folder with an --owner of its own" in text
-    assert "run the command with --yes" in text
-    assert cli.names() == {"first"}, "the second one is not created, either"
-    assert cli.files("apply")[0] == 0
-    assert cli.files("apply", "--prune")[0] == 2
-    assert cli.names() == {"first", "second"}
-    code, text = cli.files("apply", "--owner", "team")
-    assert (code, "belongs to the owner 'apply'" in text) == (1, True)
-    assert cli.files("apply", "--prune", "--owner", "apply")[0] == 0
-    assert cli.names() == {"second"}
-
-
 def test_one_invalid_file_stops_the_whole_apply(cli: Cli) -> None:
     """Each error names file, connector and key."""
     for number in range(20):
