@@ -218,3 +218,14 @@ def test_the_log_of_a_delta_table_in_a_bucket_is_limited(s3_server: S3Server) ->
         assert refusal(lambda: rig.store().load(("db", "events"))).code == "metadata_too_large"
     finally:
         install(AccessPolicy())
+
+
+@pytest.mark.parametrize("path", ["../secret.parquet", "a/../../secret.parquet", "/secret.parquet"])
+def test_a_delta_log_names_no_file_outside_of_the_table(tmp_path: Path, path: str) -> None:
+    """Copy-on-write would read it, with what the coordinator may open."""
+    rig = DeltaRig(f"file://{tmp_path}")
+    file = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1}
+    added = json.dumps({"add": {**file, "dataChange": True}})
+    (delta_log(rig) / f"{1:020}.json").write_text(added)
+    version: Any = rig.store().load(("db", "events"))
+    assert refusal(lambda: version.live_files(["id"])).code == "delta_unsupported"
