@@ -5,6 +5,7 @@ Rules of this file:
   are added up. A checkpoint that is named but not complete does not count: the library ignores it.
 - Only on nodes with users: there, tenants name stores that they can write to, and connectors of
   several tenants share a process. The check costs two requests.
+- In S3 it needs boto3, which is not a requirement of Delta tables. Without it, there is no check.
 - The sizes are those in the store. A checkpoint takes more memory when it is decompressed.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Final
 
 from connect.gateways.access_policy import access_policy
@@ -43,7 +45,10 @@ def check_log(properties: Mapping[str, Any], location: str) -> None:
         CommitRefused: ``metadata_too_large``; ``forbidden``.
         RetriableError: ``catalog_unavailable``.
     """
-    if not access_policy().is_guarded or location.partition(":")[0].lower() not in _STORES:
+    scheme = location.partition(":")[0].lower()
+    if not access_policy().is_guarded or scheme not in _STORES:
+        return
+    if scheme != "file" and find_spec("boto3") is None:
         return
     own = {key: value for key, value in properties.items() if key not in _ROLES}
     if _read_bytes(open_folder_store(own, location)) > access_policy().answer_bytes_max:
