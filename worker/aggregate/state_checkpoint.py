@@ -318,7 +318,7 @@ def _state_in(content: bytes, name: str, generation: int) -> SavedState | None:
     return SavedState(name, generation, batch, definition, ends, files) if is_valid else None
 
 
-def _is_place(entry: tuple[TopicPartition, Any]) -> bool:
+def _is_place(entry: tuple[tuple[Any, Any], Any]) -> bool:
     (topic, partition), at = entry
     return isinstance(topic, str) and type(partition) is int and type(at) is int
 
