@@ -62,6 +62,8 @@ class TakenNames:
         own_topics: topics of the nodes and the broker, which cannot be control topics either.
         sources: topics that other connectors read or send rows to, which cannot be control
             topics.
+        foreign: those of ``sources`` that connectors of other users read or send rows to, which
+            get no dead letters.
         groups: description of the owner by consumer group.
     """
 
@@ -69,6 +71,7 @@ class TakenNames:
     topics: frozenset[str] = frozenset()
     own_topics: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -444,10 +447,14 @@ def _check_topics(raw: Raw, checked: Checked, cluster: TakenNames) -> None:
             CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector uses that topic")
         )
     dead_letter_key = "errors.deadletterqueue.topic.name"
+    dead_letters = checked.values.get(dead_letter_key)
+    if dead_letters in cluster.foreign:
+        why = "a connector that you may not change uses it; set another topic"
+        checked.add(dead_letter_key, invalid(dead_letter_key, dead_letters, why))
     outputs = (f"{OUTPUT_PREFIX}{name}.topic" for name in checked.values.get(OUTPUTS) or ())
     for name, topics in (
         ("topics", checked.values.get("topics") or ()),
-        (dead_letter_key, (checked.values.get(dead_letter_key),)),
+        (dead_letter_key, (dead_letters,)),
         (AGGREGATE_TOPIC, (checked.values.get(AGGREGATE_TOPIC),)),
         *((key, ((raw.get(key) or "").strip(),)) for key in outputs),
     ):

@@ -107,9 +107,12 @@ def test_a_log_is_listed_in_pages(s3_server: S3Server) -> None:
     store.page_names = 3
     for number in range(9):
         store.replace(f"many/{number}", b"")
-    assert store.names("many", "1") == [str(number) for number in range(2, 9)]
+    assert store.listed("many", "1") == [(str(number), 0) for number in range(2, 9)]
+    assert store.has_files("many")
+    assert not store.has_files("man")
     store.delete(f"many/{number}" for number in range(9))
-    assert store.names("many", "") == []
+    assert store.listed("many", "") == []
+    assert not store.has_files("many")
 
 
 def test_a_refused_key_is_named(s3proxy: ObjectStore) -> None:

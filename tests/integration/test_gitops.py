@@ -93,7 +93,7 @@ def test_apply_converges(cli: Cli) -> None:
     code, displayed = cli.files("diff", "--prune", "-o", "json")
     actions = {a["connector"]: a["action"] for a in json.loads(displayed)["actions"]}
     assert actions == {"one": "update", "two": "prune"}
-    assert cli.files("apply", "--prune", "--wait", "150")[0] == 0
+    assert cli.files("apply", "--prune", "--yes", "--wait", "150")[0] == 0
     assert cli.names() == {"foreign", "one"}
     assert SECRET not in text + displayed
     cli.write("foreign")

@@ -79,12 +79,21 @@ class MemoryStore:
         """Write a file."""
         self._change(lambda: self.files.update({path: content}))
 
-    def names(self, folder: str, after: str) -> list[str]:
-        """Names of a folder's files."""
+    def listed(self, folder: str, after: str) -> list[tuple[str, int]]:
+        """Names and sizes of a folder's files."""
         self._fails()
         prefix = f"{folder}/"
-        names = (path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
-        return sorted(name for name in names if name > after and "/" not in name)
+        files = {
+            path.removeprefix(prefix): len(content)
+            for path, content in self.files.items()
+            if path.startswith(prefix)
+        }
+        return sorted((n, size) for n, size in files.items() if n > after and "/" not in n)
+
+    def has_files(self, folder: str) -> bool:
+        """Whether a folder has files."""
+        self._fails()
+        return any(path.startswith(f"{folder}/") for path in self.files)
 
     def size(self, path: str) -> int | None:
         """Size of a file."""

@@ -13,6 +13,8 @@ Rules of this file:
 - Two manifests for the same offsets: the one of the higher generation counts. A higher generation
   begins at the committed offsets. If the lower one had committed these offsets, the higher one
   would have begun there, and all of its manifests would be for higher offsets.
+- Others may write to the store. A manifest names only local paths below the checkpoint and files of
+  runs; any other manifest is no state.
 - A file is deleted only after a batch was committed that does not need it. Only files with the name
   of a run's file are deleted: others may store tables or other states below the same location.
 """
@@ -30,6 +32,7 @@ from typing import Any, Final
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.storage.state_folder import STATE_UNAVAILABLE, StateFolder
 from connect.model.layout import TopicPartition
+from control_schemas import bounded_json
 from worker.spark.source_options import offsets_text
 
 STATE_MISSING = "aggregate_state_missing"
@@ -37,6 +40,8 @@ DEFINITION_CHANGED = "aggregate_definition_changed"
 STATE_CLAIMED = "state_claimed"
 EMPTY: Final = -1
 """Number of the batch before the first one."""
+MANIFEST_BYTES_MAX: Final = 16 * 2**20
+"""A manifest takes about 100 bytes for each file of the state."""
 _VERSION: Final = 1
 _GENERATION: Final = re.compile(r"g([0-9]{12})-[^/]+(?=/|$)")
 _MANIFEST: Final = re.compile(r"manifest-([0-9]{12})\.json")
@@ -159,8 +164,11 @@ class StateCheckpoint:
         """
         if self._kept is not None and self._kept.is_for(starts):
             return self._kept
-        states = [state for name in self._names if (state := self._read(name)) is not None]
-        states = [state for state in states if state.is_for(starts)]
+        states = [
+            state
+            for name in self._names
+            if (state := self._read(name)) is not None and state.is_for(starts)
+        ]
         if not states:
             return None
         state = max(states, key=lambda each: (each.generation, each.batch))
@@ -254,19 +262,16 @@ class StateCheckpoint:
         return f"g{self._generation:012d}-{self._id}"
 
     def _read(self, name: str) -> SavedState | None:
-        """Return a manifest's state; None for other files, and for one that is not complete."""
+        """Return a manifest's state; None for other files, and for one that is not valid."""
         folder, _, last = name.partition("/")
         generation = _GENERATION.fullmatch(folder)
         if generation is None or not _MANIFEST.fullmatch(last):
             return None
         try:
-            item: dict[str, Any] = json.loads(self._folder.read(name))
-        except (FileNotFoundError, ValueError):
+            content = self._folder.read(name, MANIFEST_BYTES_MAX + 1)
+        except FileNotFoundError:
             return None
-        ends = {TopicPartition(topic, partition): at for topic, partition, at in item["ends"]}
-        return SavedState(
-            name, int(generation[1]), item["batch"], item["definition"], ends, item["files"]
-        )
+        return _state_in(content, name, int(generation[1]))
 
     def _stored(self, path: str, stamp: tuple[int, int]) -> str:
         """Return a file's name in the store, after it was saved if it is new."""
@@ -292,6 +297,35 @@ class StateCheckpoint:
             except FileNotFoundError:
                 continue
         return stamps
+
+
+def _state_in(content: bytes, name: str, generation: int) -> SavedState | None:
+    """Return the state of a manifest's content; None if a part of it is not as a run writes it."""
+    if len(content) > MANIFEST_BYTES_MAX:
+        return None
+    try:
+        item: dict[str, Any] = bounded_json.loads(content.decode())
+        batch, definition, files = item["batch"], item["definition"], item["files"]
+        ends = {TopicPartition(topic, partition): at for topic, partition, at in item["ends"]}
+        is_valid = (
+            type(batch) is int
+            and isinstance(definition, str)
+            and all(map(_is_place, ends.items()))
+            and all(_is_inside(path) and _OF_RUN.fullmatch(file) for path, file in files.items())
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return SavedState(name, generation, batch, definition, ends, files) if is_valid else None
+
+
+def _is_place(entry: tuple[tuple[Any, Any], Any]) -> bool:
+    (topic, partition), at = entry
+    return isinstance(topic, str) and type(partition) is int and type(at) is int
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path stays below the folder to which it is relative."""
+    return "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
 def _newest(names: Iterable[str]) -> int:

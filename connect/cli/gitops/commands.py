@@ -20,7 +20,7 @@ from connect.cli.gitops.apply import (
     wait_until_running,
 )
 from connect.cli.gitops.connector_files import DesiredConnector, read
-from connect.cli.gitops.output import Output, emit
+from connect.cli.gitops.output import Output, confirm, emit
 from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
 from connect.cli.terminal import echo, lines
@@ -34,12 +34,16 @@ Files = Annotated[
     typer.Option("--file", "-f", help="File or folder with connectors; may be repeated."),
 ]
 Owner = Annotated[
-    str, typer.Option(help="Owner of the applied connectors; --prune deletes only this owner's.")
+    str | None,
+    typer.Option(
+        help="Owner of the applied connectors; --prune deletes only this owner's. Default: apply."
+    ),
 ]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Delete connectors of this owner that are in no file.")
 ]
 DEFAULT_OWNER = "apply"
+"""Owner of connectors that are applied without ``--owner``, from any folder."""
 
 
 @contextlib.contextmanager
@@ -55,13 +59,13 @@ def node(server: str) -> Iterator[NodeClient]:
 def diff(
     files: Files,
     server: Url = DEFAULT_URL,
-    owner: Owner = DEFAULT_OWNER,
+    owner: Owner = None,
     prune: Prune = False,
     output: Output = "table",
 ) -> None:
     """Show what apply would change. Exit status: 0 no change, 1 changes, 2 a file is invalid."""
     with node(server) as client:
-        plan = _checked(client, read(files), owner, output, prune=prune)
+        plan = _checked(client, read(files), owner or DEFAULT_OWNER, output, prune=prune)
         _show(plan, output)
     raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
 
@@ -69,7 +73,7 @@ def diff(
 def apply(  # noqa: PLR0917 - the options of a command
     files: Files,
     server: Url = DEFAULT_URL,
-    owner: Owner = DEFAULT_OWNER,
+    owner: Owner = None,
     prune: Prune = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change, as diff does.")
@@ -81,20 +85,28 @@ def apply(  # noqa: PLR0917 - the options of a command
         ),
     ] = 0,
     output: Output = "table",
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Prune without a question; not needed with --owner."),
+    ] = False,
 ) -> None:
     """Create, update and prune connectors so that the node matches the files.
 
     All files are validated first. If one is invalid, nothing changes and the exit status is 2.
+    Without --owner, deletions need a confirmation: connectors of other folders may be among them.
     """
     desired = read(files)
+    owner_name = owner or DEFAULT_OWNER
     with node(server) as client:
-        plan = _checked(client, desired, owner, output, prune=prune)
+        plan = _checked(client, desired, owner_name, output, prune=prune)
         _show(plan, output)
         if dry_run:
             raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
+        if owner is None:
+            _confirm_deletions(plan, yes=yes)
         clock = SystemClock()
         with _progress("applied", len(plan.pending), output) as step:
-            apply_plan(client, plan, clock, owner=owner, on_progress=step)
+            apply_plan(client, plan, clock, owner=owner_name, on_progress=step)
         if wait_s:
             with _progress("running", len(desired), output) as step:
                 wait_until_running(
@@ -208,6 +220,20 @@ def _checked(
         echo("nothing was changed", err=True)
         raise typer.Exit(ExitStatus.USAGE)
     return compare(client, desired, owner=owner, prune=prune)
+
+
+def _confirm_deletions(plan: ApplyPlan, *, yes: bool) -> None:
+    names = [action.name for action in plan.actions if action.kind == "prune"]
+    if not names:
+        return
+    if not yes:
+        echo(
+            f"--prune deletes connectors that no file of this command has, and that were applied "
+            f"without --owner from any folder: {', '.join(names)}. Apply each folder with an "
+            f"--owner of its own, or name the common one: --owner {DEFAULT_OWNER}",
+            err=True,
+        )
+    confirm(f"delete {len(names)} connector(s)?", yes=yes)
 
 
 def _print_warnings(result: Findings) -> None:

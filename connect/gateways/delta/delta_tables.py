@@ -46,6 +46,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.gateways.delta.delta_log_sizes import check_log
 from connect.gateways.delta.delta_model import DeltaFile, LiveDeltaFile
 from connect.gateways.delta.delta_schema import (
     added_fields,
@@ -287,12 +288,13 @@ class DeltaTables:
 
         Raises:
             CommitRefused: ``table_missing``, ``delta_unsupported``, ``floor_may_expire``,
-                ``forbidden``; as ``FolderLocations.of``.
+                ``forbidden``, ``metadata_too_large``; as ``FolderLocations.of``.
             RetriableError: ``catalog_unavailable``.
         """
         name, location = ".".join(identifier), self._locations.of(identifier)
         with _mapped(name, "load", self._observe):
             options = storage_options(self.properties, location)
+            check_log(self.properties, location)
             handle = DeltaTable(location, storage_options=options)
             return _snapshot(name, location, handle, self._observe, self.properties)
 
@@ -375,7 +377,7 @@ def _path_of(logged: str) -> str:
         CommitRefused: ``delta_unsupported``: it would be another text, or is no path in the table.
     """
     path = unquote(logged)
-    is_inside = not path.startswith("/") and "://" not in path
+    is_inside = not path.startswith("/") and "://" not in path and ".." not in path.split("/")
     if not is_inside or quote(path, safe=_PLAIN_IN_PATHS) != logged:
         raise unsupported(f"the path of its file {logged} cannot be removed; run OPTIMIZE")
     return path

@@ -4,6 +4,7 @@ Rules of this file:
 - ``create`` is the only conditional request, and the one that decides. All others can be repeated,
   by any process, at any time.
 - A file appears complete or not at all, under each of its names.
+- What is read or listed is limited: others may write to the folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class FolderStore(Protocol):
         """Return the content of a file; None if there is none.
 
         Raises:
-            CommitRefused: ``forbidden``; RetriableError: ``catalog_unavailable``.
+            CommitRefused: ``forbidden``, ``metadata_too_large``.
+            RetriableError: ``catalog_unavailable``.
         """
         ...
 
@@ -46,8 +48,16 @@ class FolderStore(Protocol):
         """Write a file; errors as ``read``."""
         ...
 
-    def names(self, folder: str, after: str) -> list[str]:
-        """Return the names of a folder's files that sort after ``after``, sorted; as ``read``."""
+    def listed(self, folder: str, after: str) -> list[tuple[str, int]]:
+        """Return names and sizes of a folder's files whose names sort after ``after``, sorted.
+
+        Raises:
+            As ``read``.
+        """
+        ...
+
+    def has_files(self, folder: str) -> bool:
+        """Return whether a folder has a file or folder; as ``read``."""
         ...
 
     def size(self, path: str) -> int | None:

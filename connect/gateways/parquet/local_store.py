@@ -21,6 +21,8 @@ from typing import Final
 
 from connect.clock import SystemClock
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
+from connect.gateways.access_policy import access_policy
+from connect.gateways.storage.log_sizes import limited_entries, log_too_large
 
 _CLOCK: Final = SystemClock()
 _TEMPORARY: Final = "_icefloe/tmp"
@@ -44,11 +46,16 @@ class LocalStore:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
+        bytes_max = access_policy().answer_bytes_max
         with _mapped("reading", path):
             try:
-                return (self._root / path).read_bytes()
+                with (self._root / path).open("rb") as file:
+                    content = file.read(bytes_max + 1)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+        if len(content) > bytes_max:
+            raise log_too_large()
+        return content
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file on condition that it does not exist."""
@@ -67,13 +74,24 @@ class LocalStore:
         with _mapped("writing", path), self._written(content) as made:
             made.rename(self._root / path)
 
-    def names(self, folder: str, after: str) -> list[str]:
-        """Return the names of a folder's files that sort after ``after``, sorted."""
+    def listed(self, folder: str, after: str) -> list[tuple[str, int]]:
+        """Return names and sizes of a folder's files whose names sort after ``after``, sorted."""
         with _mapped("listing", folder):
             try:
-                return sorted(name for name in os.listdir(self._root / folder) if name > after)  # noqa: PTH208 - names only, of many files
+                with os.scandir(self._root / folder) as entries:
+                    later = (_named(entry) for entry in entries if entry.name > after)
+                    return sorted(limited_entries(entry for entry in later if entry is not None))
             except (FileNotFoundError, NotADirectoryError):
                 return []
+
+    def has_files(self, folder: str) -> bool:
+        """Return whether a folder has a file or folder."""
+        with _mapped("listing", folder):
+            try:
+                with os.scandir(self._root / folder) as entries:
+                    return next(entries, None) is not None
+            except (FileNotFoundError, NotADirectoryError):
+                return False
 
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes; None if there is none."""
@@ -133,6 +151,14 @@ class LocalStore:
         except FileNotFoundError:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(source, target)
+
+
+def _named(entry: os.DirEntry[str]) -> tuple[str, int] | None:
+    """Return name and size of a file; None if it was deleted meanwhile."""
+    try:
+        return entry.name, entry.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _lock(descriptor: int) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -21,6 +21,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from connect.errors import CommitRefused
+from connect.gateways.storage.log_sizes import check_values
+from control_schemas import bounded_json
 
 OWN_FOLDER: Final = "_icefloe"
 COMMITS: Final = f"{OWN_FOLDER}/commits"
@@ -43,7 +45,7 @@ def marker_path(number: int) -> str:
     return f"{COMMITS}/{number:020}.published"
 
 
-def newest_number(names: Sequence[str]) -> int | None:
+def newest_number(names: Iterable[str]) -> int | None:
     """Return the highest number among the names of commits; None if there is none."""
     return max((int(m[1]) for m in map(_COMMIT.fullmatch, names) if m), default=None)
 
@@ -127,10 +129,12 @@ class ParquetCommit:
         """Read the content of a commit's file.
 
         Raises:
-            CommitRefused: ``log_unreadable``; ``parquet_unsupported``: a newer version wrote it.
+            CommitRefused: ``log_unreadable``; ``metadata_too_large``; ``parquet_unsupported``: a
+                newer version wrote it.
         """
+        check_values(content)
         try:
-            stored = json.loads(content)
+            stored = bounded_json.loads(content.decode())
             if stored["form"] != _FORM:
                 raise CommitRefused(
                     f"the log has form {stored['form']}, and this version reads {_FORM}: use the "
@@ -138,21 +142,44 @@ class ParquetCommit:
                     code="parquet_unsupported",
                 )
             return cls(
-                number=stored["number"],
+                number=_whole(stored["number"]),
                 table_uuid=uuid.UUID(stored["table-uuid"]),
-                made_ms=stored["made-at-ms"],
+                made_ms=_whole(stored["made-at-ms"]),
                 schema=Schema.model_validate(stored["schema"]),
                 spec=PartitionSpec.model_validate(stored["partition-spec"]),
-                properties=stored["properties"],
-                transactions=stored["transactions"],
-                summary=stored["summary"],
-                files=tuple(
-                    PublishedFile(f["staged"], f["path"], f["rows"], f["bytes"])
-                    for f in stored["files"]
-                ),
+                properties=_checked(stored["properties"], str),
+                transactions=_checked(stored["transactions"], int),
+                summary=_checked(stored["summary"], str),
+                files=tuple(map(_file, stored["files"])),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CommitRefused(
                 f"a commit of the folder's log cannot be read ({type(error).__name__}): restore it",
                 code="log_unreadable",
             ) from error
+
+
+def _file(stored: Mapping[str, Any]) -> PublishedFile:
+    """Return a file of a commit; others may have written it.
+
+    Raises:
+        ValueError: the file is not staged, or its path is not below the table's folder.
+    """
+    staged, path = stored["staged"], stored["path"]
+    parts = path.split("/")
+    is_inside = not {"", ".", "..", OWN_FOLDER} & set(parts) and "\0" not in path
+    if not is_inside or _STAGED_NAME.fullmatch(staged) is None or "\0" in staged:
+        raise ValueError
+    return PublishedFile(staged, path, _whole(stored["rows"]), _whole(stored["bytes"]))
+
+
+def _checked(stored: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    if not all(type(value) is kind for value in stored.values()):
+        raise TypeError
+    return dict(stored)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value

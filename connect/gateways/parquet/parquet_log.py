@@ -13,6 +13,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -33,6 +34,7 @@ from connect.gateways.parquet.parquet_commit import (
 
 CHECKPOINT_COMMITS: Final = 100
 """Commits between two checkpoints, from which a process that starts lists the log."""
+_CHECKPOINT_BYTES_MAX: Final = 1_000
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -56,8 +58,8 @@ class ParquetLog:
         """Return the newest commit; None if the folder has no log.
 
         Raises:
-            CommitRefused: ``log_lost``, ``log_unreadable``, ``forbidden``;
-            RetriableError: ``catalog_unavailable``.
+            CommitRefused: ``log_lost``, ``log_unreadable``, ``metadata_too_large``,
+            ``forbidden``; RetriableError: ``catalog_unavailable``.
         """
         known = self._known
         # the folder may hold another table now, or an earlier state of this one
@@ -155,7 +157,7 @@ class ParquetLog:
 
     def has_folder(self, name: str) -> bool:
         """Return whether a folder below the table's location has files."""
-        return bool(self._store.names(name, ""))
+        return self._store.has_files(name)
 
     def _publish(self, file: PublishedFile) -> PublishedFile | None:
         is_there = self._store.publish(file.staged, file.path, file.size_bytes)
@@ -175,7 +177,7 @@ class ParquetLog:
         after = ""
         if checkpoint is not None:
             after = f"{_checkpoint_number(checkpoint):020}"
-        number = newest_number(self._store.names(COMMITS, after))
+        number = newest_number(name for name, _ in self._store.listed(COMMITS, after))
         if number is None and checkpoint is not None:
             raise CommitRefused(
                 f"the log has no commit {int(after)} or later, which its checkpoint names: restore "
@@ -197,5 +199,5 @@ class ParquetLog:
 
 
 def _checkpoint_number(content: bytes) -> int:
-    digits = bytes(byte for byte in content if chr(byte).isdigit())
-    return int(digits or b"0")
+    digits = re.search(rb"[0-9]{1,20}(?![0-9])", content[:_CHECKPOINT_BYTES_MAX])
+    return int(digits[0]) if digits else 0

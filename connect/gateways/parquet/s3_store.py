@@ -31,6 +31,8 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.gateways.access_policy import access_policy
+from connect.gateways.storage.log_sizes import limited_entries, log_too_large
 from connect.gateways.storage.object_store import has_own_keys
 from connect.gateways.storage.store_file_io import S3_CA_BUNDLE
 from connect.redaction.foreign_text import shown_answer
@@ -88,15 +90,19 @@ class S3Store:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
+        bytes_max = access_policy().answer_bytes_max
         with _mapped("reading", path):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._key(path))
-                content: bytes = answer["Body"].read()
+                with contextlib.closing(answer["Body"]) as body:
+                    content: bytes = body.read(bytes_max + 1)
             except ClientError as error:
                 if _code(error) in _MISSING:
                     return None
                 raise
-            return content
+        if len(content) > bytes_max:
+            raise log_too_large()
+        return content
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file on condition that it does not exist."""
@@ -110,20 +116,28 @@ class S3Store:
         with _mapped("writing", path):
             self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=content)
 
-    def names(self, folder: str, after: str) -> list[str]:
-        """Return the names of a folder's files that sort after ``after``, sorted."""
+    def listed(self, folder: str, after: str) -> list[tuple[str, int]]:
+        """Return names and sizes of a folder's files whose names sort after ``after``, sorted."""
+        with _mapped("listing", folder):
+            return sorted(limited_entries(self._entries(folder, after, self.page_names)))
+
+    def has_files(self, folder: str) -> bool:
+        """Return whether a folder has a file or folder."""
+        with _mapped("listing", folder):
+            return next(self._entries(folder, "", 1), None) is not None
+
+    def _entries(self, folder: str, after: str, page_names: int) -> Iterator[tuple[str, int]]:
         prefix = f"{self._key(folder)}/"
         pages = self._client.get_paginator("list_objects_v2")
-        names: list[str] = []
-        with _mapped("listing", folder):
-            for page in pages.paginate(
-                Bucket=self._bucket,
-                Prefix=prefix,
-                StartAfter=prefix + after,
-                PaginationConfig={"PageSize": self.page_names},
-            ):
-                names += [each["Key"].removeprefix(prefix) for each in page.get("Contents", ())]
-        return sorted(name for name in names if name > after)
+        for page in pages.paginate(
+            Bucket=self._bucket,
+            Prefix=prefix,
+            StartAfter=prefix + after,
+            PaginationConfig={"PageSize": page_names},
+        ):
+            for each in page.get("Contents", ()):
+                if (name := each["Key"].removeprefix(prefix)) > after:
+                    yield name, each["Size"]
 
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes; None if there is none."""

@@ -73,15 +73,19 @@ class StateFolder:
             if info.type == FileType.File
         )
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, bytes_max: int | None = None) -> bytes:
         """Return the content of a file.
+
+        Args:
+            name: of the file.
+            bytes_max: return so many bytes of it at most; None returns all.
 
         Raises:
             FileNotFoundError: there is no such file.
             RetriableError: ``state_unavailable``.
         """
         with self._mapped("reading", name), self._input(name) as source:
-            content: bytes = source.read()
+            content: bytes = source.read(bytes_max)
             return content
 
     def write(self, name: str, content: bytes) -> None:

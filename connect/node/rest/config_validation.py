@@ -30,6 +30,7 @@ from connect.node.rest.auth import Caller
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.parse import granted_tables, parse
 from connect.validation.plugins import Plugin, Plugins
+from connect.validation.preflight.broker_checks import DEAD_LETTER_TOPIC
 from connect.validation.preflight.preflight import Preflight
 from connect.validation.validate import TakenNames, Validation, validate
 
@@ -117,6 +118,7 @@ class ConfigValidator:
             facts.reserved_topics | control_topics(others.values(), facts.resolve),
             facts.reserved_topics - {DEFAULT_CONTROL_TOPIC},
             self._topics_read(others),
+            self._foreign_topics(config, others, caller),
             self._groups(others, caller),
         )
         try:
@@ -204,6 +206,19 @@ class ConfigValidator:
             with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
                 topics.update(self._herder.active_topics(other))
         return frozenset(topics)
+
+    def _foreign_topics(
+        self, config: Raw, others: Mapping[str, Mapping[str, str]], caller: Caller
+    ) -> frozenset[str]:
+        """Return the topics of connectors that the caller may not change.
+
+        Dead letters have the bytes of their records, which a tenant chooses.
+        """
+        if not config.get(DEAD_LETTER_TOPIC):
+            return frozenset()
+        return self._topics_read(
+            {other: each for other, each in others.items() if not caller.may("admin", other)}
+        )
 
     def _groups(self, others: Mapping[str, Mapping[str, str]], caller: Caller) -> dict[str, str]:
         """Return the consumer group of each other connector, with the owner's description."""

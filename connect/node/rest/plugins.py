@@ -71,6 +71,10 @@ def validate_config(  # noqa: PLR0917 - FastAPI passes all by name
     ] = True,
 ) -> m.ValidationResult:
     """Validate a configuration; the answer is 200 with errors, too. Warnings are headers."""
+    name = body.root.get("name")
+    # the operator grants locations, tables and topics by the connector's name
+    if name and not caller.may("admin", name):
+        raise ApiError(403, f"{caller.name} lacks the role admin for connector {name}")
     class_name = body.root.get("connector.class")
     if class_name is not None and not _full(class_name).endswith(_full(plugin)):
         raise ApiError(

@@ -14,15 +14,15 @@ Source:
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Self, cast, get_args
+from typing import Any, Self, TypeAlias, cast, get_args
 
 from pydantic_core import to_json
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
@@ -57,7 +57,10 @@ _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
 _READ_THREADS = 8
 _SHAPES_MAX = 1_024
+_SHAPES_BYTES_MAX = 16 * 2**20
+"""Of the JSON of their schemas: owners of tables decide how large it is."""
 _UNASSIGNED = -1
+_Shape: TypeAlias = tuple[AvroForm, dict[str, str]]
 
 
 class _Blocks:
@@ -115,13 +118,13 @@ class BlockManifestWriter(ManifestWriterV2):
 
     def new_writer(self) -> AvroOutputFile[ManifestEntry]:
         """The Avro writer."""
-        form, _ = _shape(Same(self._spec), Same(self._schema), self.version)
+        form, _ = SHAPES.of(self._spec, self._schema, self.version)
         file = PreparedAvroFile[ManifestEntry](self._output_file, form, self._meta)
         return cast(AvroOutputFile[ManifestEntry], _Blocks(file))
 
     @property
     def _meta(self) -> dict[str, str]:
-        _, texts = _shape(Same(self._spec), Same(self._schema), self.version)
+        _, texts = SHAPES.of(self._spec, self._schema, self.version)
         return {**texts, AVRO_CODEC_KEY: self._compression}
 
 
@@ -312,18 +315,55 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
     return cast(AvroCompressionCodec, codec if is_known else "deflate")
 
 
-@lru_cache(maxsize=_SHAPES_MAX)
-def _shape(
-    spec: Same[PartitionSpec], schema: Same[Schema], version: TableVersion
-) -> tuple[AvroForm, dict[str, str]]:
-    """The Avro form and the texts of manifests of one spec, schema and format version."""
+class ManifestShapes:
+    """Avro forms and texts of manifests, by spec, schema and format version; thread-safe.
+
+    Args:
+        bytes_max: limit of ``kept_bytes``.
+
+    Attributes:
+        kept_bytes: JSON of the schemas of those that are kept.
+    """
+
+    def __init__(self, bytes_max: int = _SHAPES_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[tuple[Same[Any], Same[Any], TableVersion], _Shape] = OrderedDict()
+        self._lock = threading.Lock()
+        self.kept_bytes = 0
+
+    def of(self, spec: PartitionSpec, schema: Schema, version: TableVersion) -> _Shape:
+        """Return the form and the texts of manifests of one spec, schema and format version."""
+        key = Same(spec), Same(schema), version
+        with self._lock:
+            if (kept := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return kept
+        made = _shape(spec, schema, version)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self.kept_bytes += _size(made)
+            while len(self._kept) > _SHAPES_MAX or self.kept_bytes > self._bytes_max:
+                _, oldest = self._kept.popitem(last=False)
+                self.kept_bytes -= _size(oldest)
+        return made
+
+
+SHAPES = ManifestShapes()
+
+
+def _size(shape: _Shape) -> int:
+    return sum(map(len, shape[1].values()))
+
+
+def _shape(spec: PartitionSpec, schema: Schema, version: TableVersion) -> _Shape:
     texts = {
-        "schema": schema.it.model_dump_json(),
-        "partition-spec": to_json(spec.it.fields).decode(),
-        "partition-spec-id": str(spec.it.spec_id),
+        "schema": schema.model_dump_json(),
+        "partition-spec": to_json(spec.fields).decode(),
+        "partition-spec-id": str(spec.spec_id),
         "format-version": str(version),
     }
-    return entry_form(spec.it.partition_type(schema.it), version), texts
+    return entry_form(spec.partition_type(schema), version), texts
 
 
 def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:

@@ -34,7 +34,8 @@ PRINTS_NO_DATA = {
     "user password": "prints an entry of the users file",
     "user token": "the same",
 }
-CHANGES_OFFSETS = {
+CONFIRMED = {
+    "apply",
     "offsets alter",
     "offsets reset",
     "offsets set",
@@ -167,7 +168,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_is_in_these_tests() -> None:
     """A new command must follow the scheme."""
     assert set(ARGUMENTS) == set(ASKING)
-    assert set(COMMANDS) >= ASKS_NO_NODE | CHANGES_OFFSETS
+    assert set(COMMANDS) >= ASKS_NO_NODE | CONFIRMED
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -269,10 +270,10 @@ def test_old_names_of_forms_are_accepted_with_a_warning(answers: FixedAnswerServ
     assert icefloe("get", "-o", "xml", "--server", answers.url).status == ExitStatus.USAGE
 
 
-def test_changes_of_offsets_have_the_same_confirmation() -> None:
-    """Only commands that change offsets or give up rows have ``--yes``."""
+def test_changes_have_the_same_confirmation() -> None:
+    """Only commands that delete connectors, change offsets or give up rows have ``--yes``."""
     with_yes = {name for name, command in COMMANDS.items() if option(command, "--yes")}
-    assert with_yes == CHANGES_OFFSETS
+    assert with_yes == CONFIRMED
 
 
 def test_every_command_that_asks_a_node_has_the_same_server_option() -> None:

@@ -14,7 +14,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.gateways.storage.state_folder import StateFolder
 from connect.model.layout import TopicPartition
 from worker.aggregate import state_checkpoint
-from worker.aggregate.state_checkpoint import EMPTY, StateCheckpoint
+from worker.aggregate.state_checkpoint import EMPTY, MANIFEST_BYTES_MAX, StateCheckpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SEEDS = (*range(12), 139, 159, 168)  # the last ones need the check of the claim
@@ -32,11 +32,11 @@ class MemoryFolder(StateFolder):
         """Return the names of all files."""
         return sorted(self.files)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, bytes_max: int | None = None) -> bytes:
         """Return the content of a file."""
         if name not in self.files:
             raise FileNotFoundError(name)
-        return self.files[name]
+        return self.files[name][:bytes_max]
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; its name is new."""
@@ -277,6 +277,73 @@ def test_an_incomplete_manifest_is_no_state(store: Store) -> None:
     run.begin_empty({P0: 0})
     state = saved(run, 0, {P0: 5})
     (store.root / "state" / state.name).write_bytes(state.to_json()[:-9])
+    assert store.claimed().find({P0: 5}) is None
+
+
+def with_changes(store: Store, **changes: object) -> None:
+    """Save a state for offset 5, and write its manifest again as another writer of the store."""
+    run = store.claimed()
+    run.begin_empty({P0: 0})
+    state = saved(run, 0, {P0: 5})
+    manifest = store.root / "state" / state.name
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+
+
+OUTSIDE = (
+    "../outside",
+    "state/../../outside",
+    "{root}/outside",
+    "..",
+    "state/.",
+    "a//b",
+    "",
+    "a\0b",
+)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_no_file_is_written_outside_of_the_local_folder(store: Store, path: str) -> None:
+    """A tenant who can write to the store of the state names the paths."""
+    file = "g000000000001-id1/file-000000000001"
+    with_changes(store, files={path.format(root=store.root): file})
+    assert store.claimed().find({P0: 5}) is None
+    assert not (store.root / "outside").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret", "{root}/secret", "part-0.parquet", 7])
+def test_only_files_of_runs_are_read_and_deleted(store: Store, name: str | int) -> None:
+    """Not those next to the state's folder, or of other states."""
+    (store.root / "secret").write_text("x")
+    named = name.format(root=store.root) if isinstance(name, str) else name
+    with_changes(store, files={"offsets/0": named})
+    assert store.claimed().find({P0: 5}) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": "../../outside"},
+        {"batch": True},
+        {"ends": {"t": 5}},
+        {"ends": [["t", 0]]},
+        {"ends": [["t", "0", 5]]},
+        {"files": []},
+        {"definition": None},
+    ],
+)
+def test_an_invalid_manifest_is_no_state(store: Store, changes: dict[str, object]) -> None:
+    """No part of it becomes a path or an offset."""
+    with_changes(store, **changes)
+    assert store.claimed().find({P0: 5}) is None
+
+
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000, " " * (MANIFEST_BYTES_MAX + 1)])
+def test_other_contents_of_a_manifest_are_no_state(store: Store, content: str) -> None:
+    """Neither deep nor large ones; more than the limit is not read."""
+    run = store.claimed()
+    run.begin_empty({P0: 0})
+    state = saved(run, 0, {P0: 5})
+    (store.root / "state" / state.name).write_text(content)
     assert store.claimed().find({P0: 5}) is None
 
 

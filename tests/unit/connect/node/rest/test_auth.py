@@ -30,6 +30,7 @@ CONFIG = {
     "iceberg.catalog.type": "rest",
     "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
+LETTERS = "errors.deadletterqueue.topic.name"
 NAMES = ("red-1", "red-2", "blue-1")
 TOKENS = {name: new_token() for name in ("root", "reader", "red", "blue", "stranger")}
 GRANTS: dict[str, list[dict[str, Any]]] = {
@@ -194,6 +195,38 @@ def test_creating_needs_a_grant_for_the_name_in_the_body(server: RestServer) -> 
     body["name"] = "red-9"
     assert ask(server, "red", "POST", "/connectors", body).status == 201
     assert ask(server, "red", "PUT", "/connectors/blue-9/config", CONFIG).status == 403
+
+
+def test_validating_needs_a_grant_for_the_name_in_the_body(server: RestServer) -> None:
+    """What the operator grants to a connector by its name is not for other users."""
+    path = "/connector-plugins/IcebergSink/config/validate?icefloe.remote=false"
+    refused = ask(server, "red", "PUT", path, {**CONFIG, "name": "blue-1"})
+    assert refused.status == 403
+    assert refused.json()["message"] == "red lacks the role admin for connector blue-1"
+    assert ask(server, "red", "PUT", path, {**CONFIG, "name": "red-9"}).status == 200
+    assert ask(server, "root", "PUT", path, {**CONFIG, "name": "blue-1"}).status == 200
+    nameless = ask(server, "red", "PUT", path, CONFIG).json()
+    assert nameless["error_count"] == 1
+
+
+def test_dead_letters_go_to_no_topic_of_another_users_connector(server: RestServer) -> None:
+    """They have the bytes of their records. A caller who may change both connectors may."""
+    theirs = {**CONFIG, "topics": "payments"}
+    assert ask(server, "root", "PUT", "/connectors/blue-1/config", theirs).status == 200
+    config = {**CONFIG, "errors.tolerance": "all", LETTERS: "payments"}
+    for method, path in (
+        ("PUT", "/connectors/red-1/config"),
+        ("PATCH", "/connectors/red-1/config"),
+    ):
+        refused = ask(server, "red", method, path, config)
+        assert refused.status == 400
+        assert "a connector that you may not change uses it" in refused.json()["message"]
+        assert "blue" not in refused.json()["message"]
+    own = {**CONFIG, "topics": "red-letters"}
+    assert ask(server, "red", "PUT", "/connectors/red-2/config", own).status == 200
+    change = {**config, LETTERS: "red-letters"}
+    assert ask(server, "red", "PUT", "/connectors/red-1/config", change).status == 200
+    assert ask(server, "root", "PUT", "/connectors/red-1/config", config).status == 200
 
 
 def test_passwords_identify_users(server: RestServer) -> None:
