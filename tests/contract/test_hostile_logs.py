@@ -121,13 +121,13 @@ def test_a_checkpoint_may_name_any_number(tmp_path: Path, digits: str) -> None:
     "changes",
     [
         {"path": "../../outside.parquet"},
-        {"path": "HERE/outside.parquet"},
+        {"path": "{root}/outside.parquet"},
         {"path": "_icefloe/commits/x"},
         {"path": "a//b.parquet"},
         {"path": ""},
         {"staged": "../secret.parquet"},
         {"staged": "_icefloe/staged/../../../secret.parquet.staged"},
-        {"staged": "HERE/secret.parquet"},
+        {"staged": "{root}/secret.parquet"},
         {"staged": 7},
         {"rows": "1"},
         {"bytes": None},
@@ -142,9 +142,9 @@ def test_a_commit_publishes_staged_files_below_the_table_only(
     assert isinstance(rig.committer().commit(rig.round(1)), TableCommitted)
     at = rig.folder / commit_path(1)
     stored = json.loads(at.read_text())
-    # HERE is an absolute path below the test's folder: without the check the file would be gone
+    # absolute paths are below the test's folder: without the check the file would be gone
     stored["files"][0] |= {
-        key: value.replace("HERE", str(tmp_path)) if isinstance(value, str) else value
+        key: value.replace("{root}", str(tmp_path)) if isinstance(value, str) else value
         for key, value in changes.items()
     }
     at.write_text(json.dumps(stored))
