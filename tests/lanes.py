@@ -43,7 +43,7 @@ SHARED = {
     "e2e": "running,armed_running",
     "integration": "spark_session",
 }
-ONCE = {"e2e"}  # a start of these fixtures takes more than the other lane saves
+ONCE = {"e2e", "integration"}  # a start of these fixtures takes more than the other lane saves
 # lanes in the order of their start: those with most work first. A lane of the largest folder starts
 # whenever another folder has ended: its lanes end together
 WAITING = (
