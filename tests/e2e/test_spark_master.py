@@ -16,7 +16,7 @@ from tests.support.running_stack import RunningStack, pick
 from tests.support.spark_cluster import SECRET, StandaloneCluster
 from tests.support.stack import unique_name
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.matrix]
 PARTITIONS = 4
 RECORDS = 20_000  # per partition: enough that a read is cut into tasks for all executors
 NODE = {
@@ -70,7 +70,7 @@ def python_archive(folder: Path) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("count", [1, 2])
 def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
     parts: ExitStack, tmp_path: Path, count: int
 ) -> None:

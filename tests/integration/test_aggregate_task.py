@@ -62,6 +62,7 @@ def test_a_frozen_run_changes_nothing_of_its_successor(aggregates: Aggregates) -
     check_each_update_once(aggregates.updates())
 
 
+@pytest.mark.matrix
 def test_runs_leave_nothing_in_spark(aggregates: Aggregates, spark_session: Session) -> None:
     """Runs end with each renewal of a secret and each error, and a worker runs for months."""
     context: Any = spark_session.context

@@ -308,6 +308,7 @@ def test_commits_to_a_branch_are_not_in_main(
     assert _of_duckdb(duck, table, f", snapshot_from_id={head.snapshot_id}::ubigint") == audit
 
 
+@pytest.mark.matrix
 def test_row_level_commits_and_maintenance_by_spark_work_together(
     catalog: CatalogGateway, spark: Sql, duck: Sql
 ) -> None:

@@ -457,6 +457,7 @@ def test_two_tasks_read_at_the_same_time(
     assert [len(results[topic].rows) for topic in names] == [10, 11]
 
 
+@pytest.mark.matrix
 def test_many_reads_leak_nothing(
     reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:

@@ -149,6 +149,7 @@ def rewind(table: MaintainedTable, end: int) -> None:
     table.committer = table.new_committer()
 
 
+@pytest.mark.matrix
 def test_a_rewind_crosses_compactions(make: Callable[..., MaintainedTable]) -> None:
     """Back to commits before and after a compaction, with their rows; work and expiry follow."""
     table = make()
