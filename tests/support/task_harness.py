@@ -47,6 +47,7 @@ from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.task import ConnectorTask
 from worker.task.task_context import BATCH_STOP_MS, TaskAssignment, TaskContext, TaskStop
 
+TIMEOUT_S = 400  # a first query of Spark took 150 s while five other test runs started
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 
 
@@ -285,7 +286,7 @@ class TaskHarness:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Wait until the condition is true."""
-    deadline, pauses = time.monotonic() + 150, growing_pauses()
+    deadline, pauses = time.monotonic() + TIMEOUT_S, growing_pauses()
     while not condition():
         assert time.monotonic() < deadline
         next(pauses)
