@@ -1,14 +1,15 @@
 """The figures of many tasks, many tables and many connectors in docs/evidence/performance.md.
 
 They are reported, never asserted: machines are noisy. ``BENCH_CONNECTORS`` is the number of idle
-connectors, ``BENCH_TASK_RECORDS`` and ``BENCH_TABLE_RECORDS`` the length of a backlog,
-``BENCH_TABLES`` the numbers of tables, ``BENCH_DISTRIBUTION`` the modes by which their rows are
-distributed. ``tests/e2e/test_many_connectors.py``
-asserts threads and file handles.
+connectors, ``BENCH_BUSY`` are the numbers of connectors with records, ``BENCH_TASK_RECORDS`` and
+``BENCH_TABLE_RECORDS`` the length of a backlog, ``BENCH_TABLES`` the numbers of tables,
+``BENCH_DISTRIBUTION`` the modes by which their rows are distributed.
+``tests/e2e/test_many_connectors.py`` asserts threads and file handles.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -21,10 +22,12 @@ import pytest
 from connect.embedded.payments import produce, ranges
 from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.measured_stack import PARTITIONS, MeasuredStack, connector, measured_stack, wait
+from tests.bench.visibility import SteadyStream, delays
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 
 CONNECTORS = int(os.environ.get("BENCH_CONNECTORS", "20"))
+BUSY = tuple(map(int, os.environ.get("BENCH_BUSY", "1,10").split(",")))
 RECORDS = int(os.environ.get("BENCH_TASK_RECORDS", "1000000"))
 TABLES = tuple(map(int, os.environ.get("BENCH_TABLES", "1,50,1000").split(",")))
 TABLE_RECORDS = int(os.environ.get("BENCH_TABLE_RECORDS", "2000000"))
@@ -93,6 +96,63 @@ def test_idle_connectors(measurements: dict[str, Any], tmp_path: Path) -> None:
         "connectors": CONNECTORS,
         "each": {**each, "cpu_percent": round((busy - quiet) / CONNECTORS, 3)},
         "base": {**before, "cpu_percent": quiet},
+    }
+
+
+def test_busy_connectors(measurements: dict[str, Any], tmp_path: Path) -> None:
+    """Connectors at an interval of 1 s with 100 records a second each, then with a backlog each."""
+    with measured_stack(tmp_path) as running:
+        running.topic("backlog")
+        produce(running.kafka, "backlog", ranges(RECORDS, [0] * PARTITIONS))
+        _backlogs(running, "first", 1)  # warms the JVMs up
+        measurements["busy_connectors"] = [_steady(running, count) for count in BUSY]
+        measurements["connectors_with_backlog"] = [
+            _backlogs(running, f"b{count}", count) for count in BUSY
+        ]
+
+
+def _steady(running: MeasuredStack, connectors: int) -> dict[str, Any]:
+    """Connectors with a topic, a table and a steady stream each; the delays of the first one."""
+    names = [f"steady-{connectors}-{number}" for number in range(connectors)]
+    tables = [f"bench.{name}".replace("-", "_") for name in names]
+    more = {"iceberg.control.topic": "control", "iceberg.control.commit.interval-ms": "1000"}
+    for name, table in zip(names, tables, strict=True):
+        running.topic(name, partitions=1)
+        running.create(name, connector(name, name, table, **more))
+    for name in names:
+        running.wait_running(name)
+    with contextlib.ExitStack() as streams:
+        for name in names[1:]:
+            streams.enter_context(SteadyStream().to(running, name))
+        with running.measured() as costs:
+            seen = delays(running, names[0], tables[0], seconds=QUIET_S, warm_up_s=QUIET_S)
+    assert all(running.rows(table) for table in tables)
+    for name in names:
+        running.delete(name)
+    [used] = costs
+    return {
+        "connectors": connectors,
+        "visible_s": [round(statistics.median(seen), 3), round(seen[int(len(seen) * 0.95)], 3)],
+        "cpu_percent": {kind: round(100 * s / used.seconds, 1) for kind, s in used.cpu_s.items()},
+    }
+
+
+def _backlogs(running: MeasuredStack, prefix: str, connectors: int) -> dict[str, Any]:
+    """Connectors that read the same backlog at the same time, each into a table of its own."""
+    names = [f"{prefix}_{number}" for number in range(connectors)]
+    with running.measured() as costs:
+        for name in names:
+            running.create(name, connector(name, "backlog", f"bench.{name}"))
+        for name in names:
+            wait(lambda table=f"bench.{name}": running.rows(table) >= RECORDS)
+    for name in names:
+        running.delete(name)
+    [used] = costs
+    return {
+        "connectors": connectors,
+        "records_s": round(connectors * RECORDS / used.seconds),
+        "worker_cpu": round(used.cpu_s["worker"] / (connectors * RECORDS) * 1e6, 2),
+        "worker_mb": used.rss_peak_mb.get("worker"),
     }
 
 

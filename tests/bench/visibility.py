@@ -1,8 +1,15 @@
 """When produced records become visible in a table: a steady stream, and its delays.
 
 Rules of this file:
-- The table is asked for as little as possible, because that takes CPU from what is measured: only
-  where its metadata is, and what it contains once that has changed.
+- The table is asked for as little as possible, because that takes CPU from what is measured, and a
+  query delays a commit to the same database. Between commits only the time of the database's file
+  is read. Once that has changed, the catalog is asked where the table's metadata is, and the
+  metadata for the number of rows once that has changed.
+- The times are wrong by ``CLOSE_POLL_S``, and by ``POLL_S`` for a commit that comes much earlier
+  than the distance of the last two.
+- The broker, the worker and the coordinator of a test have just started, and Java compiles while
+  it serves: the first minutes are slower than what an installation has for days. So two minutes
+  are left out (``BENCH_WARM_UP_S``).
 - Rows are visible when the catalog names their metadata file. To read that file takes 4 to 6 ms of
   this process, which do not count.
 - A record is produced when it is sent. The producer sends it at once: it does not wait for more
@@ -18,13 +25,17 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.measured_stack import MeasuredStack
 
 LINGER_MS = float(os.environ.get("BENCH_LINGER_MS", "0"))
 PERIOD_S = 0.01
+WARM_UP_S = float(os.environ.get("BENCH_WARM_UP_S", "120"))
 POLL_S = 0.005
+CLOSE_POLL_S = 0.001  # when a commit is about to come
+CLOSE_SHARE = 0.9  # of the distance of the last two commits
 _WHERE = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
 
 
@@ -44,19 +55,28 @@ class VisibleRows:
         self._running = running
         self._table = table
         uri = running.stack.catalog_properties["uri"]
-        self._catalog = sqlite3.connect(uri.removeprefix("sqlite:///"), check_same_thread=False)
+        self._database = Path(uri.removeprefix("sqlite:///"))
+        self._journal = self._database.with_name(f"{self._database.name}-journal")
+        self._catalog = sqlite3.connect(self._database, check_same_thread=False)
+        self._seen_ns = 0
+        self._distance_s = 0.0
         self._location: str | None = None
         self._rows = 0
 
     def count(self) -> int:
         """Return the present number of rows."""
+        written_ns = self._database.stat().st_mtime_ns
+        if written_ns == self._seen_ns or self._journal.exists():  # a commit deletes the journal
+            return self._rows
         try:
             found = self._catalog.execute(_WHERE, self._table.split(".")).fetchone()
         except sqlite3.OperationalError:  # locked, or without tables yet
             return self._rows
+        self._seen_ns = written_ns
         location = found[0] if found else None
         if location != self._location:
-            self.changed_s = time.monotonic()
+            now_s = time.monotonic()
+            self._distance_s, self.changed_s = now_s - self.changed_s, now_s
             self._location, self._rows = location, self._running.rows(self._table)
         return self._rows
 
@@ -66,8 +86,13 @@ class VisibleRows:
         while time.monotonic() < end_s:
             if self.count() >= rows:
                 return self.changed_s
-            time.sleep(POLL_S)
+            self.pause()
         raise TimeoutError(f"{self.count()} of {rows} rows of {self._table} are visible")
+
+    def pause(self) -> None:
+        """Wait until the next ``count``: for less time if a commit is about to come."""
+        is_close = time.monotonic() - self.changed_s > CLOSE_SHARE * self._distance_s
+        time.sleep(CLOSE_POLL_S if is_close else POLL_S)
 
     def close(self) -> None:
         """Close the connection."""
@@ -105,7 +130,7 @@ class SteadyStream:
 
 
 def delays(
-    running: MeasuredStack, topic: str, table: str, *, seconds: float, warm_up_s: float = 10.0
+    running: MeasuredStack, topic: str, table: str, *, seconds: float, warm_up_s: float = WARM_UP_S
 ) -> list[float]:
     """Return the sorted times from produce to visible of a steady stream.
 
@@ -114,15 +139,15 @@ def delays(
         topic: with one partition.
         table: of the connector.
         seconds: how long to measure.
-        warm_up_s: records of this time at the start are left out.
+        warm_up_s: before that; records of this time are left out.
     """
     found: list[tuple[float, float]] = []
-    seen, end_s = 0, time.monotonic() + seconds
+    seen, end_s = 0, time.monotonic() + warm_up_s + seconds
     with closing(VisibleRows(running, table)) as rows, SteadyStream().to(running, topic) as stream:
         while time.monotonic() < end_s:
             count = rows.count()
             found += [(at_s, rows.changed_s - at_s) for at_s in stream.sent_s[seen:count]]
             seen = max(seen, count)
-            time.sleep(POLL_S)
+            rows.pause()
     settled_s = stream.sent_s[0] + warm_up_s
     return sorted(delay_s for at_s, delay_s in found if at_s > settled_s)
