@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from control_schemas.events import DataWritten, Event, EventHeaders
+from control_schemas.events import DataComplete, DataWritten, Event, EventHeaders
+from coordinator.kernel.announcements import Announcements
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
     CommitTables,
@@ -115,18 +116,23 @@ def test_a_covered_round_waits_for_an_open_answer(driver: Driver) -> None:
     assert effect.commits[0].valid_through_us == 5_000
 
 
-@pytest.mark.parametrize("follower", ["another round", "newer layout"])
+@pytest.mark.parametrize(
+    "follower", ["another round", "newer layout", "completion of a newer layout"]
+)
 def test_a_later_answer_proves_that_an_answer_ended(driver: Driver, follower: str) -> None:
     """It replaces a DataComplete that cannot be read, for the task or the layout."""
     commit = driver.start()
     driver.written(commit, task=0)
     if follower == "another round":
         driver.written(UUID(int=77), task=0)
+    elif follower == "completion of a newer layout":
+        driver.complete(commit, task=5, layout=2)
     else:
         driver.written(commit, task=5, layout=2)
     effects = driver.tick(3_000)
     assert taken(effects) == {"t1": [0]}
-    assert closed_at(effects) == {0: 1}
+    # the written event of another task waits, a completion is over
+    assert closed_at(effects) == {0: 2 if follower == "completion of a newer layout" else 1}
 
 
 def test_the_end_of_the_log_proves_that_an_answer_ended(driver: Driver) -> None:
@@ -145,6 +151,39 @@ def test_the_end_of_the_log_proves_that_an_answer_ended(driver: Driver) -> None:
     driver.now_ms += 10_000
     driver.start()
     assert taken(driver.tick(3_000)) == {"t1": [0, 1]}
+
+
+def test_an_end_of_the_log_that_is_read_already_is_enough(driver: Driver) -> None:
+    """Nothing else has to be read until the answer is whole."""
+    commit = driver.start()
+    driver.written(commit, task=0)
+    driver.kernel.receive(InboxAdvanced({0: 1}), driver.now_ms)
+    driver.kernel.receive(CurrentLogEnds({0: 1}), driver.now_ms)
+    assert taken(driver.tick(3_000)) == {"t1": [0]}
+
+
+@pytest.mark.parametrize("headers", [EventHeaders(layout=1, batch=7), EventHeaders(task=0)])
+def test_half_a_name_of_a_task_is_none(driver: Driver, headers: EventHeaders) -> None:
+    """Such an event is an answer of its own, and such a completion ends none."""
+    commit = driver.start()
+    driver.read(DataWritten(commit, T1, (), ()), headers)
+    driver.written(commit, T2, task=0)
+    driver.read(DataComplete(commit, ()), headers)
+    effects = driver.tick(3_000)
+    assert taken(effects) == {"t1": [0]}
+    assert closed_at(effects) == {0: 1}
+
+
+def test_a_skipped_table_holds_nothing_of_an_answer() -> None:
+    """Only a table that holds a part of it says that the task may read on."""
+    announcements, commit = Announcements(), UUID(int=7)
+    for offset, table in enumerate((T1, T2)):
+        event = Event(UUID(int=9), 0, "connect-c", DataWritten(commit, table, (), ()))
+        headers = EventHeaders(layout=1, batch=7, task=3)
+        announcements.add(Envelope(event, headers, 0, offset), table.identifier)
+    announcements.see_ends({0: 2}, {0: 2})
+    assert len(announcements.skip(T1.identifier, None)) == 1
+    assert announcements.waiting() == {commit: (3,)}
 
 
 def test_a_skip_leaves_a_partly_read_answer(driver: Driver) -> None:
