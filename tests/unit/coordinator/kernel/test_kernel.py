@@ -441,3 +441,14 @@ def test_a_round_follows_the_tables_with_announcements() -> None:
             driver.committed(commit, table)
         driver.sent(commit)
         assert driver.kernel.announcements.is_empty
+
+
+def test_outcomes_of_other_commits_are_a_bug(driver: Driver) -> None:
+    """That of another round, or of another table, says nothing about this commit."""
+    commit = driver.start()
+    driver.written(commit)
+    assert isinstance(driver.tick(3_000)[0], CommitTables)
+    for outcome in ((UUID(int=999), T1), (commit, T2)):
+        with pytest.raises(InvariantViolation):
+            driver.committed(*outcome)
+    assert isinstance(driver.committed(commit)[0], SendCompletion)
