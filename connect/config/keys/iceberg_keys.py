@@ -83,12 +83,13 @@ JAVA_KEYS: tuple[Key, ...] = (
         "STRING",
         "Field with the operation of a record; dots separate nested fields. The first letter "
         "counts: U replaces the row of the record's key, D deletes it, and other values insert a "
-        "row.",
+        "row. A key of the older `io.tabular` sink; Apache's sink does not have it.",
     ),
     Key(
         "iceberg.tables.upsert-mode-enabled",
         "BOOLEAN",
-        "Replace the row of a record's key instead of inserting a row.",
+        "Replace the row of a record's key instead of inserting a row. A key of the older "
+        "`io.tabular` sink; Apache's sink does not have it.",
         "false",
     ),
     Key(
@@ -141,7 +142,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "LONG",
         "Maximum size of the announcements that the coordinator keeps in memory for tables that "
         "cannot be committed. Above the limit, tasks do not read more data until a table is "
-        "committed or skipped. No announcement is dropped.",
+        "committed or skipped. No announcement is dropped. A key of Icefloe.",
         "134217728",
         "LOW",
         unit="bytes",
@@ -150,7 +151,8 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.threads",
         "INT",
-        "Number of tables that are committed in parallel, each with a connection to the catalog.",
+        "Number of tables that are committed in parallel, each with a connection to the catalog. "
+        "In the Java sink the default is twice the number of cores.",
         "16",
         check=where_read(between(1, 256)),
     ),

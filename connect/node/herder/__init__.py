@@ -1,4 +1,4 @@
-"""Target state against actual state: connectors, layouts, child processes.
+"""Keeps what runs in line with what operators request: connectors, layouts, processes.
 
 Begin with ``herder``, which runs one job of ``convergence`` per connector, and ``node_herder``,
 which answers the REST API. A folder imports only folders below it:

@@ -1,1 +1,1 @@
-"""Taking over a connector from another sink: what is there, and what it means."""
+"""Check of a move from another sink: the state that it left, and what makes a start unsafe."""
