@@ -43,7 +43,7 @@ Topic = Annotated[str, typer.Argument(envvar="KAFKA_TOPIC", help="Kafka topic.")
 Location = Annotated[
     str,
     typer.Argument(
-        envvar="FOLDER_OF_TABLE",
+        envvar="TABLE_LOCATION",
         help="Delta table: folder, s3:// or abfss://. Iceberg: NAMESPACE.TABLE.",
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from connect.operations.ingest.translation import (
 from connect.validation.parse import parse
 from connect.validation.providers import Providers
 from tests.support.command_line import icefloe
+from tests.support.sources import ROOT
 
 
 def job(
@@ -353,3 +355,40 @@ def test_what_is_not_supported_is_refused(bad: tuple[str, ...]) -> None:
     """With status 2."""
     done = icefloe("ingest", "t", "/lake/t", *bad, "--print", "connector")
     assert (done.status, done.stdout) == (ExitStatus.USAGE, "")
+
+
+def test_variables_of_the_guide_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that is configured by its environment alone is the same job."""
+    guide = (ROOT / "docs/how-to/move-from-kafka-delta-ingest.md").read_text("utf-8")
+    (row,) = (line for line in guide.splitlines() if line.startswith("| `KAFKA_TOPIC`"))
+    options = {
+        "KAFKA_TOPIC": ("web_requests",),
+        "TABLE_LOCATION": ("/lake/web_requests",),
+        "KAFKA_BROKERS": ("-k", "broker:9092"),
+        "KAFKA_CONSUMER_GROUP": ("-g", "old"),
+        "APP_ID": ("-a", "web"),
+        "KAFKA_SEEK_OFFSETS": ("--seek_offsets", '{"0":123}'),
+        "KAFKA_AUTO_OFFSET_RESET": ("-o", "latest"),
+        "ALLOWED_LATENCY": ("-l", "61"),
+        "MAX_MESSAGES_PER_BATCH": ("-m", "7"),
+        "MIN_BYTES_PER_FILE": ("-b", "12345"),
+        "DLQ_TABLE_LOCATION": ("--dlq_table_location", "/lake/letters"),
+        "STATSD_ENDPOINT": ("-s", "metrics:8125"),
+        "JSON_REGISTRY": ("--json", "http://registry:8081"),
+        "AVRO_REGISTRY": ("--avro", "http://registry:8081"),
+    }
+    flags = {"WRITE_CHECKPOINTS": "-c", "ENDS_AT_LATEST_OFFSETS": "-e"}
+    flags["DECOMPRESS_GZIP"] = "--decompress_gzip"
+    assert set(re.findall(r"`(\w+)`", row)) == options.keys() | flags.keys()
+    for other in ("AVRO_REGISTRY", "JSON_REGISTRY"):  # a job has one of them
+        with monkeypatch.context() as environment:
+            command = [word for name, words in options.items() if name != other for word in words]
+            expected = icefloe("ingest", *command, *flags.values(), "--print", "connector")
+            assert expected.status == ExitStatus.DONE, expected.stderr
+            for name, words in options.items():
+                if name != other:
+                    environment.setenv(name, words[-1])
+            for name in flags:
+                environment.setenv(name, "true")
+            printed = icefloe("ingest", "--print", "connector")
+        assert printed == expected
