@@ -40,7 +40,7 @@ TESTS = Path(__file__).parent
 # folder -> session fixtures that take long to start; the second lane does not begin with them
 SHARED = {
     "contract": "",
-    "e2e": "running,armed_running",
+    "e2e": "running",
     "integration": "spark_session",
 }
 ONCE = {"e2e", "integration"}  # a start of these fixtures takes more than the other lane saves

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from connect.embedded.stack import Stack
 from tests.support.entry_points import documented_package
 from tests.support.forked_commands import ForkedCommands
 from tests.support.otlp_collector import OtlpCollector
-from tests.support.running_stack import RunningStack, armed_stack
+from tests.support.processes import still_running
+from tests.support.running_stack import ArmedStack, RunningStack
 
+STOP_S = 150
 CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline", "otel")}
 
 
@@ -56,9 +57,19 @@ def collector(environment: pytest.MonkeyPatch) -> Iterator[OtlpCollector]:
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """The embedded stack, its node as its user would set it up for schemaless JSON."""
+def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder; files in it arm failpoints of the processes of ``running``."""
+    return tmp_path_factory.mktemp("armed")
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, armed_folder: Path) -> Iterator[RunningStack]:
+    """The embedded stack, its node as its user would set it up for schemaless JSON.
+
+    Tests kill its processes, also at failpoints. It has two coordinator processes.
+    """
     properties = {
+        "icefloe.coordinator.processes": "2",
         "icefloe.validate.remote.ms": "25000",  # what is asked answers late on a busy machine
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -84,11 +95,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
         properties["icefloe.lineage.transport.log_file_path"] = str(lineage)
         with (
             collector(environment) as telemetry,
-            Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack,
+            ArmedStack(
+                armed_folder, tmp_path_factory.mktemp("stack"), node_properties=properties
+            ) as stack,
         ):
             running = RunningStack(stack, statsd=taken, collector=telemetry, lineage=lineage)
             with closing(running):
                 yield running
+            family = [process for process, _ in running.processes()]
+            stack.stop()
+            assert not still_running(family, STOP_S)
 
 
 @pytest.fixture(scope="session")
@@ -96,25 +112,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand
     """The program ``icefloe``, for tests that run many commands as a user does."""
     wide = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
     with closing(ForkedCommands(tmp_path_factory.mktemp("commands"), wide)) as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def armed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder; files in it arm failpoints of the processes of ``armed_running``."""
-    return tmp_path_factory.mktemp("armed")
-
-
-@pytest.fixture(scope="session")
-def armed_running(
-    tmp_path_factory: pytest.TempPathFactory, armed_folder: Path
-) -> Iterator[RunningStack]:
-    """A stack for tests that kill its processes; each test deletes its connectors.
-
-    It has two coordinator processes.
-    """
-    folder = tmp_path_factory.mktemp("armed-stack")
-    with armed_stack(folder, armed_folder, icefloe_coordinator_processes="2") as made:
         yield made
 
 

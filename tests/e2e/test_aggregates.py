@@ -32,12 +32,6 @@ FUNCTIONS = (
 
 
 @pytest.fixture
-def running(armed_running: RunningStack) -> RunningStack:
-    """A stack whose processes are killed."""
-    return armed_running
-
-
-@pytest.fixture
 def state(tmp_path: Path) -> Path:
     """The folder of states."""
     return tmp_path / "state"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import psutil
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -21,7 +22,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from connect.gateways.catalog.catalog import open_catalog
-from tests.support.running_stack import RunningStack, duckdb_rows, pick
+from tests.support.running_stack import RunningStack, coordinator_of, duckdb_rows, pick
 from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import unique_name
 from worker.spark.session import Session
@@ -147,7 +148,10 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
     )
     running.create(name, {**config, **modes})
     oracle = ChangeOracle()
-    victims = {2: "worker", 5: "coordinator"}
+    victims: dict[int, Callable[[], psutil.Process]] = {
+        2: lambda: running.child("worker"),
+        5: lambda: coordinator_of(running, name),
+    }
     for wave in range(WAVES):
         numbers = range(wave * CHANGES // WAVES, (wave + 1) * CHANGES // WAVES)
         running.produce_keyed(topic, [oracle.change(rng, number) for number in numbers])
@@ -157,7 +161,7 @@ def test_row_level_changes_equal_a_replay(running: RunningStack, spark_session: 
                 lambda: f"a first commit: {running.status(name)}",
             )
         if wave in victims:
-            running.child(victims[wave]).kill()
+            victims[wave]().kill()
     readers = {
         key: by_duckdb if is_for_duckdb(*key) else partial(spark_rows, spark_session)
         for key in tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,26 @@ CLIENTS = Path(os.environ.get("CLIENTS") or ROOT / ".venv-clients") / "bin"
 PROGRAMS = ROOT / "tests" / "clients"
 TIMEOUT_S = 300
 TASKS = 2
+# the program ``kc`` in processes that are forked after its imports; a line has arguments
+FORKED_KC = """
+import json, os, sys
+from kafka_connect.cli import cli
+
+for line in sys.stdin:
+    output, printing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(printing, 1)
+        try:
+            cli(json.loads(line))
+        finally:
+            sys.stdout.flush()
+    os.close(printing)
+    with open(output) as printed:
+        text = printed.read()
+    _, status = os.waitpid(child, 0)
+    print(json.dumps([os.waitstatus_to_exitcode(status), text]), flush=True)
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,13 +89,34 @@ def config(running: RunningStack) -> dict[str, str]:
     return {**running.connector(topics=topic, iceberg__tables=table), **more}
 
 
-def test_kafka_connect_py_works(running: RunningStack, url: str, config: dict[str, str]) -> None:
+@pytest.fixture
+def kc(url: str) -> Iterator[Callable[..., Any]]:
+    """The program ``kc``: its arguments in, what it prints out."""
+    with subprocess.Popen(
+        [CLIENTS / "python", "-c", FORKED_KC],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+
+        def run(*arguments: str) -> Any:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write(json.dumps(["--url", url, *arguments]) + "\n")
+            server.stdin.flush()
+            status, printed = json.loads(server.stdout.readline())
+            assert status == 0, printed
+            return json.loads(printed) if printed.strip() else None
+
+        yield run
+        server.kill()
+
+
+def test_kafka_connect_py_works(
+    running: RunningStack, kc: Callable[..., Any], config: dict[str, str]
+) -> None:
     """From the command line: create, status, pause, restart, change, delete."""
     name = unique_name("kc")
-
-    def kc(*arguments: str) -> Any:
-        printed = _run(CLIENTS / "kc", "--url", url, *arguments)
-        return json.loads(printed) if printed.strip() else None
 
     def wait_until(state: str) -> None:
         running.wait_until(lambda: _states(running, name) == {state}, lambda: f"{name} {state}")

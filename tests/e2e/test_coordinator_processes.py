@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.armed_points import arm
 from tests.support.processes import parent_of, still_running
-from tests.support.running_stack import RunningStack, armed_stack, pick
+from tests.support.running_stack import RunningStack, armed_stack, coordinator_process, pick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -47,9 +47,9 @@ def node(tmp_path_factory: pytest.TempPathFactory, armed_files: Path) -> Iterato
 
 
 @pytest.fixture
-def two(armed_running: RunningStack) -> Iterator[RunningStack]:
+def two(running: RunningStack) -> Iterator[RunningStack]:
     """A connector on each coordinator process."""
-    node = armed_running
+    node = running
     node.wait_until(lambda: not _connectors(node), lambda: f"no connector: {_connectors(node)}")
     for name in NAMES:
         node.table(f"db.{name}")
@@ -72,12 +72,7 @@ def process_of(running: RunningStack, connector: str) -> psutil.Process:
     """The coordinator process that runs a connector's coordinator, by its log."""
     name = process_name(running, connector)
     assert f'"process": "{name}"' in _log(running, name)
-    [process] = [
-        process
-        for process in of_command(running, "coordinator")
-        if f"{name}.log" in {Path(file).name for file in _files(process)}
-    ]
-    return process
+    return coordinator_process(running, name)
 
 
 def of_command(running: RunningStack, module: str) -> list[psutil.Process]:
@@ -192,11 +187,6 @@ def _log(running: RunningStack, process: str) -> str:
     return next(
         text for file, text in running.logs().items() if Path(file).name == f"{process}.log"
     )
-
-
-def _files(process: psutil.Process) -> list[str]:
-    folder = Path(f"/proc/{process.pid}/fd")
-    return [str(each.readlink()) for each in folder.iterdir() if each.name in {"1", "2"}]
 
 
 def _starts(running: RunningStack, process: str, connector: str) -> int:

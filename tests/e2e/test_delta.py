@@ -26,12 +26,6 @@ CRASHES = [
 
 
 @pytest.fixture
-def running(armed_running: RunningStack) -> RunningStack:
-    """A stack whose processes are killed."""
-    return armed_running
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """The folder of a connector's tables."""
     return tmp_path / "lake"

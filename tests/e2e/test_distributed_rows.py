@@ -26,12 +26,6 @@ ACCOUNTS = Schema(
 )
 
 
-@pytest.fixture
-def running(armed_running: RunningStack) -> RunningStack:
-    """A stack whose processes are killed."""
-    return armed_running
-
-
 def changes(namespace: str, partition: int, rows: list[dict[int, str]]) -> list[bytes]:
     """Changes of the keys of one source partition; applied to the rows of the tables."""
     values = []

@@ -28,9 +28,9 @@ from tests.support.secure_broker import CertificateFiles, SecureBroker
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
-# Debezium, JSON with schemas and upserts; Explode, Sql with a join, and partitions. Other tests of
-# this folder have what only other examples have, such as Avro of a registry
-FIRST = {"debezium-orders", "device-events"}
+# Debezium, JSON with schemas and upserts. Other tests have what only other examples have, such as
+# Avro of a registry, Explode, or Sql with a join
+FIRST = {"debezium-orders"}
 CASES = [pytest.param(name, marks=() if name in FIRST else pytest.mark.matrix) for name in NAMES]
 AT_ONCE = 4
 REGISTRY = "127.0.0.1:8081"

@@ -16,20 +16,26 @@ from pyiceberg.catalog import load_catalog
 from connect.jvm import jars
 from tests.support.running_stack import RunningStack, numbered
 from tests.support.stack import RestCatalog, unique_name
+from worker.spark.class_archive import archive_options
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-# reads to the present end of a topic, in batches of some records
+# reads to the present end of a topic, in batches of some records. It uses the class archive of
+# workers and compiles no query: that would take longer than the work
 JOB = """
 import sys
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
-class_path, uri, servers, topic, table, checkpoint = sys.argv[1:]
+class_path, libraries, options, uri, servers, topic, table, checkpoint = sys.argv[1:]
 lake = "spark.sql.catalog.lake"
 spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.driver.extraClassPath", class_path)
+    .config("spark.jars", libraries)
+    .config("spark.driver.extraJavaOptions", options)
+    .config("spark.sql.codegen.wholeStage", "false")
+    .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     .config("spark.ui.enabled", "false")
     .config(lake, "org.apache.iceberg.spark.SparkCatalog")
     .config(f"{lake}.type", "rest")
@@ -74,9 +80,13 @@ def test_a_connector_continues_where_the_job_stopped(
     running.produce(topic, *numbered(0, 10), partition=0)
     running.produce(topic, *numbered(100, 6), partition=1)
     checkpoint = tmp_path / "checkpoint"
-    class_path = os.pathsep.join(map(jars.class_path, ("spark-kafka", "iceberg-spark")))
-    arguments = (class_path, rest_catalog.uri, running.stack.bootstrap_servers, topic, table)
-    command = [sys.executable, "-c", JOB, *arguments, str(checkpoint)]
+    java = (
+        os.pathsep.join(map(str, jars.resolve("spark-kafka"))),
+        ",".join(map(str, jars.resolve("iceberg-spark"))),
+        " ".join(["-XX:+UseSerialGC", *archive_options()]),
+    )
+    arguments = (rest_catalog.uri, running.stack.bootstrap_servers, topic, table)
+    command = [sys.executable, "-c", JOB, *java, *arguments, str(checkpoint)]
     job = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert job.returncode == 0, job.stderr
     opened = catalog.load_table(table)

@@ -10,7 +10,7 @@ from pyiceberg.catalog import load_catalog
 from connect.gateways.catalog_properties import client_config
 from tests.support.nessie import Nessie, newer_java
 from tests.support.object_stores import S3Proxy, started
-from tests.support.running_stack import RunningStack, numbered, pick
+from tests.support.running_stack import RunningStack, coordinator_of, numbered, pick
 from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java, pytest.mark.matrix]
@@ -47,7 +47,7 @@ def _write_and_read(running: RunningStack, nessie: Nessie) -> None:
     for table in tables:
         running.rows(table, COUNT // 2, name, opened)
     running.produce(topic, *numbered(COUNT // 2, COUNT // 2), partition=1)
-    running.child("coordinator").kill()
+    coordinator_of(running, name).kill()
     for table in tables:
         rows = running.rows(table, COUNT, name, opened)
         assert pick(rows, "id") == pick(numbered(0, COUNT), "id")

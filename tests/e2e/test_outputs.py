@@ -25,12 +25,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def running(armed_running: RunningStack) -> RunningStack:
-    """A stack whose processes are killed."""
-    return armed_running
-
-
 def sent(running: RunningStack, topic: str, count: int, who: str) -> list[tuple[Any, Any]]:
     """Wait for that many committed messages of a topic; return their keys and values."""
 

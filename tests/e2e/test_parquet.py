@@ -22,12 +22,6 @@ CRASHES = (("P1", "P2"), pytest.param(("W8",), marks=pytest.mark.faults))
 
 
 @pytest.fixture
-def running(armed_running: RunningStack) -> RunningStack:
-    """A stack whose processes are killed."""
-    return armed_running
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """The folder of a connector's tables."""
     return tmp_path / "lake"

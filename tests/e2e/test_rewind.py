@@ -26,16 +26,16 @@ STEPS = [
 ]
 
 
-@pytest.fixture
-def running(armed_running: RunningStack, armed: Path) -> Iterator[RunningStack]:
-    """A stack whose processes are killed; after the test nothing is armed, and the node runs."""
-    yield armed_running
+@pytest.fixture(autouse=True)
+def _node_runs(running: RunningStack, armed: Path) -> Iterator[None]:
+    """After the test nothing is armed, and the node runs."""
+    yield
     for file in armed.iterdir():
         file.unlink(missing_ok=True)  # a process that reaches the point removes it, too
     try:
-        armed_running.stack.check()
+        running.stack.check()
     except RetriableError:  # the test failed after it had killed the node
-        start_again(armed_running)
+        start_again(running)
 
 
 @pytest.fixture

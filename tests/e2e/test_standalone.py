@@ -25,6 +25,14 @@ from tests.support.stack import unique_name
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 PROGRAM = (sys.executable, "-m", "connect.cli.main")
+STUBBED = """
+import functools
+from connect.cli import main
+from connect.node.node_start import NodeStart
+from tests.support.stub_node import COMMANDS
+NodeStart.of = functools.partial(NodeStart.of, commands=COMMANDS)
+main.main()
+"""
 TIMEOUT_S = 300
 POLL_S = 0.5
 IDS = range(3_000)
@@ -95,7 +103,11 @@ class StandaloneJob:
                 [*map(str, program), "standalone", str(self.node), *map(str, files)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(Path(__file__).parents[2]),
+                    "STUB_DIR": str(self.folder),
+                },
                 cwd=self.folder,
             )
         self._started.append(started)
@@ -193,12 +205,14 @@ def test_a_killed_bounded_load_ends_at_the_same_offsets(
     assert after - before <= {f"control-{job.group}", "__consumer_offsets", "__transaction_state"}
 
 
-def test_a_failed_connector_ends_the_job_with_status_1(
-    job: StandaloneJob, commands: ForkedCommands
-) -> None:
-    """Its topic does not exist: the message has connector, topic and remedy."""
+def test_a_failed_connector_ends_the_job_with_status_1(job: StandaloneJob) -> None:
+    """Its topic does not exist: the message has connector, topic and remedy.
+
+    The node finds it without its children, so they need no Spark.
+    """
     config = job.connector("no-such-topic", "three")
-    assert job.run(commands, job.as_json(config)) == 1, job.log()
+    started = job.start(job.as_json(config), program=(sys.executable, "-c", STUBBED))
+    assert started.wait(TIMEOUT_S) == 1, job.log()
     output = (job.folder / "run.log").read_text()
     assert f"error: connector {config['name']} FAILED: " in output
     assert "topic no-such-topic does not exist, so icefloe.end has no end offsets" in output

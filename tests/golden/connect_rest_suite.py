@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tests.golden.connect_rest_rules import RULES, Pair
 from tests.golden.connect_rest_targets import FakeTarget, Target
 from tests.support.fakes.rest_server import Reply
+from tests.support.pauses import growing_pauses
 
 NAME = "connect-rest"
 GROUPS = (
@@ -105,13 +106,13 @@ def _replay(group: str, steps: list[dict[str, Any]], target: Target) -> Iterator
 
 def _wait(wait: Mapping[str, Any], target: Target) -> None:
     """Wait as the recorder did; a state that never comes shows in the comparison that follows."""
-    deadline = time.monotonic() + target.wait_s
+    deadline, pauses = time.monotonic() + target.wait_s, growing_pauses()
     while time.monotonic() < deadline:
         reply = target.send("GET", wait["path"])
         answer = {"status": reply.status, "body": _json(reply)}
         if all(_at(answer, p) == value for p, value in wait["until"].items()):
             return
-        time.sleep(0.05)
+        next(pauses)
 
 
 def _send(request: Mapping[str, Any], target: Target) -> Reply:

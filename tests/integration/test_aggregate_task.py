@@ -24,7 +24,7 @@ from worker.spark.session import Session
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 FROZEN_MS = 10_000
-PARTS = 16
+PARTS = 6
 BUS = "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import socket
 import subprocess
@@ -33,18 +34,43 @@ CONNECTOR = {
 }
 
 
+UP = """
+import pathlib, sys
+from connect.embedded import stack
+
+def ready(started):
+    print("ready", started.rest_url, flush=True)
+
+folder, stub = pathlib.Path(sys.argv[1]), sys.argv[2:]
+if stub:
+    class Child(stack.ChildProcess):
+        def __init__(self, name, command, **more):
+            super().__init__(name, [sys.executable, *stub, command[-1]], **more)
+    stack.ChildProcess = Child
+sys.exit(stack.run_up(folder, broker_port=0, rest_port=0, on_ready=ready))
+"""
+STUB = str(Path(__file__).parents[1] / "support" / "stub_node.py")
+
+
 @contextmanager
-def up(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """``icefloe up`` on a folder; it says where its API is when all of it runs."""
-    code = (
-        "import sys, pathlib\n"
-        "from connect.embedded.stack import run_up\n"
-        "def ready(stack): print('ready', stack.rest_url, flush=True)\n"
-        f"sys.exit(run_up(pathlib.Path({str(folder)!r}), broker_port=0, rest_port=0,"
-        " on_ready=ready))"
-    )
+def up(folder: Path, *stub: str) -> Iterator[subprocess.Popen[str]]:
+    """``icefloe up`` on a folder; it says where its API is when all of it runs.
+
+    Args:
+        folder: all data.
+        stub: a script that takes the place of the node.
+    """
+    folder.mkdir(exist_ok=True)
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "STUB_DIR": str(folder),
+    }
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", UP, str(folder), *stub],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ,
     ) as process:
         try:
             yield process
@@ -63,13 +89,17 @@ def ready(started: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    "stub",
+    # the stack of tests/e2e has Spark, and leaves no process when it is stopped
+    [pytest.param((STUB,), id="stub"), pytest.param((), id="spark", marks=pytest.mark.matrix)],
+)
 def test_up_stops_on_sigterm_and_leaves_no_process_after_sigkill(
-    tmp_path: Path, starts: int
+    tmp_path: Path, stub: tuple[str, ...]
 ) -> None:
     """After SIGTERM the status is 0, and connectors continue with the next start."""
     folder = tmp_path / "state"
-    with up(folder) as first:
+    with up(folder, *stub) as first:
         url, family = ready(first)
         answer = httpx.put(f"{url}/connectors/orders/config", json=CONNECTOR, timeout=60)
         assert answer.status_code == httpx.codes.CREATED, answer.text
@@ -79,7 +109,7 @@ def test_up_stops_on_sigterm_and_leaves_no_process_after_sigkill(
         first.send_signal(signal.SIGTERM)
         assert first.wait(120) == 0
     assert not still_running(family, 150)
-    if starts == 1:
+    if stub:
         return
     with up(folder) as second:
         url, family = ready(second)

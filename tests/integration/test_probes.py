@@ -33,12 +33,11 @@ def children(node: RunningNode) -> list[psutil.Process]:
     return psutil.Process(node.process.pid).children()
 
 
-def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
-    own_broker: Broker, tmp_path: Path
-) -> None:
+def test_a_node_is_ready_when_it_has_joined_and_its_children_are(tmp_path: Path) -> None:
     """Live at once; a broker's outage fails no probe; a child process that is down does."""
-    own_broker.stop()
-    node = RunningNode(tmp_path, own_broker.bootstrap_servers)
+    port = free_port()
+    own_broker = Broker(tmp_path / "broker", port=port)
+    node = RunningNode(tmp_path, f"127.0.0.1:{port}")
     try:
         node.launch()
         node.wait_until(lambda: node.health() is not None)
@@ -57,6 +56,7 @@ def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
         node.wait_until(lambda: probes(node) == (200, 200, []))
     finally:
         node.close()
+        own_broker.stop()
 
 
 @pytest.mark.matrix  # ``tests/unit/connect/config/test_node_config.py`` reads variables

@@ -17,7 +17,7 @@ from tests.support.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 
 pytestmark = list(SPARK_MARKS)
 _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]
-SOME, EVERY = 8, 1
+SOME, EVERY = 16, 1
 """Steps through the samples, which are in groups: ``SOME`` takes of each large group."""
 STEPS = [SOME, pytest.param(EVERY, marks=pytest.mark.matrix)]  # Spark compiles each expression
 

@@ -47,7 +47,7 @@ from worker.spark.session import Session
 pytestmark = [*SPARK_MARKS, pytest.mark.java]
 END = 1_000
 """Of the control topic, when a rewind is done."""
-ROUNDS_OF_SUITE = 50
+ROUNDS_OF_SUITE = 40
 ROUNDS = int(os.environ.get("MAINTAINED_ROUNDS", str(ROUNDS_OF_SUITE)))
 """Commits of a stream: 720 are an hour with an interval of 5 s."""
 AHEAD = 8

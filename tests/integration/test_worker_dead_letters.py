@@ -95,7 +95,7 @@ def test_results_too_large_for_the_driver_lead_to_smaller_batches(
     spark_session: Session,
 ) -> None:
     """Each Spark task is within its limit, and all together are not."""
-    rows = spark_session.spark.range(0, 8, 1, 8)
+    rows = spark_session.spark.range(0, 5, 1, 5)
     with pytest.raises(Exception, match="maxResultSize") as raised:
         as_arrow(rows.mapInArrow(large, DESCRIPTOR_DDL))
     error = map_spark_error(raised.value)

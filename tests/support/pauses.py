@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 FIRST_S = 0.02
-LAST_S = 0.1
+LAST_S = 0.3
 
 
 def growing_pauses() -> Iterator[None]:

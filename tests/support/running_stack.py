@@ -341,6 +341,27 @@ class ArmedStack(Stack):
         return {**super().node_environ, "ICEFLOE_FAILPOINTS_DIR": str(self._armed)}
 
 
+def coordinator_process(running: RunningStack, name: str) -> psutil.Process:
+    """Return the coordinator process of a name; without forks, which have its log for a moment."""
+    return next(
+        process
+        for process, given in running.processes()
+        if given[-2:] == ["-m", "coordinator"] and f"{name}.log" in _outputs(process)
+    )
+
+
+def coordinator_of(running: RunningStack, connector: str) -> psutil.Process:
+    """Return the coordinator process that runs a connector's coordinator."""
+    connectors = running.api.get("/icefloe/v1/overview").json()["connectors"]
+    [name] = [each["coordinator_process"] for each in connectors if each["name"] == connector]
+    return coordinator_process(running, name)
+
+
+def _outputs(process: psutil.Process) -> set[str]:
+    """Return the names of the files of standard output and error."""
+    return {Path(f"/proc/{process.pid}/fd/{n}").readlink().name for n in (1, 2)}
+
+
 @contextlib.contextmanager
 def armed_stack(folder: Path, armed: Path, **more: str) -> Iterator[RunningStack]:
     """Run a stack whose processes a test kills at failpoints.
