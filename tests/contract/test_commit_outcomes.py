@@ -98,14 +98,17 @@ class Tables:
 
 
 def _paths(table: Table) -> list[str]:
-    """The current snapshot's files; reads the manifests of every snapshot on the way."""
+    """The current snapshot's files; reads every manifest of every snapshot once on the way."""
+    read: dict[str, list[str]] = {}
     found: list[str] = []
     for snapshot in table.metadata.snapshots:
-        found = [
-            entry.data_file.file_path
-            for manifest in snapshot.manifests(table.io)
-            for entry in manifest.fetch_manifest_entry(table.io)
-        ]
+        found = []
+        for manifest in snapshot.manifests(table.io):
+            path = manifest.manifest_path
+            if path not in read:
+                entries = manifest.fetch_manifest_entry(table.io)
+                read[path] = [entry.data_file.file_path for entry in entries]
+            found += read[path]
     return found
 
 

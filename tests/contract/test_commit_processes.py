@@ -225,7 +225,7 @@ def test_tables_are_loaded_ahead_in_their_processes(
     """Each process loads its tables once more, and the next commit uses that load."""
     tables = Tables.made(sql_catalog_properties, "db", count=4)
     before = catalog_requests("load")
-    with in_processes(tables.settings()) as committer:
+    with in_processes(tables.settings(), count=1) as committer:
         committed(committer, tables.commits(0))
         for table in tables.tables:
             committer.load_ahead(table.name())

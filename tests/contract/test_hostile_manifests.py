@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,17 +52,28 @@ def read(path: Path) -> list[str]:
     return [entry.data_file.file_path for entry in entries]
 
 
-def reported(path: Path) -> tuple[str, int]:
-    """Return how a child process ends that reads a manifest, and the MiB that it needs for it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.hostile_manifests", str(path)],
-        capture_output=True,
+@pytest.fixture(scope="module")
+def reader() -> Iterator[subprocess.Popen[str]]:
+    """A process that forks one for each manifest."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.hostile_manifests"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
         cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, f"{done.returncode}: {done.stderr[-2_000:]}"
-    outcome, used = json.loads(done.stdout)
+    ) as process:
+        yield process
+
+
+def reported(reader: subprocess.Popen[str], path: Path) -> tuple[str, int]:
+    """Return how a process ends that reads a manifest, and the MiB that it needs for it."""
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    print(path, file=reader.stdin, flush=True)
+    report = json.loads(reader.stdout.readline())
+    assert isinstance(report, list), f"it ended with status {report}"
+    assert json.loads(reader.stdout.readline()) == 0
+    outcome, used = report
     return outcome, used
 
 
@@ -98,11 +110,13 @@ def test_an_invalid_manifest_is_refused(case: str, tmp_path: Path) -> None:
     "case",
     [pytest.param(case, marks=pytest.mark.matrix if case in OF_MATRIX else ()) for case in LARGE],
 )
-def test_a_large_manifest_takes_bounded_memory(case: str, tmp_path: Path) -> None:
+def test_a_large_manifest_takes_bounded_memory(
+    reader: subprocess.Popen[str], case: str, tmp_path: Path
+) -> None:
     """It is refused before its values fill the memory."""
     path = written(tmp_path, LARGE[case]())
     assert path.stat().st_size < 2**24
-    outcome, used = reported(path)
+    outcome, used = reported(reader, path)
     assert outcome == "metadata_too_large"
     assert used < MEMORY_MB_MAX
 

@@ -384,6 +384,21 @@ KINDS: dict[str, tuple[int, int]] = {
     ),
 }
 
+# A seed that finds a rare bug today. It is tried first: all seeds before it take seconds.
+FIRST_SEEDS: dict[str, int] = {
+    "VTTS repeated for new partitions": 781,
+    "an opened producer ignores the layout": 277,
+    "automatic rebase of a lost commit": 833,
+    "every completion counts as a commit": 476,
+    "layout change fences only the last layout": 554,
+    "moved floor unnoticed": 833,
+    "no precondition on the branch": 905,
+    "readiness by count": 204,
+    "retry hides a failed table": 804,
+    "round commits past its offsets": 483,
+    "task ignores the layout": 364,
+}
+
 # Layers that protect a guarantee together: see docs/evidence/simulation.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("no precondition on the branch",),
@@ -405,13 +420,14 @@ def planted_world(moves: Script, off: Iterable[str], *, has_trace: bool = False)
 
 
 def caught_at(off: Iterable[str], seeds: int) -> int | None:
-    """Return the first seed whose run violates a guarantee, with the needed kinds of faults."""
+    """Return a seed whose run violates a guarantee, with the needed kinds of faults."""
     kinds = hiding = 0
     for name in off:
         needed, unwanted = KINDS.get(name, (0, 0))
         kinds |= needed
         hiding |= unwanted
-    for seed in range(seeds):
+    known = FIRST_SEEDS.get(" + ".join(off))
+    for seed in [*([] if known is None else [known]), *range(seeds)]:
         try:
             planted_world(script_of(seed, kinds, hiding), off).run()
         except ViolationError:

@@ -453,13 +453,13 @@ class Mixed(Committer):
 
 
 @pytest.mark.parametrize(
-    "defect",
+    ("defect", "known_seed"),
     [
-        pytest.param({"is_conditional": False}, id="unconditional catalog"),
-        pytest.param({"committers": Unchecked}, id="nothing is chosen again after a conflict"),
-        pytest.param({"committers": Mixed}, id="files are chosen from another load"),
+        pytest.param({"is_conditional": False}, 35, id="unconditional catalog"),
+        pytest.param({"committers": Unchecked}, 26, id="nothing is chosen again after a conflict"),
+        pytest.param({"committers": Mixed}, 13, id="files are chosen from another load"),
     ],
 )
-def test_planted_defects_are_found(defect: dict[str, Any]) -> None:
-    """Within 50 seeds."""
-    assert any(violation(seed, **defect) for seed in range(50))
+def test_planted_defects_are_found(defect: dict[str, Any], known_seed: int) -> None:
+    """Within 50 seeds; the one that finds it today is tried first, because each takes long."""
+    assert any(violation(seed, **defect) for seed in (known_seed, *range(50)))

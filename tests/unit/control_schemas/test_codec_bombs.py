@@ -53,13 +53,13 @@ def refusal_text(frame: bytes) -> str:
     return done.stdout.decode().strip()
 
 
-def extra(kind: Any, datum: bytes) -> Callable[[], bytes]:
-    """A frame with an additional field of the payload at the end."""
+def extra(kind: Any, datum: bytes, count: int = 0, filling: bytes = b"\0") -> Callable[[], bytes]:
+    """A frame with an additional field of the payload at the end: this, and many bytes."""
 
     def frame() -> bytes:
         schema, rest = parts(start())
         payload_fields(schema).append({"name": "x", "type": kind})
-        return frame_of(schema, rest + datum)
+        return frame_of(schema, rest + datum + filling * count)
 
     return frame
 
@@ -87,15 +87,15 @@ WIDE = {
     ("frame", "reason"),
     [
         (pairs, "more values"),
-        (extra({"type": "array", "items": RECORD}, long_bytes(MANY) + bytes(MANY)), "more values"),
-        (extra({"type": "array", "items": WIDE}, long_bytes(MANY) + bytes(MANY)), "more values"),
+        (extra({"type": "array", "items": RECORD}, long_bytes(MANY), MANY), "more values"),
+        (extra({"type": "array", "items": WIDE}, long_bytes(MANY), MANY), "more values"),
         (extra({"type": "array", "items": "null"}, HUGE), "may have no bytes"),
         (extra({"type": "array", "items": "boolean"}, HUGE), "truncated"),
         (extra({"type": "array", "items": "double"}, HUGE + bytes(80)), "truncated"),
         (extra({"type": "map", "values": "float"}, HUGE), "truncated"),
-        (extra("long", b"\xff" * MANY), "more than 64 bits"),
-        (extra("string", HUGE + bytes(MANY)), "truncated"),
-        (extra("bytes", b"\x01" + bytes(MANY)), "truncated"),
+        (extra("long", b"", MANY, b"\xff"), "more than 64 bits"),
+        (extra("string", HUGE, MANY), "truncated"),
+        (extra("bytes", b"\x01", MANY), "truncated"),
         (lambda: MAGIC + b"\xff\xff" + b"[" * 65_535, "nested deeper"),
     ],
     ids=[
