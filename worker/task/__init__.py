@@ -11,7 +11,7 @@ loops. Its parts:
 - tables: ``task_tables``, ``table_loads``, ``table_plans``, ``table_ages``, ``table_updates``,
   ``topic_rows``
 - announce: ``read_ledger``, ``task_producer``, ``announcer``, ``webhook_posts``
-- dead letters: ``dead_letter_limits``, ``dead_letter_table``
+- dead letters: ``record_errors``, ``dead_letter_limits``, ``dead_letter_table``
 - reports: ``task_metrics``, ``reported_losses``
 - aggregates, which answer no rounds: ``aggregate_start``, ``aggregate_run``, ``event_stream``
 """

@@ -38,11 +38,10 @@ from worker.batch.descriptors import BatchResult, DeadLetter
 from worker.batch.error_rows import DEAD_LETTERS_FULL
 from worker.spark.source_options import parse_offsets
 from worker.task.announcer import hit_stage
-from worker.task.batch_processor import RecordErrors
-from worker.task.batch_runner import advised
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.event_stream import EventStream
 from worker.task.read_ledger import OffsetRanges, Offsets, WrittenBatch
+from worker.task.record_errors import RecordErrors, advised
 from worker.task.round_answers import STORE_OFFSETS_INTERVAL_MS
 from worker.task.source_log import SourceLog
 from worker.task.source_reader import as_arrow

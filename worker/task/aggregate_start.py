@@ -22,10 +22,10 @@ from connect.protocol.java_sink_members import wait_until_left
 from worker.aggregate.state_checkpoint import STATE_MISSING, SavedState, StateCheckpoint
 from worker.spark.session import Session
 from worker.task.aggregate_run import AggregateRun, ResultSender
-from worker.task.batch_processor import RecordErrors
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.event_stream import open_event_stream
 from worker.task.read_ledger import Offsets
+from worker.task.record_errors import RecordErrors
 from worker.task.source_log import SourceLog
 from worker.task.task_context import TaskSetup
 from worker.task.task_metrics import AggregateMetrics

@@ -3,28 +3,20 @@
 Rules of this file:
 - ``write`` takes most of the time and changes nothing that an announcement needs. ``add`` does.
 - A batch enters the ledger only after the dead letter limits accepted it.
-- Logs of records contain coordinates, never keys, values or headers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import structlog
-
 from connect.clock import Clock
-from connect.config.connector import ConnectorConfig
-from connect.errors import RecordError
 from worker.batch.few_records import BatchRows
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import OffsetRanges, ReadLedger, WrittenBatch
+from worker.task.record_errors import RecordErrors
 from worker.task.task_context import BatchRunner
 from worker.task.task_metrics import TaskMetrics
-
-log = structlog.get_logger("worker.records")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,67 +68,3 @@ class BatchProcessor:
         self.sizes.add(batch.progress, took_ms, output_bytes=batch.message_bytes)
         self.metrics.add(batch, started_ms=started_ms, now_ms=now_ms)
         self.metrics.announcement.records_pending_partition_max = self.ledger.unannounced_max
-
-
-@dataclass(frozen=True, slots=True)
-class RecordErrors:
-    """Counts the records that a task could not process, and logs them if configured.
-
-    Args:
-        config: whether to log them (``errors.log.enable``), and with their coordinates
-            (``errors.log.include.messages``).
-        task: number of the task, for the log.
-        metrics: where they are counted.
-        clock: wall clock.
-    """
-
-    config: ConnectorConfig
-    task: int
-    metrics: TaskMetrics
-    clock: Clock
-
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count and log the record whose error ends the block."""
-        try:
-            yield
-        except RecordError as error:
-            self.metrics.errors.add(count=1, at_ms=self.clock.now_ms())
-            if self.config.errors.log_enable:
-                all_coordinates = error.coordinates
-                names = ("topic", "partition", "offset")
-                coordinates = {
-                    name: all_coordinates[name] for name in names if name in all_coordinates
-                }
-                self._log(error, is_tolerated=False, **coordinates)
-            raise
-
-    def tolerated(self, batch: WrittenBatch) -> None:
-        """Count and log a batch's dead letters, also those without a dead letter topic."""
-        count = sum(progress.dead_lettered for progress in batch.progress.values())
-        if count:
-            self.metrics.errors.add(count=count, at_ms=self.clock.now_ms())
-        if self.config.errors.log_enable:
-            for dead_letter in batch.dead_letters:
-                record = dead_letter.record
-                self._log(
-                    dead_letter.error,
-                    is_tolerated=True,
-                    topic=record.topic,
-                    partition=record.partition,
-                    offset=record.offset,
-                    timestamp_ms=record.timestamp_ms,
-                )
-
-    def _log(self, error: RecordError, *, is_tolerated: bool, **coordinates: object) -> None:
-        log.error(
-            "record not processed",
-            stage=error.stage,
-            code=error.code,
-            error=error.message,
-            tolerated=is_tolerated,
-            connector=self.config.name,
-            task=self.task,
-            **(coordinates if self.config.errors.log_include_messages else {}),
-        )
-        self.metrics.errors.record_errors_logged += 1

@@ -34,7 +34,6 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
-from connect.records.routing import UNMATCHED
 from control_schemas.events import FileContent
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, BatchResult, DeadLetter, collect
 from worker.batch.error_rows import NOT_WRITABLE
@@ -49,6 +48,7 @@ from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
 from worker.task.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.record_errors import advised
 from worker.task.row_distribution import RowDistribution
 from worker.task.source_blocks import SourceBlocks
 from worker.task.source_rows import SourceRows
@@ -343,17 +343,6 @@ def _descriptors(work: DataFrame) -> pa.Table:
     """
     batches = work._collect_as_arrow()  # noqa: SLF001 - of toArrow
     return pa.Table.from_batches(batches) if batches else DESCRIPTOR_SCHEMA.empty_table()
-
-
-def advised(error: RecordError) -> RecordError:
-    """Return the error that ends a task, with the setting that lets the task continue."""
-    setting = (
-        "iceberg.tables.unmatched to drop or dead-letter"
-        if error.code == UNMATCHED
-        else "errors.tolerance to all (and errors.deadletterqueue.topic.name)"
-    )
-    error.message += f"; to continue without such records, set {setting}"
-    return error
 
 
 def make_runner(

@@ -30,10 +30,11 @@ from worker.spark.batch_sizing import (
 from worker.spark.source_options import source_options
 from worker.task.announcer import Announcer
 from worker.task.answer_trace import AnswerTrace
-from worker.task.batch_processor import BatchProcessor, RecordErrors
+from worker.task.batch_processor import BatchProcessor
 from worker.task.control_listener import ControlListener
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.read_ledger import Offsets, ReadLedger
+from worker.task.record_errors import RecordErrors
 from worker.task.round_answers import RoundAnswers
 from worker.task.source_blocks import SourceBlocks
 from worker.task.source_log import POSITIONS_LOGGED_MAX, SourceLog

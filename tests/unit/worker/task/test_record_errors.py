@@ -13,8 +13,8 @@ from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from tests.support.tables import QuickClock, connector
 from worker.batch.descriptors import DeadLetter, PartitionProgress
-from worker.task.batch_processor import RecordErrors
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.record_errors import RecordErrors
 from worker.task.task_metrics import TaskMetrics
 
 TP = TopicPartition("t", 0)
