@@ -219,7 +219,7 @@ class Task(Actor):
         return True
 
     def _open_if_closed(self) -> Iterator[bool]:
-        """Open the producer of an idle task, as ``worker.task.task_start.confirm_place`` does.
+        """Open the producer of an idle task, as ``worker.task.task_fencing.confirm_place`` does.
 
         Nothing depends on when it was closed, so this decides whether it was.
         """

@@ -1,7 +1,7 @@
 """The life of a task: from taking over its transactional id to the stop.
 
 Begin with ``task``: ``task_start`` opens what ``task_context`` describes, then ``task_run``
-loops. Its parts:
+loops. ``task_fencing`` is for both kinds of tasks. Its parts:
 
 - rounds: ``control_listener``, ``task_rounds``, ``answer_timing``, ``round_answers``,
   ``answer_trace``

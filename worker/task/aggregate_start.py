@@ -26,10 +26,10 @@ from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.event_stream import open_event_stream
 from worker.task.read_ledger import Offsets
 from worker.task.record_errors import RecordErrors
-from worker.task.source_log import SourceLog
+from worker.task.source_log import SourceLog, positions_text
 from worker.task.task_context import TaskSetup
+from worker.task.task_fencing import check_layout, fenced_producer, task_admin
 from worker.task.task_metrics import AggregateMetrics
-from worker.task.task_start import check_layout, fenced_producer, positions_text, task_admin
 
 log = structlog.get_logger("worker.task")
 

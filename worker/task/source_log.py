@@ -259,3 +259,9 @@ class SourceLog:
                 self.setup.stop.pause(CHECK_INTERVAL_MS)
             else:
                 return
+
+
+def positions_text(starts: Offsets) -> dict[str, int]:
+    """Return the first start offsets by partition, for the log."""
+    displayed = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
+    return {f"{tp.topic}-{tp.partition}": offset for tp, offset in displayed}

@@ -24,7 +24,6 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, Transac
 from connect.model.layout import TopicPartition
 from worker.task.read_ledger import Offsets
 
-PRODUCER_IDLE_MS = 10_000
 IDLE_TIMES_IN_INTERVAL = 6  # the shortest commit interval with which a producer is closed
 
 
