@@ -26,7 +26,7 @@ from control_schemas.events import (
 )
 from tests.simulation import script
 from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
-from worker.task.task_rounds import TaskRounds
+from worker.task.rounds.task_rounds import TaskRounds
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

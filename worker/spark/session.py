@@ -295,7 +295,7 @@ def settings(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # bytes bound an Arrow batch of large records, rows bound one of small records; see
-        # worker.task.source_rows.source_column
+        # worker.task.source.source_rows.source_column
         ARROW_BYTES: str(16 * 2**20),
         ARROW_ROWS: "10000",
         # it evaluates expressions outside of what catches their errors, see worker.sql.sql_batches

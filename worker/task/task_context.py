@@ -155,7 +155,7 @@ class TaskContext:
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
         producer_idle_ms: an unused producer is closed after this time, see
-            ``worker.task.task_producer``.
+            ``worker.task.rounds.task_producer``.
         secrets: reads the secrets of configuration and node again; None keeps them.
         control: readers of the control topics, for all tasks of the process.
         admins: admin clients, for all tasks of the process.
