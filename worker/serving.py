@@ -21,7 +21,7 @@ from worker.spark.jvm_metrics import publish_jvm
 from worker.spark.session import Session
 from worker.spark.session_opening import SessionOpening, start_daemon
 from worker.spark.warm_up import warm_up
-from worker.task.batch_runner import make_runner
+from worker.task.batches.batch_runner import make_runner
 from worker.task.task_context import TaskContext
 
 METRICS_INTERVAL_S = 1

@@ -35,7 +35,7 @@ from worker.spark.session import Session, open_session
 from worker.sql.query_opening import open_query_catalog, opened_query
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_write import queried
-from worker.task.source_reader import as_arrow
+from worker.task.source.source_reader import as_arrow
 
 BATCHES: Final = 4
 CHUNK: Final = 2_000

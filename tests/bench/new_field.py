@@ -24,7 +24,7 @@ from tests.bench.pipeline import BATCH_ROWS, SCHEMA, payment
 from tests.differential.support import BASE, source
 from worker.batch.descriptors import collect
 from worker.pipeline.pipeline import run
-from worker.task.task_tables import TaskTables
+from worker.task.tables.task_tables import TaskTables
 
 PLACES = {"none": None, "first record": 0.0, "middle": 0.5, "last record": 1.0}
 

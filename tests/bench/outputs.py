@@ -23,7 +23,7 @@ from tests.differential.support import config, plan, source
 from worker.batch.descriptors import BatchResult, collect
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec
 from worker.pipeline.pipeline import run
-from worker.task.topic_rows import TopicRows
+from worker.task.tables.topic_rows import TopicRows
 
 OUTPUT = "icefloe.output.alerts."
 ALL = {"icefloe.outputs": "alerts", f"{OUTPUT}topic": "alerts", f"{OUTPUT}key": "customer"}

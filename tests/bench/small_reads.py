@@ -26,10 +26,10 @@ from tests.bench.task import cpu
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session, open_session
 from worker.spark.source_options import source_options
-from worker.task.batch_runner import PipelineRunner, make_runner
+from worker.task.batches.batch_runner import PipelineRunner, make_runner
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader
 from worker.task.task_context import TaskAssignment
 
 PARTITIONS = tuple(TopicPartition("pay", number) for number in range(4))

@@ -24,7 +24,7 @@ from connect.model.layout import TopicPartition
 from connect.validation.parse import parse
 from tests.support.task_harness import opened
 from worker.spark.session import Session, open_session
-from worker.task.batch_runner import make_runner
+from worker.task.batches.batch_runner import make_runner
 from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 

@@ -22,8 +22,8 @@ from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS, pytest.mark.faults]
 

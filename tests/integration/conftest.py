@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
     from tests.support.sql_harness import SqlHarness
     from tests.support.stack import RestCatalog
     from worker.spark.session import Session
-    from worker.task.source_reader import SourceReader
+    from worker.task.source.source_reader import SourceReader
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from worker.task.read_ledger import OffsetRanges
 if TYPE_CHECKING:  # only tests with Spark import it
     from pyspark.sql import DataFrame
 
-    from worker.task.source_reader import SourceReader
+    from worker.task.source.source_reader import SourceReader
 
 pytestmark = pytest.mark.kafka
 
@@ -134,7 +134,7 @@ def test_a_bounded_read_ends_at_its_exact_offset(
 
     def take(rows: DataFrame, ranges: OffsetRanges) -> None:
         seen.append(ranges)
-        from worker.task.source_reader import as_arrow
+        from worker.task.source.source_reader import as_arrow
 
         blocks = as_arrow(rows.select("count"))
         counts.append(sum(blocks["count"].to_pylist()))

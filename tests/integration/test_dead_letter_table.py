@@ -19,7 +19,7 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.model.records import KafkaRecord
 from connect.validation.parse import parse
 from worker.batch.descriptors import DeadLetter
-from worker.task.dead_letter_table import SCHEMA, DeadLetterTable
+from worker.task.dead_letters.dead_letter_table import SCHEMA, DeadLetterTable
 
 NAME = "dead.letters"
 

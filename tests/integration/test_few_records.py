@@ -25,7 +25,7 @@ from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, FEW_TIMEOUT_MS
 from worker.spark.session import Session, SqlSessions
 from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_blocks import SourceBlocks
+from worker.task.source.source_blocks import SourceBlocks
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 CALLS_OF_READ = 1  # for any number of partitions

@@ -19,7 +19,7 @@ from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import TaskHarness, paths, wait_until
 from worker.spark.session import Session
-from worker.task.task_start import LayoutSuperseded
+from worker.task.task_fencing import LayoutSuperseded
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 IDLE_MS = 300

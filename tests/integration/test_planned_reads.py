@@ -15,7 +15,7 @@ from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
 from worker.spark.session import Session
 from worker.task.read_ledger import WrittenBatch
-from worker.task.source_rows import SourceRows
+from worker.task.source.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 CALLS_OF_RANGES = 1  # for any number of partitions

@@ -27,9 +27,9 @@ from worker.spark.batch_sizing import ReadSizes
 from worker.spark.block_reader import BLOCK_BYTES, BLOCK_ROWS
 from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader, as_arrow
-from worker.task.source_rows import SourceRows
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader, as_arrow
+from worker.task.source.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 

@@ -25,12 +25,12 @@ from worker.batch.distribution import TableShares
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
-from worker.task.batch_runner import PipelineRunner
+from worker.task.batches.batch_runner import PipelineRunner
+from worker.task.batches.row_distribution import RowDistribution
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.row_distribution import RowDistribution
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader
-from worker.task.task_tables import TaskTables
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader
+from worker.task.tables.task_tables import TaskTables
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 TABLES = 50

@@ -38,9 +38,9 @@ from worker.spark.batch_sizing import ReadSizes, ReadSpeed
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader, as_arrow
-from worker.task.source_rows import SourceRows
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader, as_arrow
+from worker.task.source.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120

@@ -17,7 +17,7 @@ from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
 from worker.batch.error_rows import DEAD_LETTERS_FULL, LARGE_RECORD
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error
-from worker.task.source_reader import as_arrow
+from worker.task.source.source_reader import as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 

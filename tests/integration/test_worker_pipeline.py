@@ -30,7 +30,7 @@ from tests.support.spark_marks import SPARK_MARKS
 from tests.support.stack import Topics
 from tests.support.task_harness import opened
 from worker.spark.session import Session
-from worker.task.batch_runner import make_runner
+from worker.task.batches.batch_runner import make_runner
 from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
 

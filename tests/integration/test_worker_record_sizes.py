@@ -27,8 +27,8 @@ from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.source_options import HEADERS_OPTION
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source_reader import OnBatch, SourceReader, as_arrow
-from worker.task.source_rows import SourceRows
+from worker.task.source.source_reader import OnBatch, SourceReader, as_arrow
+from worker.task.source.source_rows import SourceRows
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WITH_HEADERS = {HEADERS_OPTION: "true"}

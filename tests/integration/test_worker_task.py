@@ -30,7 +30,7 @@ from tests.support.topic_deletion import delete_topic
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_reader import as_arrow
+from worker.task.source.source_reader import as_arrow
 
 pytestmark = [pytest.mark.kafka, *SPARK_MARKS]
 WAIT_S = 120

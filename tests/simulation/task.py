@@ -26,7 +26,7 @@ from control_schemas.events import (
 )
 from tests.simulation import script
 from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
-from worker.task.task_rounds import TaskRounds
+from worker.task.rounds.task_rounds import TaskRounds
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -219,7 +219,7 @@ class Task(Actor):
         return True
 
     def _open_if_closed(self) -> Iterator[bool]:
-        """Open the producer of an idle task, as ``worker.task.task_start.confirm_place`` does.
+        """Open the producer of an idle task, as ``worker.task.task_fencing.confirm_place`` does.
 
         Nothing depends on when it was closed, so this decides whether it was.
         """

@@ -41,7 +41,7 @@ from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.schema_changes import apply_changes, common_type, merge
 from connect.records.tables.schema_evolution import changes
 from tests.differential.support import config, plan, run_batches, source
-from worker.task.task_tables import TaskTables
+from worker.task.tables.task_tables import TaskTables
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/records-differences.md"
 

@@ -15,10 +15,10 @@ from tests.support.source_reads import produce
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
-from worker.task.batch_runner import PipelineRunner, make_runner
+from worker.task.batches.batch_runner import PipelineRunner, make_runner
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader
 from worker.task.task_context import TaskAssignment
 
 

@@ -20,9 +20,9 @@ from worker.batch.record_blocks import records
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.read_ledger import OffsetRanges
-from worker.task.source_blocks import SourceBlocks
-from worker.task.source_reader import SourceReader, as_arrow
-from worker.task.source_rows import SourceRows
+from worker.task.source.source_blocks import SourceBlocks
+from worker.task.source.source_reader import SourceReader, as_arrow
+from worker.task.source.source_rows import SourceRows
 
 COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()

@@ -19,10 +19,10 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.catalog.catalog_errors import request_error
 from connect.model.layout import TopicPartition
 from tests.differential.support import config, source
-from worker.task.batch_runner import PipelineRunner
-from worker.task.dead_letter_table import DeadLetterTable
+from worker.task.batches.batch_runner import PipelineRunner
+from worker.task.dead_letters.dead_letter_table import DeadLetterTable
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
-from worker.task.task_tables import TaskTables
+from worker.task.tables.task_tables import TaskTables
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

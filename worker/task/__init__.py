@@ -1,17 +1,16 @@
 """The life of a task: from taking over its transactional id to the stop.
 
-Begin with ``task``: ``task_start`` opens what ``task_context`` describes, then ``task_run``
-loops. Its parts:
+Begin with ``task``: it opens what ``task_context`` describes, and serves it until the stop or an
+error. There are two kinds of tasks, ``run`` and ``aggregates``. A folder imports only folders below
+it:
 
-- rounds: ``control_listener``, ``task_rounds``, ``answer_timing``, ``round_answers``,
-  ``answer_trace``
-- read: ``task_source``, ``source_reader``, ``source_blocks``, ``source_rows``, ``source_log``,
-  ``range_spread``
-- process a batch: ``batch_processor``, ``batch_runner``, ``row_distribution``, ``batch_turns``
-- tables: ``task_tables``, ``table_loads``, ``table_plans``, ``table_ages``, ``table_updates``,
-  ``topic_rows``
-- announce: ``read_ledger``, ``task_producer``, ``announcer``, ``webhook_posts``
-- dead letters: ``dead_letter_limits``, ``dead_letter_table``
-- reports: ``task_metrics``, ``reported_losses``
-- aggregates, which answer no rounds: ``aggregate_start``, ``aggregate_run``, ``event_stream``
+- ``run``: a task that answers commit rounds: its start and its loop
+- ``aggregates``: a task that writes event-time aggregates to a topic, and answers no rounds
+- ``batches``: processes a micro-batch
+- ``rounds``: the commit rounds of the coordinator, and the task's answers
+- fences both kinds of tasks: ``task_fencing``
+- ``source``: reads the task's source partitions
+- ``tables``: the tables of the task
+- ``dead_letters``: records that the task could not process
+- used by all folders: ``task_context``, ``read_ledger``, ``task_metrics``, ``reported_losses``
 """

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - One thread owns a task. The callback of a streaming query runs in a thread of Spark while the
-  task's thread waits for that query. They take turns; see ``worker.task.batch_turns``.
+  task's thread waits for that query. They take turns; see ``worker.task.run.batch_turns``.
 - After any error the producer and all pending batches are discarded. A retriable error restarts
   the task from the committed source offsets, after a delay; any other error is final.
 """
@@ -17,10 +17,10 @@ import structlog
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, RetriableError
 from connect.protocol.java_sink_members import GROUP_IN_USE
-from worker.task.aggregate_start import open_aggregate_run
+from worker.task.aggregates.aggregate_start import open_aggregate_run
+from worker.task.run.task_start import open_task_run
 from worker.task.task_context import TaskAssignment, TaskContext, TaskSetup, TaskStop
 from worker.task.task_metrics import TaskMetrics
-from worker.task.task_start import open_task_run
 
 RESTART_MIN_MS = 500
 RESTART_MAX_MS = 30_000

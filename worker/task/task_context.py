@@ -26,11 +26,11 @@ from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
-from worker.task.task_producer import PRODUCER_IDLE_MS
 
 SESSION_POLL_S = 0.1
 BOUND_SHRINKS_BY = 8
 BATCH_STOP_MS = 10_000
+PRODUCER_IDLE_MS = 10_000
 
 
 class BatchRunner(Protocol):
@@ -155,7 +155,7 @@ class TaskContext:
             ``worker.spark.batch_sizing``.
         batch_records: upper bound of a micro-batch in a backlog.
         producer_idle_ms: an unused producer is closed after this time, see
-            ``worker.task.task_producer``.
+            ``worker.task.rounds.task_producer``.
         secrets: reads the secrets of configuration and node again; None keeps them.
         control: readers of the control topics, for all tasks of the process.
         admins: admin clients, for all tasks of the process.

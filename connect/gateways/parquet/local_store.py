@@ -21,8 +21,7 @@ from typing import Final
 
 from connect.clock import SystemClock
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
-from connect.gateways.access_policy import access_policy
-from connect.gateways.storage.log_sizes import limited_entries, log_too_large
+from connect.gateways.storage.log_sizes import limited_content, limited_entries
 
 _CLOCK: Final = SystemClock()
 _TEMPORARY: Final = "_icefloe/tmp"
@@ -46,16 +45,12 @@ class LocalStore:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
-        bytes_max = access_policy().answer_bytes_max
         with _mapped("reading", path):
             try:
                 with (self._root / path).open("rb") as file:
-                    content = file.read(bytes_max + 1)
+                    return limited_content(file.read)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        if len(content) > bytes_max:
-            raise log_too_large()
-        return content
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file on condition that it does not exist."""

@@ -31,8 +31,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.access_policy import access_policy
-from connect.gateways.storage.log_sizes import limited_entries, log_too_large
+from connect.gateways.storage.log_sizes import limited_content, limited_entries
 from connect.gateways.storage.object_store import has_own_keys
 from connect.gateways.storage.store_file_io import S3_CA_BUNDLE
 from connect.redaction.foreign_text import shown_answer
@@ -90,19 +89,15 @@ class S3Store:
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file; None if there is none."""
-        bytes_max = access_policy().answer_bytes_max
         with _mapped("reading", path):
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=self._key(path))
                 with contextlib.closing(answer["Body"]) as body:
-                    content: bytes = body.read(bytes_max + 1)
+                    return limited_content(body.read)
             except ClientError as error:
                 if _code(error) in _MISSING:
                     return None
                 raise
-        if len(content) > bytes_max:
-            raise log_too_large()
-        return content
 
     def create(self, path: str, content: bytes) -> None:
         """Write a file on condition that it does not exist."""

@@ -6,7 +6,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from connect.errors import CommitRefused
@@ -27,6 +27,22 @@ def log_too_large() -> CommitRefused:
         f"raise {ANSWER_BYTES_MAX}",
         code="metadata_too_large",
     )
+
+
+def limited_content(read: Callable[[int], bytes]) -> bytes:
+    """Return the content of a file of a log.
+
+    Args:
+        read: of the open file; returns at most so many bytes.
+
+    Raises:
+        CommitRefused: ``metadata_too_large``: it has too many bytes.
+    """
+    bytes_max = access_policy().answer_bytes_max
+    content = read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise log_too_large()
+    return content
 
 
 def check_values(text: bytes) -> None:

@@ -12,7 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from typing import Final
@@ -60,21 +60,29 @@ class PendingFiles:
         Raises:
             RetriableError: ``storage_unavailable``: one was not written.
         """
-        if all(normalized_location(path).scheme == LOCAL for path in self._contents):
-            self._write_held(list(self._contents)[:-1])
+        if self._are_local:
+            self._write_in_order(list(self._contents)[:-1])
         failpoints.hit("C8")
-        self._write_held(self._contents)
+        self.flush()
 
     def flush(self) -> None:
         """Write what is held now, because it is going to be read; raises as ``write``."""
-        self._write_held(self._contents)
+        if len(self._contents) < 2 or self._are_local:
+            self._write_in_order(list(self._contents))
+        else:
+            self._write_together()
 
-    def _write_held(self, paths: Iterable[str]) -> None:
-        contents = {path: self._contents.pop(path) for path in list(paths)}
-        if len(contents) < 2 or normalized_location(next(iter(contents))).scheme == LOCAL:
-            for path, content in contents.items():
-                self._write(path, content)
-            return
+    @property
+    def _are_local(self) -> bool:
+        return all(normalized_location(path).scheme == LOCAL for path in self._contents)
+
+    def _write_in_order(self, paths: Sequence[str]) -> None:
+        contents = {path: self._contents.pop(path) for path in paths}
+        for path, content in contents.items():
+            self._write(path, content)
+
+    def _write_together(self) -> None:
+        contents, self._contents = self._contents, {}
         threads = min(len(contents), _THREADS_MAX)
         with ThreadPoolExecutor(threads, thread_name_prefix="metadata-write") as writers:
             results = [writers.submit(self._write, *item) for item in contents.items()]

@@ -24,7 +24,7 @@ from tests.support.pipeline_lines import ids
 from worker.batch.descriptors import BatchResult
 from worker.batch.error_rows import OUTPUT_COLUMN, OUTPUT_FULL
 from worker.batch.pipeline_spec import PipelineLimits
-from worker.task.topic_rows import TopicRows
+from worker.task.tables.topic_rows import TopicRows
 
 OUTPUT = "icefloe.output.alerts."
 ALERTS = {"icefloe.outputs": "alerts", f"{OUTPUT}topic": "alerts"}

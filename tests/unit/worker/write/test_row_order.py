@@ -51,7 +51,7 @@ from coordinator.commit.metadata.content_files import FileConverter
 from tests.differential.support import config, plan, run_batches, source
 from tests.support.transform_values import TRANSFORMS, VALUES, column, transformed
 from worker.batch.pipeline_spec import ChangePlan, PipelineLimits, TablePlan
-from worker.task.table_plans import check_usable, plan_of, without_credentials
+from worker.task.tables.table_plans import check_usable, plan_of, without_credentials
 from worker.write.row_order import RowOrder, SortedGroups
 
 DIRECTIONS = [

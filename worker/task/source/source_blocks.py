@@ -1,0 +1,129 @@
+"""Blocks of records, for connectors whose records only the pipeline processes.
+
+Rules of this file:
+- A stream of Spark's Kafka source only bounds the micro-batches of a query. Nothing reads its rows,
+  so they have no columns, which Spark would generate code for in each batch.
+- Few records are read in the thread of the task, by the consumers of Spark's JVM. A Spark job with
+  its Python process takes many times as long as the work on them.
+- Such a read may take what a consumer returns after the requested end. These records have arrived
+  after the request for the end of the log, and would wait for the next commit.
+- After any error there, Spark reads the same ranges again: it retries, its work can be cancelled,
+  and its errors are mapped. Nothing was announced.
+- Executors of a cluster may have what the driver has not, so there Spark reads everything.
+- A plan for the next small read is kept until such a read uses it, or another plan replaces it.
+
+Source:
+    docs/decisions/0073-record-blocks.md, 0071-reads-planned-between-rounds.md and
+    0077-few-records-without-a-spark-job.md, with the measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamReader
+
+from worker.batch.few_records import BatchRows, FewRecords
+from worker.batch.record_blocks import blocks_of
+from worker.spark.block_reader import FEW_BYTES, FEW_RECORDS, OpenBlocks, RecordBlocks
+from worker.spark.source_options import HEADERS_OPTION, stream_options
+from worker.task.read_ledger import OffsetRanges, Offsets
+from worker.task.source.range_spread import spread
+from worker.task.source.task_source import SourceStream, TaskSource
+
+log = structlog.get_logger("worker.task")
+
+
+@dataclass(slots=True)
+class SourceBlocks(TaskSource):
+    """The blocks of one task.
+
+    Args:
+        in_driver: whether few records may be processed in the driver.
+    """
+
+    in_driver: bool = False
+    _blocks: RecordBlocks = field(init=False, repr=False)
+    _planned: OpenBlocks | None = field(default=None, init=False, repr=False)
+    # each option is a call into the JVM, so those of the task are set once
+    _streams: DataStreamReader | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compiled or opened before the first read."""
+        self._blocks = RecordBlocks(self.session, self.options, self.columns)
+
+    def are_few(self, record_count: int) -> bool:
+        """Return whether so many records are read without a Spark job."""
+        return (
+            self.in_driver
+            and self.session.cluster is None
+            and record_count <= FEW_RECORDS
+            and self.sizes.is_small(record_count)
+            and self.sizes.bytes_of(record_count) <= FEW_BYTES
+        )
+
+    def plan(self, record_count: int) -> DataFrame | None:
+        """Return the blocks of the next small batch; its ranges are set by ``batch``."""
+        self._planned = None
+        if self.are_few(record_count):
+            return None
+        self._planned = self._blocks.open(poll_records=self.sizes.poll_records(1))
+        return self._planned.rows
+
+    @staticmethod
+    def spark_task_count(ranges: OffsetRanges, cores: int, *, is_ordered: bool) -> int:
+        """Return how many Spark tasks read a batch that is not small."""
+        return len(spread(ranges, cores, is_ordered=is_ordered))
+
+    def batch(self, ranges: OffsetRanges, *, may_pass_ends: bool = False) -> BatchRows:
+        """Return the records of ranges; read them now if they are few."""
+        is_few = self.are_few(ranges.record_count_max)
+        few = self._few(ranges, may_pass_ends=may_pass_ends) if is_few else None
+        return self.rows(ranges) if few is None else few
+
+    def rows(self, ranges: OffsetRanges) -> DataFrame:
+        """Return the blocks of ranges, by the plan if there is one for such a read."""
+        is_small = self.sizes.is_small(ranges.record_count_max)
+        cores = 1 if is_small else self.session.cores
+        tasks = spread(ranges, cores, is_ordered=self.is_ordered)
+        poll_records = self.sizes.poll_records(len(tasks))
+        if is_small and self._planned is not None:
+            planned, self._planned = self._planned, None
+            if planned.poll_records == poll_records:
+                planned.set(tasks[0])
+                return planned.rows
+        return self._blocks.rows(tasks, poll_records=poll_records)
+
+    def stream(
+        self,
+        starts: Offsets,
+        records_max: int,
+        *,
+        is_small: bool,  # noqa: ARG002 - of the base; nothing reads the stream
+    ) -> SourceStream:
+        """Return a stream whose micro-batches are read as blocks."""
+        if self._streams is None:
+            options = {**self.options, HEADERS_OPTION: "false"}
+            self._streams = self.session.spark.readStream.format("kafka").options(**options)
+        rows = self._streams.options(**stream_options(starts, records_max)).load().select()
+        return SourceStream(rows, lambda _, ranges: self.batch(ranges))
+
+    def _few(self, ranges: OffsetRanges, *, may_pass_ends: bool) -> FewRecords | None:
+        """Read ranges now; return None where a Spark task must read them."""
+        (parts,) = spread(ranges, 1, is_ordered=self.is_ordered)
+        poll_records = self.sizes.poll_records(1)
+        try:
+            read = self._blocks.read_few(
+                parts, poll_records=poll_records, may_pass_ends=may_pass_ends
+            )
+        except Py4JError as error:
+            log.info("few records not read, a Spark job reads them", error=type(error).__name__)
+            return None
+        if read is None:
+            return None
+        ends = {**ranges.ends, **read.ends}
+        exact = replace(ranges, ends=ends)
+        return FewRecords(tuple(blocks_of(read.payload)), ends, lambda: self.rows(exact))
