@@ -4,8 +4,8 @@ Rules of this file:
 - Spark sets some properties of the session from the log of offsets, and two of them name classes.
   Only those that a run writes are left in it.
 - A snapshot's metadata names the files that Spark creates locally and reads from the checkpoint.
-  Spark checks no name, so these are plain names here.
-- Spark reads a ZIP file from its begin, Python from its list of entries. Both are the same only in
+  Spark checks no name, so this module does: none has a folder.
+- Spark reads a ZIP file from its start, Python from its list of entries. Both are the same only in
   a file that this module writes, so a snapshot is written again.
 
 Source:
@@ -26,7 +26,7 @@ from typing import Any, Final
 from connect.errors import ConfigError
 from control_schemas import bounded_json
 
-STATE_INVALID: Final = "aggregate_state_invalid"
+STATE_INVALID = "aggregate_state_invalid"
 PROVIDER: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SNAPSHOT_BYTES_MAX: Final = 256 * 2**20
 """Of a snapshot's files, decompressed. They are RocksDB's lists of files, and have no rows."""
@@ -53,13 +53,14 @@ _WRONG: Final = (
 )
 
 
-def check_restored(local: Path, path: str, batch: int) -> bool:
+def check_restored(local: Path, path: str, batch: int, bytes_max: int = SNAPSHOT_BYTES_MAX) -> bool:
     """Check a restored file, and write it again where Spark could read it differently.
 
     Args:
         local: folder of the checkpoint.
         path: of the file in it.
         batch: number of the state's last batch.
+        bytes_max: size of a snapshot, compressed and not.
 
     Returns:
         Whether the file was changed: a checksum that Spark stored for it no longer fits.
@@ -71,7 +72,7 @@ def check_restored(local: Path, path: str, batch: int) -> bool:
         if path.startswith("offsets/"):
             _check_log(local / path, path, batch)
         elif path.endswith(".zip"):
-            _write_again(local / path)
+            _write_again(local / path, bytes_max)
             return True
     except _WRONG as error:
         raise _invalid(path) from error
@@ -105,9 +106,9 @@ def _check_log(file: Path, path: str, batch: int) -> None:
     file.write_text("\n".join([version, json.dumps(properties), *offsets]))
 
 
-def _write_again(file: Path) -> None:
+def _write_again(file: Path, bytes_max: int) -> None:
     """Write a snapshot with the entries that were checked; ValueError if one is not a run's."""
-    if file.stat().st_size > SNAPSHOT_BYTES_MAX:
+    if file.stat().st_size > bytes_max:
         raise ValueError("it is too large")
     written = file.with_name(f".{file.name}.checked")
     try:
@@ -115,14 +116,15 @@ def _write_again(file: Path) -> None:
             zipfile.ZipFile(file) as read,
             zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as target,
         ):
-            _copy_entries(read, target)
+            _copy_entries(read, target, bytes_max)
         written.replace(file)
     finally:
         written.unlink(missing_ok=True)
 
 
-def _copy_entries(read: zipfile.ZipFile, target: zipfile.ZipFile) -> None:
-    size, names = 0, set()
+def _copy_entries(read: zipfile.ZipFile, target: zipfile.ZipFile, bytes_max: int) -> None:
+    size = 0
+    names: set[str] = set()
     for entry in read.infolist():
         if not _ENTRY.fullmatch(entry.filename) or entry.filename in names:
             raise ValueError("an entry has no plain name, or the name of another one")
@@ -134,7 +136,7 @@ def _copy_entries(read: zipfile.ZipFile, target: zipfile.ZipFile) -> None:
             with target.open(entry.filename, "w") as copy:
                 for piece in _pieces(source):
                     size += len(piece)
-                    if size > SNAPSHOT_BYTES_MAX:
+                    if size > bytes_max:
                         raise ValueError("it is too large")
                     copy.write(piece)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from connect.errors import ConfigError
-from worker.aggregate import restored_files
 from worker.aggregate.restored_files import PROVIDER, check_restored
 
 SETTINGS = {
@@ -115,7 +114,7 @@ def test_the_metadata_of_a_snapshot_is_an_object(tmp_path: Path, metadata: str) 
 
 
 def test_an_entry_that_is_not_listed_is_not_left(tmp_path: Path) -> None:
-    """Spark reads from the begin of a file, so it would use metadata that no list has."""
+    """Spark reads from the start of a file, so it would use metadata that no list has."""
     hostile = {**METADATA, "sstFiles": [{**SST, "localFileName": "../../outside.sst"}]}
     first = snapshot(tmp_path, hostile).read_bytes()
     second = snapshot(tmp_path, METADATA)
@@ -132,11 +131,12 @@ def test_an_entry_has_a_plain_name(tmp_path: Path) -> None:
     refused(tmp_path, SNAPSHOT)
 
 
-def test_a_snapshot_has_a_limit_of_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_has_a_limit_of_size(tmp_path: Path) -> None:
     """After decompression, while it is written."""
-    monkeypatch.setattr(restored_files, "SNAPSHOT_BYTES_MAX", 100_000)
     snapshot(tmp_path, METADATA, OPTIONS=b"\0" * 200_000)
-    refused(tmp_path, SNAPSHOT)
+    with pytest.raises(ConfigError) as error:
+        check_restored(tmp_path, SNAPSHOT, 1, 100_000)
+    assert error.value.code == "aggregate_state_invalid"
     assert sum(file.stat().st_size for file in (tmp_path / "state/0/0").iterdir()) < 2_000
 
 
