@@ -17,6 +17,8 @@ from connect.errors import ConfigError
 KEYS_MAX: Final = 5_000
 NAME_CHARACTERS_MAX: Final = 1_024
 VALUE_CHARACTERS_MAX: Final = 262_144
+CONNECTOR_CHARACTERS_MAX: Final = 255
+"""Of a connector's name, which is in paths of the API and in a label of each of its metrics."""
 WHOLE_CHARACTERS_MAX: Final = 1_048_576
 PLACEHOLDERS_MAX: Final = 500
 RESOLVED_CHARACTERS_MAX: Final = 4_194_304
@@ -40,6 +42,8 @@ def check_size(raw: Mapping[str, str | None]) -> None:
     """
     if len(raw) > KEYS_MAX:
         raise _too_large(f"it has {len(raw)} keys, more than {KEYS_MAX}")
+    if len(raw.get("name") or "") > CONNECTOR_CHARACTERS_MAX:
+        raise _too_large(f"its name has more than {CONNECTOR_CHARACTERS_MAX} characters")
     characters = count = 0
     for name, value in raw.items():
         text = value or ""

@@ -5,7 +5,8 @@ Rules of this file:
   ``docs/reference/metrics.md`` is made from the catalogue (``metrics_docs``).
 - Labels hold no secret that the process has resolved, but for names of connectors and tasks.
 - A metric has at most ``SERIES_MAX`` label sets. More are counted under ``other``, so that a route
-  to ten thousand tables does not flood the exposition.
+  to ten thousand tables does not flood the exposition. They keep their connector and task, with
+  ``SERIES_MAX`` more label sets: the tables of one connector hide no value of another one.
 - Children send absolute values; the node exposes the last received ones. A restarted child counts
   from zero, which Prometheus understands as a reset.
 """
@@ -123,10 +124,24 @@ class Registry:
         with self._lock:
             series = self._series.setdefault(name, set())
             if key[1] not in series:
-                if len(series) >= SERIES_MAX:
-                    return name, tuple(OTHER for _ in metric.labels)
-                series.add(key[1])
+                if len(series) < SERIES_MAX:
+                    series.add(key[1])
+                else:
+                    return name, self._other(metric, key[1])
         return key
+
+    def _other(self, metric: Metric, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the labels of one more series than the limit; the lock is held."""
+        kept = tuple(
+            value if label in _IDENTITIES else OTHER
+            for label, value in zip(metric.labels, values, strict=True)
+        )
+        series = self._series[metric.name]
+        if kept not in series:
+            if len(series) >= 2 * SERIES_MAX:
+                return tuple(OTHER for _ in metric.labels)
+            series.add(kept)
+        return kept
 
     def own_key(self, key: Key) -> Key:
         """Return the key under which this registry counts a sample of another process."""

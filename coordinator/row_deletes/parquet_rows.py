@@ -5,6 +5,8 @@ Rules of this file:
   columns. Where Arrow cannot keep them, nothing is copied (``NotResolved``).
 - A variant is copied as the bytes of its parts, and marked again. Arrow reads and writes a struct.
 - Rows are read in batches of bounded size, and written in row groups of bounded size.
+- Other writers make these files, so nothing is asked of Arrow that ends the process if a footer is
+  wrong.
 - A column that the file lacks has the value of its partition, or null.
 """
 
@@ -311,15 +313,13 @@ def _form(schema: Any) -> list[tuple[Any, ...]]:
 
 
 def _batches(file: pq.ParquetFile, at: int, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group in batches of about ``_BATCH_BYTES``."""
+    """Yield the rows of a row group in batches of ``_BATCH_BYTES`` at most, about.
+
+    Of some columns a batch is smaller. The footer has the size of each, but ``column`` of a row
+    group ends the process if the statistics of the column do not fit its type.
+    """
     group = file.metadata.row_group(at)
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    size = sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks
-        if columns is None or chunk.path_in_schema.partition(".")[0] in columns
-    )
-    per_row = max(1, size // max(1, group.num_rows))
+    per_row = max(1, group.total_byte_size // max(1, group.num_rows))
     if columns is None and group.num_rows > _SAMPLE_ROWS:  # values of a dictionary may be large
         sample = next(file.iter_batches(_SAMPLE_ROWS, row_groups=[at], use_threads=False))
         per_row = max(per_row, sample.nbytes // _SAMPLE_ROWS)

@@ -33,6 +33,7 @@ from connect.errors import ConfigError, RetriableError
 from connect.gateways.storage.state_folder import STATE_UNAVAILABLE, StateFolder
 from connect.model.layout import TopicPartition
 from control_schemas import bounded_json
+from worker.aggregate.restored_files import check_restored
 from worker.spark.source_options import offsets_text
 
 STATE_MISSING = "aggregate_state_missing"
@@ -50,6 +51,7 @@ _OF_RUN: Final = re.compile(
     rf"{_GENERATION.pattern}/(?:{_CLAIM}|{_MANIFEST.pattern}|file-[0-9]{{12}})"
 )
 _QUERY: Final = "metadata"
+_CHECKSUM: Final = ".crc"
 _LISTINGS_MAX: Final = 20
 _LOGS: Final = ("offsets", "commits")
 
@@ -185,10 +187,14 @@ class StateCheckpoint:
         """Write the state to the local folder, with exactly these partitions.
 
         Raises:
+            ConfigError: ``aggregate_state_invalid``.
             RetriableError: ``state_unavailable``.
         """
         self._kept = state
-        for path, name in state.files.items():
+        changed: set[str] = set()
+        for path, name in sorted(state.files.items()):
+            if path.removesuffix(_CHECKSUM) in changed:
+                continue  # Spark does not check a file without a checksum
             target = self.local / path
             try:
                 self._folder.download(name, target)
@@ -197,6 +203,8 @@ class StateCheckpoint:
                     f"file {name} of the state at {self._folder.location} is missing",
                     code=STATE_UNAVAILABLE,
                 ) from error
+            if check_restored(self.local, path, state.batch):
+                changed.add(path)
         if state.batch != EMPTY:
             # partitions may be new, or gone with their topic
             log = self.local / "offsets" / str(state.batch)
@@ -207,7 +215,7 @@ class StateCheckpoint:
         self._uploaded = {
             path: (_stamp(self.local / path), name)
             for path, name in state.files.items()
-            if path != f"offsets/{state.batch}"
+            if path != f"offsets/{state.batch}" and path.removesuffix(_CHECKSUM) not in changed
         }
 
     def save(self, batch: int, ends: Offsets) -> SavedState:

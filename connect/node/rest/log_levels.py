@@ -20,6 +20,8 @@ LEVELS = {
     "OFF": logging.CRITICAL + 50,
 }
 SET_LOGGERS_MAX = 1000
+NAME_CHARACTERS_MAX = 255
+"""Python makes a logger for each part of a name, and keeps it."""
 ROOT = "root"
 
 

@@ -11,7 +11,7 @@ from connect.node.rest.access import rule
 from connect.node.rest.api_errors import ApiError
 from connect.node.rest.api_route import ApiRoute, errors
 from connect.node.rest.dependencies import ServicesDep
-from connect.node.rest.log_levels import LEVELS
+from connect.node.rest.log_levels import LEVELS, NAME_CHARACTERS_MAX
 
 router = APIRouter(prefix="/admin/loggers", route_class=ApiRoute, tags=["loggers"])
 
@@ -51,6 +51,8 @@ def set_logger(
     level = body.level.upper()
     if level not in LEVELS:
         raise ApiError(404 if body.level else 400, f"invalid log level '{body.level}'.")
+    if len(logger) > NAME_CHARACTERS_MAX:
+        raise ApiError(400, f"The logger's name has more than {NAME_CHARACTERS_MAX} characters.")
     if scope.lower() == "cluster":
         services.herder.publish_log_level(logger, level)
         return Response(status_code=204)

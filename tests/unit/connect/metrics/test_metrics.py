@@ -103,7 +103,7 @@ def test_a_histogram_counts_each_duration_in_its_bucket() -> None:
 def test_series_of_a_histogram_are_bounded() -> None:
     """Above the limit, durations count under one name; buckets are no series."""
     registry = Registry()
-    for number in range(process_metrics.SERIES_MAX + 3):
+    for number in range(2 * process_metrics.SERIES_MAX + 3):
         for seconds in (0.1, 5):
             labels = {"connector": str(number)}
             registry.durations("round_duration_seconds", labels).observe(seconds)
@@ -119,9 +119,22 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         registry.value("counter", "rounds", {"connector": str(number)}).inc()
     samples = registry.snapshot()[1]
-    assert len(samples) == 4
+    assert len(samples) == 7
     assert sum(number for _, _, number in samples) == 10
-    assert ("rounds", {"connector": "other"}, 7.0) in samples
+    assert ("rounds", {"connector": "other"}, 4.0) in samples
+
+
+def test_tables_of_one_connector_hide_no_values_of_another() -> None:
+    """Records name tables, so the producers of one tenant choose how many series there are."""
+    registry, count = Registry(), process_metrics.SERIES_MAX + 3
+    for number in range(count):
+        registry.value("counter", "files_skipped", {"connector": "a", "table": f"t{number}"}).inc()
+    for table in ("x", "y"):
+        registry.value("counter", "files_skipped", {"connector": "b", "table": table}).inc()
+    exposition = Exposition(lambda: 0, is_known={"a", "b"}.__contains__, registry=registry)
+    assert exposition.total("files_skipped", connector="a") == count
+    assert exposition.total("files_skipped", connector="b") == 2
+    assert ("files_skipped", {"connector": "b", "table": "other"}, 2.0) in exposition.samples()
 
 
 def test_values_of_deleted_connectors_disappear() -> None:

@@ -216,6 +216,17 @@ def test_too_large_configurations_are_400(api: RestServer) -> None:
         too_large(api.json("PATCH", "/connectors/good/config", more), why)
 
 
+def test_the_name_of_a_connector_is_bounded(api: RestServer) -> None:
+    """It is in each of its metrics, and a path of the API with a long one is not read."""
+    longest = "o" * size_limits.CONNECTOR_CHARACTERS_MAX
+    config = {**GOOD, "name": longest}
+    assert api.json("PUT", f"/connectors/{longest}/config", config).status == 201
+    config["name"] += "o"
+    too_large(api.json("PUT", VALIDATE, config), "its name has")
+    too_large(api.json("POST", "/connectors", {"name": config["name"], "config": config}), "name")
+    too_large(api.json("PUT", f"/connectors/{config['name']}/config", config), "its name has")
+
+
 @pytest.mark.parametrize("kind", ["transforms", "predicates"])
 def test_aliases_are_bounded(api: RestServer, kind: str) -> None:
     """A list of a hundred thousand aliases is one error."""

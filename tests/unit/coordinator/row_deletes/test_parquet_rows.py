@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -134,6 +136,31 @@ def test_a_copy_has_the_rows_and_types_of_its_source() -> None:
             copy.schema_arrow.field(field.name).metadata
             == source.schema_arrow.field(field.name).metadata
         )
+
+
+HOSTILE = """
+import sys
+from tests.unit.coordinator.row_deletes.test_parquet_rows import copied, deleting, hostile_file
+try:
+    copied(hostile_file(), deleting(2))
+except OSError:
+    sys.exit(7)
+"""
+
+
+def hostile_file() -> pq.ParquetFile:
+    """A file whose statistics of levels do not fit the type of a column; one byte is changed."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": [1, 2], "other": [1, None]}), sink, store_schema=False)
+    optional, required = b"\x02\x18\x05other", b"\x00\x18\x05other"
+    assert sink.getvalue().count(optional) == 1
+    return open_parquet(pa.BufferReader(sink.getvalue().replace(optional, required)))
+
+
+def test_a_wrong_footer_does_not_end_the_process() -> None:
+    """Arrow ends it in ``RowGroupMetaData.column``; connectors of other tenants share it."""
+    ended = subprocess.run([sys.executable, "-c", HOSTILE], check=False, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (7, b"")
 
 
 def test_no_row_left_is_no_copy() -> None:

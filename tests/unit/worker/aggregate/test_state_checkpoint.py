@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -345,6 +346,32 @@ def test_other_contents_of_a_manifest_are_no_state(store: Store, content: str) -
     state = saved(run, 0, {P0: 5})
     (store.root / "state" / state.name).write_text(content)
     assert store.claimed().find({P0: 5}) is None
+
+
+def test_a_restored_snapshot_is_checked_and_saved_again(store: Store) -> None:
+    """Without the checksum of the former file; see ``test_restored_files``."""
+    run = store.claimed()
+    run.begin_empty({P0: 0})
+    part = run.local / "state/0/0"
+    part.mkdir(parents=True)
+    with zipfile.ZipFile(part / "1.zip", "w") as target:
+        target.writestr("metadata", "v1\n{}")
+    (part / "1.zip.crc").write_text("checksum")
+    state = saved(run, 0, {P0: 5})
+    run.committed(state)
+    later = store.claimed()
+    later.restore(later.find({P0: 5}) or state, {P0: 5})
+    assert not (later.local / "state/0/0/1.zip.crc").exists()
+    again = saved(later, 1, {P0: 9})
+    assert again.files["state/0/0/1.zip"] != state.files["state/0/0/1.zip"]
+    assert "state/0/0/1.zip.crc" not in again.files
+    with zipfile.ZipFile(store.root / "state" / again.files["state/0/0/1.zip"], "a") as target:
+        target.writestr("../outside", "x")
+    later.committed(again)
+    last = store.claimed()
+    with pytest.raises(ConfigError) as error:
+        last.restore(last.find({P0: 9}) or again, {P0: 9})
+    assert error.value.code == "aggregate_state_invalid"
 
 
 def test_a_missing_file_is_an_error(store: Store) -> None:

@@ -195,6 +195,15 @@ def test_log_levels_reach_pythons_loggers(server: RestServer) -> None:
     logging.getLogger(name).setLevel(logging.NOTSET)
 
 
+@pytest.mark.parametrize("scope", ["worker", "cluster"])
+def test_a_long_name_makes_no_loggers(server: RestServer, scope: str) -> None:
+    """Python would make one for each part of it: 230 MB for a path of 30 kB, in each process."""
+    before = len(logging.root.manager.loggerDict)
+    path = f"/admin/loggers/long{'.a' * 200}?scope={scope}"
+    assert server.json("PUT", path, {"level": "INFO"}).status == 400
+    assert len(logging.root.manager.loggerDict) < before + 100
+
+
 def test_a_bug_is_500_without_details(
     server: RestServer, herder: FakeHerder, caplog: pytest.LogCaptureFixture
 ) -> None:
