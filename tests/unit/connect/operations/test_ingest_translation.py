@@ -382,12 +382,12 @@ def test_variables_of_the_guide_are_options(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(re.findall(r"`(\w+)`", row)) == options.keys() | flags.keys()
     for other in ("AVRO_REGISTRY", "JSON_REGISTRY"):  # a job has one of them
         with monkeypatch.context() as environment:
-            command = [word for name, words in options.items() if name != other for word in words]
+            command = [text for name, texts in options.items() if name != other for text in texts]
             expected = icefloe("ingest", *command, *flags.values(), "--print", "connector")
             assert expected.status == ExitStatus.DONE, expected.stderr
-            for name, words in options.items():
+            for name, texts in options.items():
                 if name != other:
-                    environment.setenv(name, words[-1])
+                    environment.setenv(name, texts[-1])
             for name in flags:
                 environment.setenv(name, "true")
             printed = icefloe("ingest", "--print", "connector")
