@@ -162,6 +162,14 @@ def test_an_end_of_the_log_that_is_read_already_is_enough(driver: Driver) -> Non
     assert taken(driver.tick(3_000)) == {"t1": [0]}
 
 
+def test_an_event_may_show_that_an_answer_ended(driver: Driver) -> None:
+    """A completion closes its round although it is what reaches the end of an open answer."""
+    commit = driver.start()
+    driver.written(commit, task=0)
+    driver.kernel.receive(CurrentLogEnds({0: 2}), driver.now_ms)
+    assert taken(driver.complete(commit, (P0, 1), (P1, 1), task=1)) == {"t1": [0]}
+
+
 @pytest.mark.parametrize("headers", [EventHeaders(layout=1, batch=7), EventHeaders(task=0)])
 def test_half_a_name_of_a_task_is_none(driver: Driver, headers: EventHeaders) -> None:
     """Such an event is an answer of its own, and such a completion ends none."""

@@ -452,3 +452,15 @@ def test_outcomes_of_other_commits_are_a_bug(driver: Driver) -> None:
         with pytest.raises(InvariantViolation):
             driver.committed(*outcome)
     assert isinstance(driver.committed(commit)[0], SendCompletion)
+
+
+def test_a_last_commit_after_a_new_layout_has_a_round_of_its_own(driver: Driver) -> None:
+    """The round that the old tasks were asked for has ended."""
+    first = driver.start()
+    driver.written(first)
+    driver.layout(P0, number=2)
+    last = UUID(int=999)
+    start, commit = driver.kernel.receive(Finish(last), driver.now_ms)
+    assert start == SendStartCommit(last)
+    assert isinstance(commit, CommitTables)
+    assert [table.commit_id for table in commit.commits] == [last]
