@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,7 @@ SIZE = 100_000
 PIECES = ("${", "${a:", "${:", "a,", ",", "(", "[", '"', "'", "ARRAY<", "a.", "{", "\\", "x", "}")
 PIECES += ("a=b,", "x:y,", "://", "*", "(a", "|", "%", " ", "\n", "bucket(")
 PIECES_OF_PARSED = ("${", "${a:", "a,", "x", " ", "\n")  # a placeholder, or a text of one kind
+SHARES = 3  # a key is tested with one of them, ``make matrix`` tests all
 REGEXES = ("topics.regex", "route-regex", "pattern", "regex")  # their engine has its own bounds
 NAMES = sorted({*KEYS, *(p.example for p in PREFIXES), "iceberg.nonsense"} - {"name"})
 # keys of numbers and booleans; a text is only parsed
@@ -61,6 +63,15 @@ def api() -> Iterator[RestServer]:
     resolve = Providers(NODE, {"BIG": "x" * 1_000_000}).resolve
     with RestServer(create_app(FakeHerder(levels), node, levels, resolve=resolve)) as running:
         yield running
+
+
+def long_values() -> Iterator[Any]:
+    """Yield each key with each share of the pieces; one share without ``matrix``, in turn."""
+    names = [n for n in NAMES if not n.endswith(REGEXES) and n not in PARSED]
+    for number, name in enumerate(names):
+        for share in range(SHARES):
+            marks = [] if share == number % SHARES else [pytest.mark.matrix]
+            yield pytest.param(name, share, marks=marks)
 
 
 def answer_size(raw: dict[str, str]) -> int:
@@ -82,10 +93,10 @@ def answer_size(raw: dict[str, str]) -> int:
     return len(json.dumps(found.to_json()))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES) and n not in PARSED])
-def test_long_values_are_checked_quickly(name: str) -> None:
+@pytest.mark.parametrize(("name", "share"), list(long_values()))
+def test_long_values_are_checked_quickly(name: str, share: int) -> None:
     """For any key, and the message is short."""
-    for piece in PIECES:
+    for piece in PIECES[share::SHARES]:
         start = time.process_time()
         size = answer_size({**GOOD, name: piece * (SIZE // len(piece))})
         assert time.process_time() - start < SECONDS_MAX, (name, piece)
