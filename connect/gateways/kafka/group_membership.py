@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -38,6 +39,14 @@ _ACLS = {
 _log = logger("group")
 
 
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Kafka's consumer, and what its connections have reported."""
+
+    consumer: Any
+    failures: ConnectionFailures
+
+
 class GroupMember:
     """This process in the group.
 
@@ -51,6 +60,7 @@ class GroupMember:
         on_membership: called on the member's own thread after every change of the group with
             whether this member leads; must not block.
         on_refused: called there when the group does not take this member, with the reason.
+        make_client: makes Kafka's consumer from librdkafka's properties.
     """
 
     def __init__(
@@ -64,6 +74,7 @@ class GroupMember:
         heartbeat_ms: int,
         on_membership: Callable[[bool], None],
         on_refused: Callable[[str], None],
+        make_client: Callable[[dict[str, Any]], Any] = Consumer,
     ) -> None:
         self._properties = properties
         self._own: dict[str, Any] = {
@@ -80,12 +91,12 @@ class GroupMember:
         self._topic = topic
         self._on_membership = on_membership
         self._on_refused = on_refused
+        self._make_client = make_client
         self._is_leading = False
         self._leaving = threading.Event()
-        self._failures = ConnectionFailures()
         self._checks_left = 0
-        self._version: tuple[Mapping[str, str], object] = ({}, ())
-        self._consumer = self._connected()
+        self._version = self._latest_version()
+        self._client = self._connected(self._version[0])
         self._thread = threading.Thread(target=self._run, name="group", daemon=True)
 
     def start(self) -> None:
@@ -98,17 +109,23 @@ class GroupMember:
         if self._thread.is_alive():
             self._thread.join(LEAVE_TIMEOUT_S)
 
-    def _connected(self) -> Any:
+    def _latest_version(self) -> tuple[dict[str, str], object]:
+        """Return the properties of now, and the versions of their files.
+
+        It is asked before a client reads them: a file may be replaced meanwhile.
+        """
         latest = dict(self._properties)
-        self._failures = ConnectionFailures()  # the last client may still report its own
+        return latest, versions(latest)
+
+    def _connected(self, properties: Mapping[str, str]) -> _Client:
+        failures = ConnectionFailures()  # the last client may still report its own
         with mapped("group member"):
-            consumer = Consumer(librdkafka_config(latest, "consumer", self._failures, **self._own))
-        self._version = (latest, versions(latest))
-        return consumer
+            settings = librdkafka_config(properties, "consumer", failures, **self._own)
+            return _Client(self._make_client(settings), failures)
 
     def _subscribe(self) -> None:
         with mapped("joining the group"):
-            self._consumer.subscribe(
+            self._client.consumer.subscribe(
                 [self._topic],
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
@@ -128,41 +145,64 @@ class GroupMember:
                 self._leaving.wait(POLL_S)
             if self._checks_left:
                 self._checks_left -= 1
+                self._leaving.wait(RECONNECT_PAUSE_S)
                 self._connect_again()
-        with contextlib.suppress(KafkaException, SystemError, RuntimeError):
-            self._consumer.close()
+        self._close(self._client.consumer)
 
     def _poll(self) -> None:
-        message = self._consumer.poll(POLL_S)
+        message = self._client.consumer.poll(POLL_S)
         if message is None:
-            self._failures.raise_refusal("joining the group")
+            self._client.failures.raise_refusal("joining the group")
         elif message.error() is not None:
             self._failed(message.error())
 
     def _connect_again(self) -> None:
         """Take the login or the certificate that has replaced a refused one, if any.
 
-        With a new password the member keeps its place in the group. Otherwise it joins again.
+        What cannot be used is tried again with the next check.
         """
-        self._leaving.wait(RECONNECT_PAUSE_S)
-        latest = dict(self._properties)
-        version = (latest, versions(latest))
-        if self._leaving.is_set() or version == self._version:
+        latest = self._latest_version()
+        if self._leaving.is_set() or latest == self._version:
             return
         try:
-            login = librdkafka_login(latest)
-            if "sasl.username" in login and version[1] == self._version[1]:
-                self._consumer.set_sasl_credentials(login["sasl.username"], login["sasl.password"])
-                self._version = version
-                return
-            connected = self._connected()
+            self._take(*latest)
         except (ConfigError, RetriableError) as e:
             self._on_refused(e.message)
+        except (KafkaException, SystemError) as e:
+            self._on_refused(str(e))
+        else:
+            self._version = latest
+
+    def _take(self, properties: Mapping[str, str], files: object) -> None:
+        """Keep the place in the group with a new password; join again with anything else."""
+        login = librdkafka_login(properties)
+        if "sasl.username" in login and files == self._version[1]:
+            self._client.consumer.set_sasl_credentials(
+                login["sasl.username"], login["sasl.password"]
+            )
             return
-        with contextlib.suppress(KafkaException, SystemError, RuntimeError):
-            self._consumer.close()
-        self._consumer = connected
+        connected = self._connected(properties)
+        self._close(self._client.consumer)
+        self._client = connected
+        if self._is_leading:  # its consumer has not left yet
+            self._is_leading = False
+            self._on_membership(self._is_leading)
         self._subscribe()
+
+    def _close(self, consumer: Any) -> None:
+        """Leave the group with a consumer.
+
+        In a thread, and without its end after a while: the client waits for a broker that
+        refuses it.
+        """
+
+        def close() -> None:
+            with contextlib.suppress(KafkaException, SystemError, RuntimeError):
+                consumer.close()
+
+        closing = threading.Thread(target=close, name="group-leave", daemon=True)
+        closing.start()
+        closing.join(LEAVE_TIMEOUT_S)
 
     def _failed(self, error: KafkaError) -> None:
         if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
@@ -182,12 +222,16 @@ class GroupMember:
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
+        if consumer is not self._client.consumer:
+            return
         self._checks_left = 0
         self._is_leading = self._is_leading or bool(partitions)
         self._on_membership(self._is_leading)
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
         consumer.incremental_unassign(partitions)
+        if consumer is not self._client.consumer:  # it leaves later than its successor joins
+            return
         if partitions:
             self._is_leading = False
         self._on_membership(self._is_leading)
