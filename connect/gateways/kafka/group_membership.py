@@ -39,6 +39,10 @@ _ACLS = {
 _log = logger("group")
 
 
+def _consumer(settings: dict[str, Any]) -> Any:
+    return Consumer(settings)
+
+
 @dataclass(frozen=True, slots=True)
 class _Client:
     """Kafka's consumer, and what its connections have reported."""
@@ -74,7 +78,7 @@ class GroupMember:
         heartbeat_ms: int,
         on_membership: Callable[[bool], None],
         on_refused: Callable[[str], None],
-        make_client: Callable[[dict[str, Any]], Any] = Consumer,
+        make_client: Callable[[dict[str, Any]], Any] = _consumer,
     ) -> None:
         self._properties = properties
         self._own: dict[str, Any] = {
