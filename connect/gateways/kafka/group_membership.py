@@ -61,7 +61,7 @@ class GroupMember:
         name: what the others see as this member's client id.
         session_timeout_ms: a member without a heartbeat for this long is excluded.
         heartbeat_ms: interval of heartbeats; also how soon others notice that a member has left.
-        on_membership: called on the member's own thread after every change of the group with
+        on_membership: called on a thread of the member after every change of the group with
             whether this member leads; must not block.
         on_refused: called there when the group does not take this member, with the reason.
         make_client: makes Kafka's consumer from librdkafka's properties.
@@ -196,8 +196,7 @@ class GroupMember:
     def _close(self, consumer: Any) -> None:
         """Leave the group with a consumer.
 
-        In a thread, and without its end after a while: the client waits for a broker that
-        refuses it.
+        The client may wait for a broker that refuses it, so this waits ``LEAVE_TIMEOUT_S`` at most.
         """
 
         def close() -> None:

@@ -78,7 +78,7 @@ class Election:
         self._leader.placements.forget(name)
 
     def received(self, is_chosen: bool) -> None:
-        """Handle a change of the group; called on the group member's thread."""
+        """Handle a change of the group; called on a thread of the group member."""
         if not is_chosen:
             self._store.step_down()
         self._thread.post(lambda: self._changed(is_chosen=is_chosen, is_group_member=True))
