@@ -294,6 +294,7 @@ class EventHeaders:
             yet at the end of this round (CommitComplete).
         lost: source records that were deleted before they were read: inside ``ranges``
             (DataComplete), or for the summary of the next snapshot (DataWritten).
+        time_ms: highest record timestamp of the step's batch (DataWritten).
     """
 
     layout: int | None = None
@@ -305,3 +306,4 @@ class EventHeaders:
     is_reset: bool = False
     waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()
     lost: tuple[LostRange, ...] = ()
+    time_ms: int | None = None

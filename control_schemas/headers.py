@@ -9,6 +9,9 @@ header                 on                         content
 ``icefloe.layout``     DataWritten, DataComplete  ``5``
 ``icefloe.task``       DataWritten, DataComplete  ``0``
 ``icefloe.batch``      DataWritten                ``2``
+``icefloe.time``       DataWritten                ``1767323045678``: highest record timestamp of
+                                                  the step's batch. Steps of two tasks in one commit
+                                                  are ordered by it.
 ``icefloe.ranges``     DataComplete               a list; per source partition ``["orders",0,
                                                   start,end,read,dropped,dead_lettered,written,
                                                   timestamp_max_ms]``
@@ -42,6 +45,7 @@ from control_schemas.limits import HEADER_BYTES_MAX
 LAYOUT = "icefloe.layout"
 TASK = "icefloe.task"
 BATCH = "icefloe.batch"
+TIME = "icefloe.time"
 RANGES = "icefloe.ranges"
 MOVED = "icefloe.moved"
 ROWS = "icefloe.rows"
@@ -50,7 +54,7 @@ WAITING = "icefloe.waiting"
 LOST = "icefloe.lost"
 RECREATED = "icefloe.recreated"
 
-_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING, LOST, RECREATED})
+_OURS = frozenset({LAYOUT, TASK, BATCH, TIME, RANGES, MOVED, ROWS, RESET, WAITING, LOST, RECREATED})
 _RANGE_ITEMS = 9
 _ROWS_ITEMS = 3
 _LONG_MAX = 2**63 - 1
@@ -64,6 +68,7 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
         (LAYOUT, headers.layout),
         (TASK, headers.task),
         (BATCH, headers.batch),
+        (TIME, headers.time_ms),
         (RANGES, ranges),
         (MOVED, headers.moved),
         (ROWS, rows),
@@ -113,6 +118,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
         layout=_number(LAYOUT, documents.get(LAYOUT)),
         task=_number(TASK, documents.get(TASK)),
         batch=_number(BATCH, documents.get(BATCH)),
+        time_ms=_number(TIME, documents.get(TIME)),
         ranges=None if ranges is None else tuple(_range(item) for item in ranges),
         moved=None if moved is None else tuple(_partition(item) for item in moved),
         rows=None if rows is None else _rows(rows),

@@ -15,6 +15,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 
 from connect.config.connector import ConnectorConfig
+from connect.model.layout import TopicPartition
 from connect.records.record_path import ReferencePath
 from connect.validation.parse import parse
 from control_schemas.events import TableReference
@@ -30,6 +31,7 @@ from worker.write.table_writers import TableWriters
 from worker.write.upsert_writer import ColumnOperations
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
+FIRST_MS = 1_700_000_000_000
 BASE = {
     "name": "c1",
     "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
@@ -78,6 +80,7 @@ def source(
     topic: str = "t",
     partition: int = 0,
     start: int = 0,
+    stamps_ms: Sequence[int] | None = None,
 ) -> pa.RecordBatch:
     """Records as Spark's Kafka source gives them, one partition."""
     count = len(values)
@@ -89,7 +92,8 @@ def source(
             "partition": pa.array([partition] * count, pa.int32()),
             "offset": pa.array(range(start, start + count), pa.int64()),
             "timestamp": pa.array(
-                [1_700_000_000_000_000 + i * 1000 for i in range(count)], pa.timestamp("us", "UTC")
+                [1000 * ms for ms in stamps_ms or range(FIRST_MS, FIRST_MS + count)],
+                pa.timestamp("us", "UTC"),
             ),
             "key": pa.array(keys or [None] * count, pa.binary()),
             "headers": pa.array([None] * count, header),
@@ -108,8 +112,16 @@ def run_batches(
 ) -> BatchResult:
     """Run the pipeline and put its descriptors together."""
     spec = PipelineSpec(connector, tuple(plans), absent, limits or PipelineLimits(), reference_only)
-    given = [batch.select(list(spec.columns())) for batch in batches]
-    return collect(pa.Table.from_batches(list(run(spec)(iter(given)))))
+    return run_spark_tasks(spec, [batches])
+
+
+def run_spark_tasks(spec: PipelineSpec, reads: Sequence[Sequence[pa.RecordBatch]]) -> BatchResult:
+    """Run the pipeline in a Spark task for each element of ``reads``."""
+    columns = list(spec.columns())
+    descriptors = [
+        batch for given in reads for batch in run(spec)(iter([b.select(columns) for b in given]))
+    ]
+    return collect(pa.Table.from_batches(descriptors))
 
 
 def run_distributed(
@@ -119,6 +131,7 @@ def run_distributed(
     distribution: Distribution,
     *,
     limits: PipelineLimits | None = None,
+    sources: tuple[TopicPartition, ...] = (),
 ) -> tuple[BatchResult, pa.Table]:
     """Run the pipeline with a distribution: a Spark task for each element of ``reads``.
 
@@ -126,7 +139,14 @@ def run_distributed(
         the result, and the descriptors of all tasks.
     """
     limits = limits or PipelineLimits()
-    spec = PipelineSpec(connector, tuple(plans), limits=limits, distribution=distribution)
+    spec = PipelineSpec(
+        connector,
+        tuple(plans),
+        limits=limits,
+        distribution=distribution,
+        sources=sources,
+        reports_keys=bool(sources),
+    )
     passed = pa.Table.from_batches(
         [
             batch

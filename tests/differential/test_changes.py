@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -19,10 +23,20 @@ from connect.errors import ConfigError
 from connect.model.layout import TopicPartition
 from control_schemas.events import FileContent
 from tests.differential.examples import part
-from tests.differential.support import config, plan, run_batches, source
+from tests.differential.support import (
+    FIRST_MS,
+    config,
+    plan,
+    run_batches,
+    run_distributed,
+    run_spark_tasks,
+    source,
+)
 from worker.batch.descriptors import BatchResult, PartitionProgress
-from worker.batch.pipeline_spec import ChangePlan, TablePlan
+from worker.batch.distribution import Distribution
+from worker.batch.pipeline_spec import ChangePlan, PipelineSpec, TablePlan
 from worker.pipeline.pipeline import PipelineLimits
+from worker.write.change_order import key_hashes
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -131,6 +145,130 @@ def test_row_level_histories_equal_a_replay(
             written = sum(p.written for p in result.progress.values())
             assert result.rows.made == written == 80
             assert rows == result.rows.kept
+
+
+SOURCES = tuple(TopicPartition(topic, number) for topic in ("t", "u") for number in (0, 1))
+
+
+@dataclass
+class Sources:
+    """Changes of random keys in several partitions, and the rows that they leave.
+
+    Args:
+        seed: of the changes.
+        shared: whether a key may be in several partitions.
+    """
+
+    seed: int
+    shared: bool
+    live: dict[Key, float] = field(default_factory=dict)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def batch(self, count: int) -> dict[TopicPartition, pa.RecordBatch]:
+        """Return the next records of each partition, and apply them in the order of their ranks."""
+        rng = random.Random(f"{self.seed} {self.offsets}")
+        ranked, batches = [], {}
+        for place, tp in enumerate(SOURCES):
+            start = self.offsets.get(tp, 0)
+            newest, lines, stamps = 0, [], []
+            for offset in range(start, start + rng.choice([0, 1, count])):
+                number = rng.randrange(12) * (1 if self.shared else len(SOURCES))
+                key = (number + (0 if self.shared else place), rng.choice(["eu", None]))
+                stamps.append(FIRST_MS + rng.choice([0, 5, rng.randrange(40)]))
+                newest = max(newest, stamps[-1])
+                amount = place * 1e6 + offset
+                value: bytes | None = None
+                if rng.random() < 0.8:
+                    row = {"id": key[0], "region": key[1], "amount": amount}
+                    value = json.dumps(row).encode()
+                raw_key = json.dumps({"id": key[0], "region": key[1]}).encode()
+                lines.append((raw_key, value))
+                ranked.append(((newest, place, offset), key, value, amount))
+            self.offsets[tp] = start + len(lines)
+            batches[tp] = source(
+                [v for _, v in lines],
+                keys=[k for k, _ in lines],
+                topic=tp.topic,
+                partition=tp.partition,
+                start=start,
+                stamps_ms=stamps,
+            )
+        for _, key, value, amount in sorted(ranked):
+            self.live.pop(key, None)
+            if value is not None:
+                self.live[key] = amount
+        return {tp: batch for tp, batch in batches.items() if batch.num_rows}
+
+    def rows(self) -> list[tuple[Any, Any, float]]:
+        """Return the rows that live."""
+        return sorted(((*key, amount) for key, amount in self.live.items()), key=repr)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_key_in_several_partitions_has_its_newest_row(tmp_path: Path, shared: bool) -> None:
+    """However partitions are spread over Spark tasks; a batch that shares keys is merged."""
+    connector = config(**UPSERT, topics="t,u")
+    repeated = 0
+    for seed in range(14):
+        rng = random.Random(seed)
+        sources = Sources(seed, shared)
+        plans = (keyed_plan(tmp_path / f"{seed}-{shared}", 1, 2),)
+        limits = PipelineLimits(block_rows=rng.choice([3, 1000]))
+        spec = PipelineSpec(connector, plans, limits=limits, sources=SOURCES)
+        results = []
+        for _ in range(2):
+            batches = sources.batch(rng.choice([3, 30]))
+            reads: list[list[pa.RecordBatch]] = [[], []]
+            for batch in rng.sample(list(batches.values()), len(batches)):
+                half = batch.num_rows // 2
+                reads[rng.randrange(2)] += [batch.slice(0, half), batch.slice(half)]
+            result = run_spark_tasks(replace(spec, reports_keys=True), reads)
+            if result.shares_keys:
+                repeated += 1
+                result = run_spark_tasks(spec, [[*reads[1], *reads[0]]])
+            results.append(result)
+        assert applied(results) == sources.rows(), seed
+    assert (repeated > 5) if shared else (repeated == 0)
+
+
+def test_passed_changes_of_a_key_have_its_newest_row(tmp_path: Path) -> None:
+    """One Spark task receives the changes of a table from all others."""
+    connector = config(**UPSERT, topics="t,u")
+    for seed in range(4):
+        sources = Sources(seed, shared=True)
+        plans = [keyed_plan(tmp_path / str(seed), 1, 2)]
+        reads = [[batch] for batch in sources.batch(30).values()]
+        random.Random(seed).shuffle(reads)
+        distribution = Distribution(2, 1)
+        result, _ = run_distributed(connector, plans, reads, distribution, sources=SOURCES)
+        assert not result.shares_keys
+        assert applied([result]) == sources.rows(), seed
+
+
+def test_equal_keys_have_equal_hashes() -> None:
+    """Also in slices, and next to null; other keys have others."""
+    uuids = [UUID(int=n).bytes for n in range(50)]
+    columns = [
+        pa.array([None, *range(50)], pa.int32()),
+        pa.array([None, *range(50)], pa.int64()),
+        pa.array([None, *range(50)], pa.date32()),
+        pa.array([None, *map(Decimal, range(50))], pa.decimal128(38, 20)),
+        pa.array([None, *uuids], pa.binary(16)),
+        pa.array([None, *("x" * n for n in range(50))], pa.string()),
+        pa.array([None, *(b"\0" * n for n in range(50))], pa.large_binary()),
+    ]
+    for column in columns:
+        hashes = key_hashes([column])
+        assert len(set(hashes.tolist())) == len(column), column.type
+        assert key_hashes([column.slice(7, 20)]).tolist() == hashes[7:27].tolist()
+        assert (
+            key_hashes([pa.concat_arrays([column.slice(9, 2)])]).tolist() == hashes[9:11].tolist()
+        )
+    both = key_hashes([columns[0], columns[5]])
+    assert both.tolist() != key_hashes([columns[5], columns[0]]).tolist()
+    flags = key_hashes([pa.array([True, False, None, True])]).tolist()
+    assert flags[0] == flags[3]
+    assert len(set(flags)) == 3
 
 
 def test_an_insert_writes_no_delete_file(tmp_path: Path) -> None:

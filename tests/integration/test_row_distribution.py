@@ -16,6 +16,7 @@ from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.model.layout import TopicPartition
+from control_schemas.events import FileContent
 from tests.differential.support import config, rows_of
 from tests.support.pauses import growing_pauses
 from tests.support.spark_marks import SPARK_MARKS
@@ -66,17 +67,31 @@ class Distributing:
                 producer.produce(self.topic, json.dumps(record), partition=partition)
         producer.flush(120)
 
+    def produce_shared(self) -> None:
+        """Write the same keys to each partition; the first one has the newest records."""
+        now_ms = SystemClock().now_ms()
+        producer = Producer({**self.kafka, "linger.ms": 5, "log_level": 0})
+        for partition in range(PARTITIONS):
+            for n in range(EACH):
+                record = {"id": n, "kind": str(partition)}
+                at = now_ms - partition
+                value = json.dumps(record)
+                producer.produce(self.topic, value, partition=partition, timestamp=at)
+        producer.flush(120)
+
     def run(self, connector: ConnectorConfig, distribution: RowDistribution | None) -> WrittenBatch:
         """Read all records as one batch of a streaming query."""
         tables = TaskTables(connector, self.catalog, SystemClock())
-        runner = PipelineRunner(connector, tables, None, 0, None, distribution)
+        parts = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
+        runner = PipelineRunner(
+            connector, tables, None, 0, None, distribution, sources=tuple(parts)
+        )
         options = source_options(self.kafka, {}, task="distributing", has_headers=False)
         sizes = ReadSizes(small_records=SMALL)
         source = SourceBlocks(
             self.session, options, runner.columns, sizes, is_ordered=connector.is_row_level
         )
         reader = SourceReader(source, "distributing", commit_interval_ms=60_000)
-        parts = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
         ranges = OffsetRanges(dict.fromkeys(parts, 0), dict.fromkeys(parts, EACH))
         written: list[WrittenBatch] = []
 
@@ -152,3 +167,21 @@ def test_a_batch_has_one_file_for_each_table(
         if not set(left_behind(session)) - of_others:
             break
     assert not set(left_behind(session)) - of_others
+
+
+def test_a_key_in_several_partitions_has_one_row(distributing: Distributing) -> None:
+    """Several Spark tasks read them; the newest record stays."""
+    distributing.produce_shared()
+    assert distributing.session.cores > 1
+    keys = {
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.tables.default-id-columns": "id",
+    }
+    batch = distributing.run(config(**keys), None)
+    files = [f for step in batch.steps for _, listed in step for f in listed]
+    data = [f for f in files if f.content is FileContent.DATA]
+    written = rows_of(BatchResult(steps=({"t": tuple(data)},)), "t")
+    assert sorted(row["id"] for row in written) == list(range(EACH))
+    assert {row["kind"] for row in written} == {"0"}
+    assert batch.rows.superseded == (PARTITIONS - 1) * EACH

@@ -9,14 +9,17 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from control_schemas.events import ContentFile, FileContent, TableReference
+from coordinator.commit.rules.file_selection import SequenceStep
 from coordinator.commit.table_logs.delta_files import delta_file
 from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
 from coordinator.commit.table_logs.log_committer import LogCommitter
@@ -67,6 +70,8 @@ class ChangesRun:
         self.log.others = self.foreign
         self.coordinators = [self.coordinator()]
         self.announced: list[Envelope] = []
+        self.batches, self.times_ms = [0, 0], [0, 0]  # of each task
+        self.order: list[tuple[int, int, int]] = []  # in which announcements take effect
         self.rows: list[tuple[int, int]] = []
         self.number = 0
 
@@ -80,6 +85,11 @@ class ChangesRun:
 
     def changes_of(self, clock: SteppedClock, selection: Any, table: str) -> DeltaRowChanges:
         """The changes of a selection, perhaps with a bug."""
+        if self.planted == "two tasks share a step":
+            steps = selection.steps
+            data = tuple(f for step in steps for f in step.data_files)
+            deletes = tuple(f for step in steps for f in step.delete_files)
+            selection = replace(selection, steps=(SequenceStep(data, deletes),))
         changes = DeltaRowChanges.of(CONFIG, clock, selection, table)
         if self.planted == "a resolution of another version is used":
             resolve = changes._resolved
@@ -122,9 +132,17 @@ class ChangesRun:
             only_keys = pa.schema([("id", pa.int64())])
             name = self.write([{"id": key} for key in keys], only_keys)
             deletes = [self.content(name, len(keys), deletes=True)]
+            task = self.chance.randrange(2)
+            batch = self.batches[task] = self.batches[task] + 1
+            time_ms = self.chance.choice((None, 0, self.chance.randrange(20)))
+            self.times_ms[task] = max(self.times_ms[task], time_ms or 0)
+            self.order.append((self.times_ms[task], task, batch))
             offset = len(self.announced)
-            envelope = announced(REFERENCE, data, deletes, offset=offset, batch=offset)
-            self.announced.append(envelope)
+            self.announced.append(
+                announced(
+                    REFERENCE, data, deletes, offset=offset, batch=batch, task=task, time_ms=time_ms
+                )
+            )
 
     def foreign(self) -> None:
         """Another writer adds a row."""
@@ -167,8 +185,8 @@ class ChangesRun:
             if now is None:
                 rows += [self.row_of(name) for name in version.files]
                 continue
-            for envelope in self.announced[floor:now]:
-                payload: Any = envelope.event.payload
+            for place in sorted(range(floor, now), key=self.order.__getitem__):
+                payload: Any = self.announced[place].event.payload
                 gone = {r["id"] for f in payload.delete_files for r in self.kept[f.file_path]}
                 rows = [r for r in rows if r[0] not in gone]
                 for file in payload.data_files:
@@ -252,7 +270,9 @@ def test_the_rows_are_those_of_a_replay(tmp_path: Path) -> None:
     assert not failed, dict(list(failed.items())[:5])
 
 
-def test_a_planted_bug_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "bug", ["a resolution of another version is used", "two tasks share a step"]
+)
+def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
     """Within 1,000 seeds."""
-    bug = "a resolution of another version is used"
     assert any(run(seed, tmp_path / "t", bug) for seed in range(1_000))

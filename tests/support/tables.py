@@ -97,12 +97,15 @@ def announced(
     partition: int = 0,
     layout: int | None = 1,
     batch: int | None = None,
+    task: int | None = None,
+    time_ms: int | None = None,
     commit_id: UUID | None = None,
 ) -> Envelope:
     """One DataWritten event as the inbox hands it on."""
     payload = DataWritten(commit_id or UUID(int=1), table, tuple(files), tuple(deletes))
     event = Event(uuid4(), 0, "connect-c", payload)
-    return Envelope(event, EventHeaders(layout=layout, batch=batch), partition, offset)
+    headers = EventHeaders(layout=layout, batch=batch, task=task, time_ms=time_ms)
+    return Envelope(event, headers, partition, offset)
 
 
 def table_commit(

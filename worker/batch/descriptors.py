@@ -13,12 +13,14 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import accumulate, chain
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from connect.errors import ConfigError, InvariantViolation, RecordError, RetriableError
@@ -149,6 +151,7 @@ class BatchResult:
         rows: counts of the rows that the records produced.
         messages: rows for outputs, in the order of the Spark tasks.
         is_whole: whether the rows that Spark tasks passed on are those that other tasks received.
+        shares_keys: whether two Spark tasks have changed a row: the newest change is not known.
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
@@ -161,6 +164,7 @@ class BatchResult:
     rows: RowCounts = field(default_factory=RowCounts)
     messages: tuple[MessageChunk, ...] = ()
     is_whole: bool = True
+    shares_keys: bool = False
 
     @property
     def files(self) -> dict[str, tuple[ContentFile, ...]]:
@@ -234,6 +238,12 @@ def sent_row(sender: str, rows: int) -> tuple[str, bytes]:
 def received_row(rows: Mapping[str, int]) -> tuple[str, bytes]:
     """Return the row with the number of rows that a Spark task received of each attempt."""
     return "received", _dump([*rows.items()])
+
+
+def keys_row(table: str, hashes: npt.NDArray[np.uint64]) -> tuple[str, bytes]:
+    """Return the row with the keys of a table that a Spark task has changed, as sorted hashes."""
+    name = table.encode()
+    return "keys", len(name).to_bytes(_LENGTH_BYTES) + name + hashes.astype("<u8").tobytes()
 
 
 def messages_row(chunk: MessageChunk) -> tuple[str, bytes]:
@@ -318,6 +328,7 @@ def collect(rows: pa.Table) -> BatchResult:
     by_kind: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     dead_letters: list[DeadLetter] = []
     messages: list[MessageChunk] = []
+    keys: dict[bytes, list[npt.NDArray[np.uint64]]] = {}
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
         if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
             dead_letters.append(_dead_letter_from(json.loads(payload.as_py())))
@@ -325,6 +336,9 @@ def collect(rows: pa.Table) -> BatchResult:
             by_kind[kind].extend(_unpacked(payload.as_buffer()))
         elif kind == "messages":
             messages.append(_messages_from(payload.as_py()))
+        elif kind == "keys":
+            table, hashes = _keys_from(payload.as_buffer())
+            keys.setdefault(table, []).append(hashes)
         elif kind in by_kind:
             by_kind[kind].append(json.loads(payload.as_py()))
         else:
@@ -355,7 +369,22 @@ def collect(rows: pa.Table) -> BatchResult:
         rows=reduce(RowCounts.plus, (RowCounts(*item) for item in by_kind["rows"]), RowCounts()),
         messages=tuple(messages),
         is_whole=_counts(by_kind["sent"]) == _counts(chain(*by_kind["received"])),
+        shares_keys=any(map(_has_shared, keys.values())),
     )
+
+
+def _has_shared(changed: Sequence[npt.NDArray[np.uint64]]) -> bool:
+    """Return whether two Spark tasks have a key; each gives distinct hashes, in their order."""
+    joined = np.concatenate(changed)
+    joined.sort(kind="stable")  # merges what is sorted
+    return bool((joined[1:] == joined[:-1]).any())
+
+
+def _keys_from(payload: pa.Buffer) -> tuple[bytes, npt.NDArray[np.uint64]]:
+    length = int.from_bytes(payload[:_LENGTH_BYTES].to_pybytes())
+    end = _LENGTH_BYTES + length
+    name = payload[_LENGTH_BYTES:end].to_pybytes()
+    return name, np.frombuffer(payload[end:].to_pybytes(), "<u8")
 
 
 def _counts(items: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -4,7 +4,7 @@ Rules of this file:
 - Rows travel as Arrow batches of all tables with equal columns, sorted by table. Tasks of one
   machine leave them in a file, and Spark carries their place. Otherwise Spark carries the bytes.
 - A file belongs to one attempt of one Spark task. The driver removes the folder after the batch.
-- Rows of row-level changes have two more columns: operation and order. Their parts are complete:
+- Rows of row-level changes have more columns: operation, order and rank. Their parts are complete:
   the last part of some blocks says so, and only then a step may end.
 - Each attempt has a name, and its rows are counted. If Spark repeats a part of a batch, so that
   tasks read different attempts, the counts differ and the batch must not be used.
@@ -27,8 +27,7 @@ from worker.batch.descriptors import received_row, sent_row
 from worker.batch.distribution import Distribution
 
 PASSED: Final = "passed"
-OPERATION: Final = "operation"
-ORDER: Final = "order"
+MARKS: Final = ("operation", "order", "rank")
 PASSED_SCHEMA: Final = pa.schema(
     [("task", pa.int32()), ("kind", pa.string()), ("payload", pa.binary())]
 )
@@ -49,7 +48,7 @@ class PassedTable:
     Attributes:
         name: of the table.
         rows: columns in the table's order, named by their positions; for row-level changes
-            followed by ``OPERATION`` and ``ORDER``.
+            followed by ``MARKS``.
         size: Arrow bytes of the rows.
         key_ids: of the key columns, for row-level changes.
     """

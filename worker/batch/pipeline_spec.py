@@ -23,6 +23,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from connect.config.connector import ConnectorConfig, ConverterConfig
 from connect.config.table_formats import ICEBERG
 from connect.gateways.folder_catalog import table_format_of
+from connect.model.layout import TopicPartition
 from connect.records.converters.compressed import is_gzip
 from connect.records.converters.converter_classes import is_custom
 from connect.records.transforms.transform_chain import needs_headers
@@ -190,6 +191,8 @@ class PipelineSpec:
         unusable: tables to which no row can be written; records for them are refused.
         valid_through_ms: the last VTTS that the task received; None before the first.
         distribution: which Spark task writes which rows; None if each writes what it reads.
+        sources: source partitions of the connector task, whose row-level changes have an order.
+        reports_keys: whether Spark tasks report the keys of their row-level changes.
     """
 
     config: ConnectorConfig
@@ -200,6 +203,8 @@ class PipelineSpec:
     unusable: Mapping[str, UnusableTable] = field(default_factory=dict)
     valid_through_ms: int | None = None
     distribution: Distribution | None = None
+    sources: tuple[TopicPartition, ...] = ()
+    reports_keys: bool = False
 
     @property
     def has_dead_letters(self) -> bool:

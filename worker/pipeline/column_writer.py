@@ -109,6 +109,7 @@ class ColumnWriter:
         slow: Mask,
         *,
         order: int,
+        ranks: Rows | None = None,
         spread: Spread | None = None,
     ) -> None:
         """Write decoded rows.
@@ -119,6 +120,7 @@ class ColumnWriter:
             outcome: of each record; set for those that are written or dropped.
             slow: records that the record path must take; ambiguous ones are added.
             order: place of the block's first record among all records of the Spark task.
+            ranks: of the block's records, for row-level changes; see ``ChangeOrder``.
             spread: adds to ambiguous rows the other rows of their records; None if each row is
                 a record.
         """
@@ -128,7 +130,7 @@ class ColumnWriter:
         rows = self._routed(block, decoded, slow)
         targets, codes, ambiguous = rows.targets, rows.codes, rows.ambiguous
         nowhere = np.array([target == () for target in targets])
-        rows.marks = self._marks(rows, order)
+        rows.marks = self._marks(rows, order, ranks)
         parts = [
             Part.of(
                 tables,
@@ -176,13 +178,15 @@ class ColumnWriter:
                 ambiguous |= codes == code
         return _BlockRows(block, decoded, targets, codes, ambiguous)
 
-    def _marks(self, rows: _BlockRows, order: int) -> Marks | None:
+    def _marks(self, rows: _BlockRows, order: int, ranks: Rows | None) -> Marks | None:
         """Return what the rows change; rows of tables whose key stays unknown are ambiguous."""
         places = rows.decoded.places
+        of_rows = np.zeros(len(places), np.int64) if ranks is None else ranks[places]
         if self._changes is None:
             if not self._has_outputs:
                 return None
-            return Marks(np.full(len(places), int(Operation.INSERT), np.int64), order + places)
+            inserts = np.full(len(places), int(Operation.INSERT), np.int64)
+            return Marks(inserts, order + places, of_rows)
         for code, target in enumerate(rows.targets):
             unknown = [n for n in target or () if not self._changes.of(n).has_key]
             if not unknown:
@@ -195,7 +199,7 @@ class ColumnWriter:
         operations, more = self._operations.of(rows.decoded.table)
         if more is not None:
             rows.ambiguous |= more
-        return Marks(operations, order + places)
+        return Marks(operations, order + places, of_rows)
 
     def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
         if marks is None or self._changes is None:

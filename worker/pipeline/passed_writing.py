@@ -21,7 +21,7 @@ from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, RecordError, RetriableError
 from worker.batch.descriptors import DESCRIPTOR_SCHEMA, file_rows, to_batch
 from worker.batch.error_rows import error_row, is_reported
-from worker.batch.passed_rows import ORDER, PASSED, PassedPart, ReceivedRows
+from worker.batch.passed_rows import MARKS, PASSED, PassedPart, ReceivedRows
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.batch.task_access_policy import under_policy
 from worker.write.parquet_writer import Writers, sizes_of
@@ -140,15 +140,14 @@ class _PassedChanges:
         self._unfinished: set[str] = set()
 
     def add(self, part: PassedPart) -> None:
-        columns = part.rows.num_columns - 2
+        columns = part.rows.num_columns - len(MARKS)
         values = part.rows.select(range(columns))
-        operations, orders = (part.rows.column(columns + i).to_numpy() for i in range(2))
-        assert part.rows.column_names[-1] == ORDER
+        marks = Marks(*(part.rows.column(columns + i).to_numpy() for i in range(len(MARKS))))
+        assert tuple(part.rows.column_names[columns:]) == MARKS
         for (name, key_ids), start, end, size in _pieces(part, sizes_of(values, part.bounds)):
             self._changes.of(name).use_key(key_ids)
-            marks = Marks(operations[start:end], orders[start:end])
             rows = values.slice(start, end - start)
-            self._changes.add(self._tables[name], rows, marks, size)
+            self._changes.add(self._tables[name], rows, marks.of(slice(start, end)), size)
         if part.is_last:
             self._unfinished.discard(part.sender)
         else:

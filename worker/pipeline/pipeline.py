@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ from worker.pipeline.column_writer import ColumnWriter
 from worker.pipeline.progress import DROPPED, Outcome, ProgressCounter
 from worker.pipeline.record_fallback import RecordPath
 from worker.pipeline.topic_forms import column_form
+from worker.write.change_order import ChangeOrder
 from worker.write.distributed_writers import DistributedChanges, DistributedWriters
 from worker.write.table_writer import FileNames, by_position
 from worker.write.table_writers import TableWriters
@@ -143,6 +144,7 @@ class PipelineTask:
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress = ProgressCounter(spec, clock.now_ms())
+        self._order = None if changes is None else ChangeOrder(spec.sources)
         self._taken = 0
 
     def run(self, taken: Iterable[Block]) -> Iterator[pa.RecordBatch]:
@@ -180,6 +182,7 @@ class PipelineTask:
         outcome = np.zeros(block.count, np.int8)
         outcome[block.tombstones] = DROPPED
         slow = ~block.tombstones
+        ranks = None if self._order is None else self._order.ranks(block)
         if self._spec.config.transforms:
             slow[:] = True  # transformations receive tombstones, and may make a row of one
         elif self._spec.config.is_row_level:
@@ -190,10 +193,10 @@ class PipelineTask:
             if decoded.dropped is not None:
                 slow[decoded.dropped] = False
                 outcome[decoded.dropped] = DROPPED
-            self._columns.write(block, decoded, outcome, slow, order=self._taken)
+            self._columns.write(block, decoded, outcome, slow, order=self._taken, ranks=ranks)
         failpoints.hit("W2")
         failpoints.hit("W14")
-        self._write_records(block, np.flatnonzero(slow), outcome)
+        self._write_records(block, np.flatnonzero(slow), outcome, ranks)
         self._end_block(block)
         self._progress.add(block, outcome)
 
@@ -223,14 +226,17 @@ class PipelineTask:
         """Delete what was written."""
         self._output.abort()
 
-    def _write_records(self, block: Block, places: Rows, outcome: Outcome) -> None:
+    def _write_records(
+        self, block: Block, places: Rows, outcome: Outcome, ranks: Rows | None = None
+    ) -> None:
         """Take records one by one."""
         for start in range(0, len(places), _RECORDS_AT_ONCE):
             if start and self._records.requests:
                 return  # the batch runs again: a part of each block shows what else is missing
             part = places[start : start + _RECORDS_AT_ONCE]
             for place, record in zip(part.tolist(), block.records(part), strict=True):
-                outcome[place] = self._records.take(record, order=self._taken + place)
+                rank = 0 if ranks is None else int(ranks[place])
+                outcome[place] = self._records.take(record, order=self._taken + place, rank=rank)
             for table, rows, marks in self._records.rows():
                 if not self._records.requests:
                     self._output.add(table, by_position(rows), marks)
@@ -256,12 +262,14 @@ def _changes(
     """Return the output of a connector whose records replace and delete rows by key."""
     if not spec.config.is_row_level:
         return None
-    upsert = spec.config.upsert_enabled
+    options: dict[str, Any] = {
+        "upsert": spec.config.upsert_enabled,
+        "limits": spec.limits,
+        "reports_keys": spec.reports_keys,
+    }
     if spec.distribution is None or passed is None:
-        return Changes(tables, names, upsert=upsert, limits=spec.limits)
-    return DistributedChanges(
-        spec.distribution, passed, tables, names, upsert=upsert, limits=spec.limits
-    )
+        return Changes(tables, names, **options)
+    return DistributedChanges(spec.distribution, passed, tables, names, **options)
 
 
 def _appends(spec: PipelineSpec, tables: TableWriters, passed: PassedRows | None) -> RowOutput:

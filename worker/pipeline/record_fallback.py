@@ -35,11 +35,17 @@ from worker.write.upsert_writer import Changes, Marks
 
 @dataclass(slots=True)
 class _TableRows:
-    """Rows of one table with the operation and the order of each."""
+    """Rows of one table with the operation, the order and the rank of each."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     operations: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+
+    def marks(self) -> Marks:
+        """Return what the rows change."""
+        numbers = (self.operations, self.orders, self.ranks)
+        return Marks(*(np.array(each, np.int64) for each in numbers))
 
 
 @dataclass(slots=True)
@@ -86,12 +92,13 @@ class RecordPath:
         self._rules = ChangeRules(spec.config)
         self._rows: dict[str, _TableRows] = {}
 
-    def take(self, record: KafkaRecord, *, order: int = 0) -> int:
+    def take(self, record: KafkaRecord, *, order: int = 0, rank: int = 0) -> int:
         """Read, route and convert a record.
 
         Args:
             record: the record.
             order: its place among all records of the Spark task.
+            rank: as in ``Marks``.
 
         Returns:
             WRITTEN, DROPPED or DEAD.
@@ -101,7 +108,7 @@ class RecordPath:
             RetriableError: ``DEAD_LETTERS_FULL``, the dead letters of the batch exceed their bound.
         """
         try:
-            return self._take(record, order)
+            return self._take(record, order, rank)
         except RecordError as error:
             error.at(topic=record.topic, partition=record.partition, offset=record.offset)
             if error.code == UNMATCHED:
@@ -131,8 +138,7 @@ class RecordPath:
         taken, self._rows = self._rows, {}
         for name, rows in taken.items():
             table = self._tables[name]
-            marks = Marks(np.array(rows.operations, np.int64), np.array(rows.orders, np.int64))
-            yield table, to_arrow(rows.rows, table), marks
+            yield table, to_arrow(rows.rows, table), rows.marks()
 
     def learn_key(self, record: KafkaRecord, names: Iterable[str]) -> None:
         """Take the key columns of tables from a record's key.
@@ -145,7 +151,7 @@ class RecordPath:
             for name in names:
                 self._changes.of(name).learn(converted.key)
 
-    def _take(self, record: KafkaRecord, order: int) -> int:
+    def _take(self, record: KafkaRecord, order: int, rank: int) -> int:
         taken: list[tuple[str, dict[str, Any], Operation]] = []
         is_routed = False
         for converted in self._reference.read(record):
@@ -166,6 +172,7 @@ class RecordPath:
             rows.rows.append(row)
             rows.operations.append(int(operation))
             rows.orders.append(order)
+            rows.ranks.append(rank)
         return WRITTEN if is_routed else DROPPED
 
     def _converted(

@@ -103,6 +103,12 @@ class WrittenBatch:
         return sum(chunk.size for chunk in self.messages)
 
     @property
+    def timestamp_max_ms(self) -> int | None:
+        """Highest record timestamp; None if no record has one."""
+        stamps = (progress.timestamp_max_ms for progress in self.progress.values())
+        return max((stamp for stamp in stamps if stamp is not None), default=None)
+
+    @property
     def records_read(self) -> int:
         """Records of all partitions."""
         return sum(progress.read for progress in self.progress.values())

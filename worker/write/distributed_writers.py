@@ -18,7 +18,7 @@ from control_schemas.events import ContentFile
 from worker.batch.blocks import Block
 from worker.batch.distribution import Distribution
 from worker.batch.error_rows import DISK_FULL
-from worker.batch.passed_rows import OPERATION, ORDER, PassedRows, PassedTable
+from worker.batch.passed_rows import MARKS, PassedRows, PassedTable
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.write.parquet_writer import Writers
 from worker.write.table_writer import FileNames, TableWriter
@@ -121,6 +121,7 @@ class DistributedChanges(Changes):
         file_names: as of ``Changes``.
         upsert: as of ``Changes``.
         limits: as of ``Changes``.
+        reports_keys: as of ``Changes``.
     """
 
     def __init__(
@@ -132,8 +133,11 @@ class DistributedChanges(Changes):
         *,
         upsert: bool,
         limits: PipelineLimits,
+        reports_keys: bool = False,
     ) -> None:
-        super().__init__(tables, file_names, upsert=upsert, limits=limits)
+        super().__init__(
+            tables, file_names, upsert=upsert, limits=limits, reports_keys=reports_keys
+        )
         self._distribution = distribution
         self._passed = passed
 
@@ -150,9 +154,11 @@ class DistributedChanges(Changes):
             super().add(table, rows, marks, size)
             return
         assert marks is not None, "a row-level change has an operation and a place in the order"
-        marked = rows.append_column(OPERATION, pa.array(marks.operations)).append_column(
-            ORDER, pa.array(marks.orders)
-        )
+        marked = rows
+        for column, values in zip(
+            MARKS, (marks.operations, marks.orders, marks.ranks), strict=True
+        ):
+            marked = marked.append_column(column, pa.array(values))
         size = rows.nbytes if size is None else size
         passed = PassedTable(name, marked, size, self.of(name).key_ids)
         self._passed.add(self._distribution.task_of(name), table.columns_key, passed)

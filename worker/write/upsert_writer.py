@@ -5,8 +5,10 @@ Rules of this file:
   deletes of a step apply to rows of earlier steps, never to its own. All files of a step have one
   place in the order, and no file continues in the next step.
 - A step ends with the task, or when the rows kept for it exceed ``changes_bytes_max``.
-- Records of a key must come through one Spark task, in their order: they are in one source
-  partition, which is not split.
+- The newest record of a key is the one with the highest rank; of equal ranks, the last in the order
+  of its Spark task. A source partition is not split, so its changes keep their order.
+- A key may be in two source partitions, and so in two Spark tasks. These report the hashes of their
+  keys. The driver repeats such a batch in one Spark task.
 
 Source:
     Iceberg specification, "Equality Delete Files" and "Sequence numbers".
@@ -15,7 +17,7 @@ Source:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
@@ -30,8 +32,9 @@ from connect.config.connector import ConnectorConfig
 from connect.records.row_operations import ChangeRules, Operation, message_key_names
 from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import Block, one_chunk
-from worker.batch.descriptors import file_rows, rows_row
+from worker.batch.descriptors import file_rows, keys_row, rows_row
 from worker.batch.pipeline_spec import PipelineLimits
+from worker.write.change_order import Hashes, key_hashes
 from worker.write.parquet_writer import Writers
 from worker.write.table_writer import FileNames, TableWriter, by_position
 
@@ -47,14 +50,16 @@ class Marks:
     Attributes:
         operations: an ``Operation`` per row.
         orders: place of the row's record among all records of the Spark task.
+        ranks: rank of the row's record among those of all partitions, see ``ChangeOrder``.
     """
 
     operations: npt.NDArray[np.int64]
     orders: npt.NDArray[np.int64]
+    ranks: npt.NDArray[np.int64]
 
     def of(self, rows: Positions | Mask | slice) -> Marks:
         """Return the marks of some rows."""
-        return Marks(self.operations[rows], self.orders[rows])
+        return Marks(self.operations[rows], self.orders[rows], self.ranks[rows])
 
 
 class ColumnOperations:
@@ -99,11 +104,14 @@ class TableChanges:
         table: writes the rows.
         file_names: names for delete files.
         upsert: whether plain inserts replace rows, too.
+        reports_keys: whether the hashes of the changed keys are kept.
     """
 
     table: TableWriter
     file_names: FileNames
     upsert: bool
+    reports_keys: bool = False
+    _hashes: list[Hashes] = field(default_factory=list)
     _kept: list[pa.Table] = field(default_factory=list)
     _marks: list[Marks] = field(default_factory=list)
     _key_ids: tuple[int, ...] = ()
@@ -167,9 +175,9 @@ class TableChanges:
             return RowCounts()
         rows = pa.concat_tables(self._kept)
         operations = np.concatenate([m.operations for m in self._marks])
-        orders = np.concatenate([m.orders for m in self._marks])
+        by_rank = _by_rank(self._marks)
         self.forget()
-        newest, is_change = self._newest(rows, operations, orders)
+        newest, is_change = self._newest(rows, operations, by_rank)
         replaced = newest[is_change | self.upsert]
         remaining = np.sort(newest[operations[newest] != Operation.DELETE])
         if len(replaced):
@@ -179,19 +187,20 @@ class TableChanges:
         if len(remaining):
             is_all = len(remaining) == rows.num_rows
             writers.add(self.table, rows if is_all else rows.take(pa.array(remaining)))
-        superseded = len(operations) - len(np.union1d(replaced, remaining))
+        counts = np.zeros(len(operations), np.bool_)
+        counts[replaced] = counts[remaining] = True
+        superseded = len(operations) - int(np.count_nonzero(counts))
         return RowCounts(len(operations), superseded, len(operations) - superseded - len(remaining))
 
     def _newest(
         self,
         rows: pa.Table,
         operations: npt.NDArray[np.int64],
-        orders: npt.NDArray[np.int64],
+        by_rank: Positions,
     ) -> tuple[Positions, Mask]:
         """Return the newest record of each key, and whether one of the key is no insert."""
-        by_order = np.argsort(orders, kind="stable")
-        place = np.empty(len(orders), np.int64)
-        place[by_order] = np.arange(len(orders))
+        place = np.empty(len(by_rank), np.int64)
+        place[by_rank] = np.arange(len(by_rank))
         keys = [_comparable(one_chunk(rows.column(i))) for i in self.key_places]
         columns = {f"key{i}": column for i, column in enumerate(keys)}
         names = list(columns)
@@ -202,8 +211,17 @@ class TableChanges:
             .group_by(names, use_threads=False)
             .aggregate([("place", "max"), ("change", "max")])
         )
-        newest = by_order[grouped["place_max"].to_numpy()]
+        if self.reports_keys:
+            self._hashes.append(key_hashes([one_chunk(grouped[name]) for name in names]))
+        newest = by_rank[grouped["place_max"].to_numpy()]
         return newest, grouped["change_max"].to_numpy() > 0
+
+    def changed_keys(self) -> Hashes:
+        """Return the hashes of all changed keys, sorted and distinct."""
+        if not self._hashes:
+            return np.empty(0, np.uint64)
+        hashes = np.sort(np.concatenate(self._hashes))  # np.unique takes ten times as long
+        return hashes[np.concatenate(([True], hashes[1:] != hashes[:-1]))]
 
     def _use(self, key_ids: tuple[int, ...]) -> None:
         self._key_ids = key_ids
@@ -216,6 +234,15 @@ class TableChanges:
             sort_json=None,  # the order may have columns that are no keys
         )
         self._deletes = TableWriter(own, self.file_names, equality_ids=key_ids)
+
+
+def _by_rank(marks: Sequence[Marks]) -> Positions:
+    """Return the positions of all rows, from the oldest to the newest."""
+    ordered = np.argsort(np.concatenate([m.orders for m in marks]), kind="stable")
+    ranks = np.concatenate([m.ranks for m in marks])[ordered]
+    if (ranks[1:] >= ranks[:-1]).all():
+        return ordered
+    return ordered[np.argsort(ranks, kind="stable")]
 
 
 @lru_cache(maxsize=1024)
@@ -331,6 +358,7 @@ class Changes:
         file_names: names for delete files.
         upsert: whether plain inserts replace rows, too.
         limits: of the writers, and of what is kept for a step.
+        reports_keys: whether other Spark tasks may change the same keys.
     """
 
     def __init__(
@@ -340,8 +368,10 @@ class Changes:
         *,
         upsert: bool,
         limits: PipelineLimits,
+        reports_keys: bool = False,
     ) -> None:
         self._writers = Writers(limits)
+        self._reports_keys = reports_keys
         self._bytes_max = limits.changes_bytes_max
         self._tables = tables
         self._file_names = file_names
@@ -357,7 +387,9 @@ class Changes:
         changes = self._changes.get(name)
         if changes is None:
             table = self._tables[name]
-            changes = self._changes[name] = TableChanges(table, self._file_names, self._upsert)
+            changes = self._changes[name] = TableChanges(
+                table, self._file_names, self._upsert, self._reports_keys
+            )
         return changes
 
     def add(
@@ -391,6 +423,9 @@ class Changes:
         self._end_step()
         yield from file_rows((table.plan.name, file, step) for step, table, file in self._ended)
         yield rows_row(self._rows)
+        for name, changes in self._changes.items():
+            if self._reports_keys and len(hashes := changes.changed_keys()):
+                yield keys_row(name, hashes)
 
     def abort(self) -> None:
         """Delete what was written."""

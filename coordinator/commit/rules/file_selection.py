@@ -6,19 +6,25 @@ Rules of this file:
   files under one path are refused. A file that the table already holds is left out.
 - A file must lie where the table keeps its data: control events come from a topic that others
   can write to.
-- Batches keep their order, so that a delete reaches the rows of the batches before it.
+- The steps of a task keep their order, so that a delete reaches the rows of the steps before it.
+  Two tasks may change one row in a commit: their steps are never one, and later records come later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from connect.config.local_paths import NormalizedLocation, normalized_location
 from connect.config.location_policy import table_places
 from connect.errors import CommitRefused
 from control_schemas.events import ContentFile, DataWritten
 from coordinator.kernel.effects import Envelope, TableCommit
+
+_NO_TASK: Final = -1
+_Order: TypeAlias = tuple[int, int, int, int]
+"""Layout, highest record timestamp of the task so far, task, and the number of its step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def select(
     roots = [normalized_location(root) for root in table_places(location, properties)]
     by_path: dict[str, ContentFile] = {}
     duplicates = 0
-    steps: dict[tuple[int, int], tuple[list[ContentFile], list[ContentFile]]] = {}
+    steps: dict[_Order, tuple[list[ContentFile], list[ContentFile]]] = {}
     for order, event in _ordered(commit.announcements, floor):
         data, deletes = steps.setdefault(order, ([], []))
         for files, out in ((event.data_files, data), (event.delete_files, deletes)):
@@ -130,26 +136,35 @@ def select(
 
 def _ordered(
     announcements: Iterable[Envelope], floor: Mapping[int, int]
-) -> Iterable[tuple[tuple[int, int], DataWritten]]:
+) -> Iterable[tuple[_Order, DataWritten]]:
     """Announcements above the floor with their place.
 
-    Tasks number their batches. Of two batches of one layout that may change the same row, the later
-    one has the higher number, also across rounds: a task that restarts may answer the round of its
-    predecessor again, or a newer round before an older one. The Java sink gives no numbers; there a
-    round is a step.
+    A task numbers its steps. Of two steps of one layout and task, the later one has the higher
+    number, also across rounds: a task that restarts may answer the round of its predecessor again,
+    or a newer round before an older one. Between tasks the numbers say nothing, so the highest
+    record timestamp so far decides, then the number of the task. The Java sink gives no numbers;
+    there a round is a step.
     """
     rounds: dict[object, int] = {}
+    numbered: list[tuple[tuple[int, int], int, Envelope, DataWritten]] = []
     for envelope in announcements:
         event = envelope.event.payload
         if not isinstance(event, DataWritten):
             continue
         headers = envelope.headers
+        task, batch = (0, _NO_TASK), 0
         if headers.layout is None or headers.batch is None:
-            normalized_location = (0, rounds.setdefault(event.commit_id, len(rounds)))
+            batch = rounds.setdefault(event.commit_id, len(rounds))
         else:
-            normalized_location = (headers.layout, headers.batch)
+            task = (headers.layout, _NO_TASK if headers.task is None else headers.task)
+            batch = headers.batch
+        numbered.append((task, batch, envelope, event))
+    newest_ms: dict[tuple[int, int], int] = {}
+    for task, batch, envelope, event in sorted(numbered, key=lambda each: each[:2]):
+        time_ms = max(newest_ms.get(task, 0), envelope.headers.time_ms or 0)
+        newest_ms[task] = time_ms
         if envelope.offset >= floor.get(envelope.partition, 0):
-            yield normalized_location, event
+            yield (task[0], time_ms, task[1], batch), event
 
 
 def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:

@@ -54,6 +54,7 @@ HEADERS = st.builds(
         ),
         max_size=3,
     ).map(tuple),
+    st.none() | NUMBER,
 )
 
 
@@ -66,12 +67,13 @@ def test_headers_survive_a_round_trip(headers: EventHeaders) -> None:
 def test_headers_are_compact_json() -> None:
     """Numbers are texts, and ranges are a list of lists."""
     ranges = (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),)
-    headers = EventHeaders(5, 2, ranges, task=7)
+    headers = EventHeaders(5, 2, ranges, task=7, time_ms=1767323045678)
     assert decode_headers(encode_headers(headers)) == headers
     assert encode_headers(headers) == (
         ("icefloe.layout", b"5"),
         ("icefloe.task", b"7"),
         ("icefloe.batch", b"2"),
+        ("icefloe.time", b"1767323045678"),
         ("icefloe.ranges", '[["größe",0,10,30,18,3,1,14,null]]'.encode()),
     )
 

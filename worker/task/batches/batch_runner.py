@@ -5,6 +5,8 @@ Rules of this file:
   files of the batch are deleted, and the batch runs again, a bounded number of times.
 - Tables are loaded in the task's own thread where possible. Catalog clients are per thread, and
   each callback of a streaming query runs in a new thread.
+- Two Spark tasks of a batch must not change one row: neither knows the newest change. Such a batch
+  runs again in one Spark task, and so do the batches after it.
 - Pipeline specs contain secrets of the object store and are never logged.
 """
 
@@ -14,6 +16,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 import structlog
@@ -31,6 +34,7 @@ from connect.errors import (
     RetriableError,
 )
 from connect.gateways.kafka.kafka_clients import ProducerMessage
+from connect.model.layout import TopicPartition
 from connect.records.custom_code import has_custom_code
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
@@ -57,6 +61,10 @@ from worker.task.tables.topic_rows import BatchTables, TopicRows
 from worker.task.task_context import TaskAssignment
 
 RUNS_MAX = 10
+_MERGED_BATCHES: Final = 50
+"""Batches that one Spark task processes after two Spark tasks have changed a row."""
+_MERGED_CHANGES_BYTES: Final = 2**30
+"""Arrow bytes of changes kept for one step of such a batch: about a whole batch."""
 
 log = structlog.get_logger("worker.task")
 
@@ -89,6 +97,7 @@ class PipelineRunner:
         task: number of the task, for dead letters.
         query: the connector's ``Sql`` transformation, if it has one.
         distribution: distributes rows by table, if the connector is configured so.
+        sources: source partitions of the task.
     """
 
     config: ConnectorConfig
@@ -97,7 +106,9 @@ class PipelineRunner:
     task: int = 0
     query: SparkQuery | None = None
     distribution: RowDistribution | None = None
+    sources: tuple[TopicPartition, ...] = ()
     _planned: _PlannedBatch | None = field(default=None, init=False, repr=False)
+    _merged_batches: int = field(default=0, init=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -151,6 +162,7 @@ class PipelineRunner:
                 result = self._executed(rows, valid_through_ms, ranges, is_small=is_small)
             failpoints.hit("W4")
             if result.is_usable and self._is_confirmed(result):
+                self._merged_batches = max(self._merged_batches - 1, 0)
                 return self._written(result, ranges)
             self.tables.discard(result)
             if result.error is not None:
@@ -178,7 +190,7 @@ class PipelineRunner:
             return
         self.refresh()
         spec = self.tables.spec()
-        work = self._work(rows, replace(spec, valid_through_ms=valid_through_ms))
+        work = self._work(rows, self._spec(valid_through_ms))
         try:
             work._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark plans with a job only
         except (PySparkException, Py4JError) as error:
@@ -209,19 +221,28 @@ class PipelineRunner:
     ) -> BatchResult:
         """Process few records in the driver; else run the Spark tasks, by the plan if any."""
         if isinstance(rows, FewRecords):
-            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
-            result = processed_in_driver(rows, spec)
+            result = processed_in_driver(rows, self._spec(valid_through_ms))
             if result is not None:
                 return result
             rows = rows.as_rows()
         planned = self._taken_plan(rows, valid_through_ms)
         if planned is not None:
             return collect(_descriptors(planned))
-        spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
+        spec = self._spec(valid_through_ms)
+        if spec.sources and not is_small and len(ranges.not_empty().ends) > 1:
+            if self._merged_batches:
+                limits = replace(spec.limits, changes_bytes_max=_MERGED_CHANGES_BYTES)
+                spec = replace(spec, limits=limits)
+                return collect(_descriptors(self._work(rows.coalesce(1), spec)))
+            spec = replace(spec, reports_keys=True)
         if self.distribution is None:
             return collect(_descriptors(self._work(rows, spec)))
         work = partial(self._work, rows)
         return collect(self.distribution.descriptors(work, spec, ranges, is_small=is_small))
+
+    def _spec(self, valid_through_ms: int | None) -> PipelineSpec:
+        sources = self.sources if self.config.is_row_level and len(self.sources) > 1 else ()
+        return replace(self.tables.spec(), valid_through_ms=valid_through_ms, sources=sources)
 
     def _work(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """Return the descriptors of a batch; with a distribution, rows for other tasks too."""
@@ -246,6 +267,13 @@ class PipelineRunner:
                 connector=self.config.name,
             )
             return False
+        if result.shares_keys:
+            self._merged_batches = _MERGED_BATCHES
+            log.info(
+                "a key is in several source partitions of a batch, which one Spark task repeats",
+                connector=self.config.name,
+            )
+            return False
         try:
             is_confirmed = self.tables.confirm(result.files)
         except IcefloeError:
@@ -256,7 +284,7 @@ class PipelineRunner:
         return is_confirmed
 
     def _written(self, result: BatchResult, ranges: OffsetRanges) -> WrittenBatch:
-        self._check_rows(result)
+        _check_rows(result, self.config)
         if self.distribution is not None:
             self.distribution.shares.add(result.files)
         steps = [
@@ -298,25 +326,26 @@ class PipelineRunner:
             return True
         return False
 
-    def _check_rows(self, result: BatchResult) -> None:
-        """Check that every written record made a row, and that the files contain all kept rows."""
-        written = sum(progress.written for progress in result.progress.values())
-        rows = sum(
-            file.record_count
-            for files in result.files.values()
-            for file in files
-            if file.content is FileContent.DATA
+
+def _check_rows(result: BatchResult, config: ConnectorConfig) -> None:
+    """Check that every written record made a row, and that the files contain all kept rows."""
+    written = sum(progress.written for progress in result.progress.values())
+    rows = sum(
+        file.record_count
+        for files in result.files.values()
+        for file in files
+        if file.content is FileContent.DATA
+    )
+    kept = result.rows.kept if config.has_tables else 0
+    if result.rows.made < written or rows != kept:
+        counts = result.rows
+        raise InvariantViolation(
+            f"{written} records were counted as written and made {counts.made} rows. The data "
+            f"files contain {rows} rows, {counts.superseded} were replaced by newer rows, and "
+            f"{counts.deleted} only delete",
+            code="records_unaccounted",
+            connector=config.name,
         )
-        kept = result.rows.kept if self.config.has_tables else 0
-        if result.rows.made < written or rows != kept:
-            counts = result.rows
-            raise InvariantViolation(
-                f"{written} records were counted as written and made {counts.made} rows. The data "
-                f"files contain {rows} rows, {counts.superseded} were replaced by newer rows, and "
-                f"{counts.deleted} only delete",
-                code="records_unaccounted",
-                connector=self.config.name,
-            )
 
 
 def processed_in_driver(few: FewRecords, spec: PipelineSpec) -> BatchResult | None:
@@ -384,4 +413,7 @@ def make_runner(
         if config.distributes_rows
         else None
     )
-    return PipelineRunner(config, tables, dead_letter_table, assignment.task, query, distribution)
+    sources = assignment.partitions
+    return PipelineRunner(
+        config, tables, dead_letter_table, assignment.task, query, distribution, sources
+    )

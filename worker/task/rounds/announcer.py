@@ -143,10 +143,14 @@ class Announcer:
         """
         ends = sum(a.offset or 0 for a in answer.assignments)
         first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
-        steps = (files for batch in answer.batches for files in batch.steps)
-        for sequence, step in enumerate(steps, first):
+        steps = ((batch, files) for batch in answer.batches for files in batch.steps)
+        for sequence, (batch, step) in enumerate(steps, first):
             headers = EventHeaders(
-                layout=self.layout, task=self.task, batch=sequence, lost=answer.lost_to_report
+                layout=self.layout,
+                task=self.task,
+                batch=sequence,
+                lost=answer.lost_to_report,
+                time_ms=batch.timestamp_max_ms,
             )
             for table, files in step:
                 for group in _by_spec(files):

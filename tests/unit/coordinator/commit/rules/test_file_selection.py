@@ -100,6 +100,19 @@ def test_steps_are_ordered_by_layout_then_batch() -> None:
     ) == [["1"], ["2"], ["3", "x"], ["4", "5"]]
 
 
+def test_steps_of_two_tasks_are_ordered_by_the_time_of_their_records() -> None:
+    """Their numbers have no order, so equal ones are two steps; a task's own steps keep theirs."""
+    deletes = [_delete("x")]
+    assert _names(
+        announced(TABLE, [_file("3")], deletes, offset=0, batch=7, task=0, time_ms=50),
+        announced(TABLE, [_file("1")], offset=1, batch=7, task=1, time_ms=40),
+        announced(TABLE, [_file("4")], offset=2, batch=8, task=0, time_ms=20),
+        announced(TABLE, [_file("5")], offset=3, batch=9, task=0),
+        announced(TABLE, [_file("6")], offset=4, batch=2**40, task=1, time_ms=50),
+        announced(TABLE, [_file("0")], offset=5, batch=1, task=2),
+    ) == [["0"], ["1"], ["3", "x"], ["4"], ["5"], ["6"]]
+
+
 def test_a_round_without_batch_numbers_is_one_step() -> None:
     """The Java sink has no batch numbers: its rounds keep the order of announcement."""
     old, new = UUID(int=1), UUID(int=2)
