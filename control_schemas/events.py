@@ -295,6 +295,7 @@ class EventHeaders:
         lost: source records that were deleted before they were read: inside ``ranges``
             (DataComplete), or for the summary of the next snapshot (DataWritten).
         time_ms: highest record timestamp of the step's batch (DataWritten).
+        coordinator_layout: layout number of the coordinator's configuration (StartCommit).
     """
 
     layout: int | None = None
@@ -307,3 +308,9 @@ class EventHeaders:
     waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()
     lost: tuple[LostRange, ...] = ()
     time_ms: int | None = None
+    coordinator_layout: int | None = None
+
+    @property
+    def are_of_icefloe(self) -> bool:
+        """Whether a StartCommit, DataWritten or DataComplete is not of another sink."""
+        return self.layout is not None or self.coordinator_layout is not None

@@ -3,30 +3,32 @@
 The headers contain data for which the event has no field, as UTF-8 JSON. The Java sink ignores
 headers and writes none.
 
-=====================  =========================  =============================================
-header                 on                         content
-=====================  =========================  =============================================
-``icefloe.layout``     DataWritten, DataComplete  ``5``
-``icefloe.task``       DataWritten, DataComplete  ``0``
-``icefloe.batch``      DataWritten                ``2``
-``icefloe.time``       DataWritten                ``1767323045678``: highest record timestamp of
-                                                  the step's batch. Steps of two tasks in one commit
-                                                  are ordered by it.
-``icefloe.ranges``     DataComplete               a list; per source partition ``["orders",0,
-                                                  start,end,read,dropped,dead_lettered,written,
-                                                  timestamp_max_ms]``
-``icefloe.rows``       DataComplete               ``[made,superseded,deleted]``: row counts of the
-                                                  ranges' records. Not a part of the ranges: older
-                                                  versions accept exactly nine items in a range.
-``icefloe.reset``      CommitComplete of a node   ``true``: earlier VTTS are invalid
-``icefloe.waiting``    CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks whose
-                                                  answers are in no table yet
-``icefloe.moved``      CommitComplete of a node   a list of ``["orders",0]``; empty for all
-``icefloe.lost``       DataComplete, DataWritten  a list of ``["orders",0,start,end]``: deleted
-                                                  before they were read
-``icefloe.recreated``  DataComplete, DataWritten  a list of ``["orders",0,start]``: records of a
-                                                  topic that was created again; the end is unknown
-=====================  =========================  =============================================
+=======================  =========================  ===========================================
+header                   on                         content
+=======================  =========================  ===========================================
+``icefloe.layout``       DataWritten, DataComplete  ``5``
+``icefloe.task``         DataWritten, DataComplete  ``0``
+``icefloe.batch``        DataWritten                ``2``
+``icefloe.coordinator``  StartCommit                ``5``: number of the coordinator's layout. Tasks
+                                                    skip events with ``icefloe.layout``.
+``icefloe.time``         DataWritten                ``1767323045678``: highest record timestamp
+                                                    of the step's batch. Steps of two tasks in
+                                                    one commit are ordered by it.
+``icefloe.ranges``       DataComplete               a list; per source partition ``["orders",0,
+                                                    start,end,read,dropped,dead_lettered,written,
+                                                    timestamp_max_ms]``
+``icefloe.rows``         DataComplete               ``[made,superseded,deleted]``: row counts of the
+                                                    ranges' records. Not a part of the ranges: older
+                                                    versions accept exactly nine items in a range.
+``icefloe.reset``        CommitComplete of a node   ``true``: earlier VTTS are invalid
+``icefloe.waiting``      CommitComplete             ``{"<commit id>":[0,2]}``: rounds, and tasks
+                                                    whose answers are in no table yet
+``icefloe.moved``        CommitComplete of a node   a list of ``["orders",0]``; empty for all
+``icefloe.lost``         DataComplete, DataWritten  a list of ``["orders",0,start,end]``: deleted
+                                                    before they were read
+``icefloe.recreated``    DataComplete, DataWritten  a list of ``["orders",0,start]``: records of a
+                                                    topic that was created again; the end is unknown
+=======================  =========================  ===========================================
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ LAYOUT = "icefloe.layout"
 TASK = "icefloe.task"
 BATCH = "icefloe.batch"
 TIME = "icefloe.time"
+COORDINATOR = "icefloe.coordinator"
 RANGES = "icefloe.ranges"
 MOVED = "icefloe.moved"
 ROWS = "icefloe.rows"
@@ -54,7 +57,9 @@ WAITING = "icefloe.waiting"
 LOST = "icefloe.lost"
 RECREATED = "icefloe.recreated"
 
-_OURS = frozenset({LAYOUT, TASK, BATCH, TIME, RANGES, MOVED, ROWS, RESET, WAITING, LOST, RECREATED})
+_OURS = frozenset(
+    {LAYOUT, TASK, BATCH, TIME, COORDINATOR, RANGES, MOVED, ROWS, RESET, WAITING, LOST, RECREATED}
+)
 _RANGE_ITEMS = 9
 _ROWS_ITEMS = 3
 _LONG_MAX = 2**63 - 1
@@ -69,6 +74,7 @@ def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
         (TASK, headers.task),
         (BATCH, headers.batch),
         (TIME, headers.time_ms),
+        (COORDINATOR, headers.coordinator_layout),
         (RANGES, ranges),
         (MOVED, headers.moved),
         (ROWS, rows),
@@ -119,6 +125,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
         task=_number(TASK, documents.get(TASK)),
         batch=_number(BATCH, documents.get(BATCH)),
         time_ms=_number(TIME, documents.get(TIME)),
+        coordinator_layout=_number(COORDINATOR, documents.get(COORDINATOR)),
         ranges=None if ranges is None else tuple(_range(item) for item in ranges),
         moved=None if moved is None else tuple(_partition(item) for item in moved),
         rows=None if rows is None else _rows(rows),

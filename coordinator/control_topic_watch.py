@@ -1,4 +1,4 @@
-"""Checks at intervals that the control topic is complete and can be read."""
+"""Checks at intervals that the control topic is complete, and that no other sink uses it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
+from connect.protocol.java_sink_members import GROUP_IN_USE, refuse_members
 from connect.protocol.lso_monitor import LsoMonitor
 from coordinator.control_log_check import GROWN, ControlLogCheck
 from coordinator.coordinator_context import CoordinatorContext
 from coordinator.kernel.announcements import Announcements
 
 LSO_POLL_MS_MAX = 15_000
+SINK_POLL_MS = 2_000
+"""A member gets partitions 3 s after it joined (``group.initial.rebalance.delay.ms``)."""
 
 log = structlog.get_logger("coordinator")
 
@@ -38,6 +41,8 @@ class ControlTopicWatch:
         control: ControlLogCheck,
     ) -> None:
         self._topic = config.control_topic
+        self._groups = config.member_groups
+        self._sink_poll_at_ms = 0
         self._context = context
         self._admin = admin
         self._control = control
@@ -72,6 +77,25 @@ class ControlTopicWatch:
                 raise
             # a broker that is away also fails the next read or write
             log.info("the control topic could not be checked", error=str(e))
+
+    def refuse_other_sinks(self) -> None:
+        """Check that no Java sink has joined the connector's groups, when that is due.
+
+        Its tasks would answer a StartCommit with the records that the tasks of this connector read.
+
+        Raises:
+            RetriableError: ``group_in_use``.
+        """
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms < self._sink_poll_at_ms:
+            return
+        try:
+            refuse_members(self._admin, self._groups)
+        except RetriableError as e:
+            if e.code == GROUP_IN_USE:
+                raise
+            log.info("the groups of the connector could not be checked", error=str(e))
+        self._sink_poll_at_ms = now_ms + SINK_POLL_MS
 
     def due_in_ms(self) -> int:
         """Return the milliseconds until ``check`` or ``stalled_ends`` has work."""

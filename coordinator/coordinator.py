@@ -237,7 +237,7 @@ class _CoordinatorRun:
         self._producer.init(topic=config.control_topic)
         failpoints.hit("C2")
         admin = closing.enter_context(context.admins.lend(context.kafka))
-        groups = [config.control_group_id]
+        groups = [config.control_group_id, *config.member_groups]
         wait_until_left(admin, groups, self._owner.stopping, context.clock, context.waits_for)
         context.waits_for("the control topic and its committed offsets")
         control = ControlLogCheck.of(admin, config.control_topic, self.layout)
@@ -449,8 +449,9 @@ class _CommitLoop:
     def _act(self, effect: Effect) -> list[Input]:
         match effect:
             case SendStartCommit():
+                self.watch.refuse_other_sinks()
                 with self.trace.step("start commit", effect.commit_id):
-                    self.outbox.start_commit(effect)
+                    self.outbox.start_commit(effect, self.owner.layout.number)
                 self.committer.round_started(effect.commit_id)
             case CommitTables(commits):
                 failpoints.hit("C6")
@@ -472,7 +473,7 @@ class _CommitLoop:
                 self.reports.decided(effect)
             case Stop(commit_id, message, coordinates):
                 # a repeated StartCommit changes nothing, but only the id's holder can send it
-                self.outbox.start_commit(SendStartCommit(commit_id))
+                self.outbox.start_commit(SendStartCommit(commit_id), self.owner.layout.number)
                 raise RetriableError(
                     f"{message}; this coordinator still holds the transactional id, so the commit "
                     "was a late one of a predecessor: the session starts again",

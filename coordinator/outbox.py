@@ -48,15 +48,20 @@ class Outbox:
         self._group_id = group_id
         self._control_group_id = control_group_id
 
-    def start_commit(self, effect: SendStartCommit) -> None:
+    def start_commit(self, effect: SendStartCommit, layout: int) -> None:
         """Ask the tasks to announce.
+
+        Args:
+            effect: what to send.
+            layout: number of the layout, which tells tasks that this is no other sink's event.
 
         Raises:
             Fenced: another coordinator runs.
             RetriableError: it may or may not have been sent.
         """
         failpoints.hit("C3")
-        self._producer.transact([self._message(StartCommit(effect.commit_id))])
+        headers = EventHeaders(coordinator_layout=layout)
+        self._producer.transact([self._message(StartCommit(effect.commit_id), headers)])
         failpoints.hit("C4")
 
     def completion(self, effect: SendCompletion) -> None:

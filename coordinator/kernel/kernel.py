@@ -12,6 +12,8 @@ Rules of this file:
   stop reading; nothing is dropped.
 - The kernel keeps an announcement until its table holds it or the operator skips it. The group's
   control offsets never pass a kept announcement.
+- Events of another sink, written after the start, stop the coordinator: both sinks read the same
+  records. Earlier ones are of a sink that has ended.
 - An input that contradicts the protocol stops the coordinator; the kernel repairs nothing.
 
 ::
@@ -156,7 +158,7 @@ class Kernel:
         return []
 
     def _on_envelope(self, envelope: Envelope) -> list[Effect]:
-        self._positions.read(envelope.partition, envelope.offset)
+        self._positions.read(envelope)
         if self.announcements.open:
             self.announcements.advance(self._positions.next_offsets)
         if envelope.headers.moved is not None:

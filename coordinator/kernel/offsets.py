@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from connect.errors import InvariantViolation
+from connect.errors import Fenced, InvariantViolation
 from connect.model.layout import TopicPartition
-from control_schemas.events import DataComplete, SourceRange
+from control_schemas.events import DataComplete, DataWritten, SourceRange, StartCommit
 from coordinator.kernel.effects import Envelope
 
 
@@ -55,12 +55,32 @@ class ControlPositions:
             next_offsets.get(partition, 0) >= end for partition, end in self._initial_ends.items()
         )
 
-    def read(self, partition: int, offset: int) -> None:
+    def _refuse_other_sinks(self, envelope: Envelope) -> None:
+        """Refuse an event without Icefloe's headers that was written after the kernel started."""
+        if envelope.offset < self._initial_ends.get(envelope.partition, envelope.offset + 1):
+            return
+        payload = envelope.event.payload
+        if isinstance(payload, StartCommit | DataWritten | DataComplete):
+            raise Fenced(
+                f"another sink of this connector's group has written {type(payload).__name__} "
+                "while this connector runs, so both read the same records: stop that sink, find "
+                "doubled rows with icefloe audit, take them back with icefloe rewind, and restart "
+                "the connector",
+                code="group_in_use",
+                control_partition=envelope.partition,
+                control_offset=envelope.offset,
+            )
+
+    def read(self, envelope: Envelope) -> None:
         """An event was read.
 
         Raises:
             InvariantViolation: ``control_order``: it was read before.
+            Fenced: ``group_in_use``: another sink wrote it after the kernel started.
         """
+        if not envelope.headers.are_of_icefloe:
+            self._refuse_other_sinks(envelope)
+        partition, offset = envelope.partition, envelope.offset
         if offset < self.next_offsets.get(partition, 0):
             raise InvariantViolation(
                 "a control event was read twice",

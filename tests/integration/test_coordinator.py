@@ -6,7 +6,7 @@ import dataclasses
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from connect.clock import SystemClock
 from connect.errors import DataLost, Fenced
@@ -207,6 +207,38 @@ def test_foreign_and_broken_events_are_skipped_and_counted(harness: CoordinatorH
         harness.answer(harness.start_commit(), 5)
         wait_until(lambda: harness.rows() == [5])
     assert harness.events.count("malformed") == 2
+
+
+def test_an_announcement_of_another_sink_stops_the_connector(harness: CoordinatorHarness) -> None:
+    """A sink without Icefloe's headers, in the same group: both read the same records."""
+    with RunningCoordinator(harness.coordinator()) as running:
+        commit_id = harness.start_commit()
+        file = written_file(harness.table, [{"id": 7}])
+        written = DataWritten(commit_id, reference(harness.table), (file,), ())
+        messages = harness.messages(written)
+        harness.task_producer.transact([dataclasses.replace(m, headers=()) for m in messages])
+        wait_until(lambda: running.error is not None)
+    assert isinstance(running.error, Fenced)
+    assert running.error.code == "group_in_use"
+    assert harness.rows() == []
+
+
+def test_no_round_starts_while_another_sink_is_a_member(harness: CoordinatorHarness) -> None:
+    """Its tasks would answer a StartCommit. Rounds continue once it has left."""
+    member = Consumer({**harness.kafka, "group.id": harness.config.connect_group_id})
+    with RunningCoordinator(harness.coordinator()):
+        harness.start_commit()
+        member.subscribe([harness.partition.topic])
+        while not member.assignment():
+            member.poll(0.1)
+        wait_until(lambda: harness.reported.get("restart", {}).get("code") == "group_in_use")
+        before = len(harness.read())
+        for _ in range(10):
+            member.poll(0.1)
+        assert not any(isinstance(e.payload, StartCommit) for e in harness.read()[before:])
+        member.close()
+        harness.answer(harness.start_commit(), 8)
+        wait_until(lambda: harness.rows() == [8])
 
 
 def test_a_dropped_table_does_not_delay_other_tables(harness: CoordinatorHarness) -> None:

@@ -230,7 +230,7 @@ class Coordinator(Actor):
         world = self.world
         match effect:
             case SendStartCommit(commit_id):
-                return self._send([StartCommit(commit_id)], None)
+                return self._send([StartCommit(commit_id)], None, last_headers=self._own())
             case CommitTables(commits):
                 return self._begin_commits(commits, committer)
             case SendCompletion():
@@ -270,8 +270,11 @@ class Coordinator(Actor):
 
     def _end_session(self, commit_id: Any) -> Iterator[bool]:
         self.world.count("floor moved")
-        yield from self._send([StartCommit(commit_id)], None)
+        yield from self._send([StartCommit(commit_id)], None, last_headers=self._own())
         raise StopSessionError  # it still holds the id: a new session starts
+
+    def _own(self) -> EventHeaders:
+        return EventHeaders(coordinator_layout=self.layout.number)
 
     def _covers(self) -> frozenset[int]:
         return frozenset([tp.partition for tp in self.layout.partitions])

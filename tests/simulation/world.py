@@ -11,7 +11,7 @@ import itertools
 from collections import defaultdict
 from typing import Any
 
-from connect.errors import InvariantViolation
+from connect.errors import Fenced, InvariantViolation
 from connect.model.layout import Layout, TopicPartition
 from control_schemas.events import TableReference
 from coordinator.kernel.effects import Envelope, LayoutChanged
@@ -428,6 +428,8 @@ class World:
                     break
             if self.flags & script.HEAL and self.stopped is None:
                 self._heal()
+        except Fenced as e:  # the simulated connector has no other sink after its start
+            raise ViolationError(f"kernel: {e}") from e
         except InvariantViolation as e:
             if not self.happened & {"control_log_lost", "control_log_reset"}:
                 raise ViolationError(f"kernel: {e}") from e

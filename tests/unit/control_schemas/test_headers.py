@@ -55,6 +55,7 @@ HEADERS = st.builds(
         max_size=3,
     ).map(tuple),
     st.none() | NUMBER,
+    st.none() | NUMBER,
 )
 
 

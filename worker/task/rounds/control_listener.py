@@ -2,11 +2,14 @@
 
 Rules of this file:
 - It begins at the end of the topic: the task does not answer rounds that started earlier.
+- A StartCommit without headers is of another sink, or of an older coordinator. A sink is a member
+  of the connector's groups: then the task does not answer, because both read the same records.
 - An event that cannot be decoded is counted and skipped: it cannot belong to this connector.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -33,6 +36,7 @@ class ControlListener:
         clock: for the times of events.
         group_id: connect group id; events of other groups are skipped.
         task: number of the task.
+        refuse_other_sinks: raises ``group_in_use`` while another sink is running.
 
     Attributes:
         decoded: events that were decoded.
@@ -44,6 +48,7 @@ class ControlListener:
     clock: Clock
     group_id: str
     task: int
+    refuse_other_sinks: Callable[[], None]
     decoded: int = field(default=0, init=False)
     malformed: int = field(default=0, init=False)
 
@@ -51,7 +56,7 @@ class ControlListener:
         """Pass on the events that arrived; wait up to ``timeout_ms`` for the first.
 
         Raises:
-            RetriableError: the broker does not answer.
+            RetriableError: the broker does not answer; ``group_in_use``.
         """
         for record in self.events.poll(timeout_ms):
             self._receive(record)
@@ -67,6 +72,8 @@ class ControlListener:
         if event.group_id != self.group_id:
             return
         if isinstance(event.payload, StartCommit):
+            if not headers.are_of_icefloe:
+                self.refuse_other_sinks()
             self.rounds.started(event.payload.commit_id, self.clock.monotonic_ms())
         elif isinstance(event.payload, CommitComplete):
             # rounds that are over while no table contains the data of the listed tasks

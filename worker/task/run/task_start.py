@@ -18,7 +18,7 @@ import structlog
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
-from connect.protocol.java_sink_members import wait_until_left
+from connect.protocol.java_sink_members import refuse_members, wait_until_left
 from worker.spark.batch_sizing import (
     BATCH_MS_MAX,
     BATCH_READ_MS_MAX,
@@ -205,6 +205,7 @@ def _control_listener(
         setup.clock,
         group_id=config.connect_group_id,
         task=setup.assignment.task,
+        refuse_other_sinks=lambda: refuse_members(admin, config.member_groups),
     )
 
 

@@ -6,17 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from connect.errors import InvariantViolation
+from connect.errors import Fenced, InvariantViolation
 from control_schemas.events import (
     CommitComplete,
+    DataComplete,
     DataWritten,
     Event,
     EventHeaders,
     SourceRange,
+    StartCommit,
 )
 from coordinator.commit.iceberg.floor import TableState, may_claim
 from coordinator.kernel.commit_round import KernelSettings
-from coordinator.kernel.effects import CommitTables, Envelope, Finish, SendCompletion
+from coordinator.kernel.effects import (
+    CommitTables,
+    Envelope,
+    Finish,
+    InitialLogEnds,
+    SendCompletion,
+)
 from coordinator.kernel.kernel import Kernel, Phase
 from coordinator.kernel.offsets import ControlPositions, group_offsets
 from coordinator.kernel.valid_through import ValidThroughClaims
@@ -27,6 +35,28 @@ def kept_at(offset: int) -> Envelope:
     """An announcement in control partition 0 that is in no table."""
     event = Event(UUID(int=9), 0, "connect-c", DataWritten(UUID(int=1), T1, (), ()))
     return Envelope(event, EventHeaders(), 0, offset)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        StartCommit(UUID(int=3)),
+        DataWritten(UUID(int=3), T1, (), ()),
+        DataComplete(UUID(int=3), ()),
+    ],
+)
+def test_events_of_another_sink_are_those_of_a_predecessor_or_stop(
+    driver: Driver, payload: object
+) -> None:
+    """They have no headers. What was written before the start is of a sink that has ended."""
+    driver.kernel.receive(InitialLogEnds({0: driver.offset + 1}), driver.now_ms)
+    driver.read(payload)
+    driver.read(payload, EventHeaders(layout=1))
+    driver.read(payload, EventHeaders(coordinator_layout=1))
+    driver.read(CommitComplete(UUID(int=3), None))
+    with pytest.raises(Fenced, match="another sink") as stopped:
+        driver.read(payload)
+    assert stopped.value.code == "group_in_use"
 
 
 @pytest.mark.parametrize(("kept", "stored"), [(6, 6), (7, 7), (8, 8), (9, 8)])

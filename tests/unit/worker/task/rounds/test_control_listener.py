@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from uuid import UUID
+
+import pytest
 
 from connect.clock import SystemClock
 from connect.errors import RetriableError
@@ -37,6 +40,7 @@ def test_events_of_other_connectors_are_not_decoded() -> None:
             SystemClock(),
             group_id=group,
             task=0,
+            refuse_other_sinks=lambda: None,
         )
         for group in groups
     ]
@@ -52,4 +56,40 @@ def test_events_of_other_connectors_are_not_decoded() -> None:
     wait_until(is_read)
     assert [each.decoded for each in listeners] == [5] * 20
     assert all(each.rounds.requested is not None for each in listeners)
+    log.fail(RetriableError("the test ends"))
+
+
+def test_a_round_of_another_sink_is_not_answered() -> None:
+    """A StartCommit without headers is answered only while no other sink is a member."""
+    log = ControlLog()
+    feeds = ControlFeeds(log.open_reader)
+    refusals: list[str] = []
+
+    def refuse() -> None:
+        refusals.append("asked")
+        if len(refusals) > 1:
+            raise RetriableError("another sink still runs", code="group_in_use")
+
+    listener = ControlListener(
+        feeds.subscribe({"a": "b"}, "control", "connect-c", ends=log.ends),
+        TaskRounds(rounds_max=10, silence_ms_max=60_000),
+        SystemClock(),
+        group_id="connect-c",
+        task=0,
+        refuse_other_sinks=refuse,
+    )
+
+    def poll(count: int) -> None:
+        wait_until(lambda: listener.poll(10) or listener.decoded >= count)
+
+    log.append(start_commit("connect-c", 1), header="icefloe.coordinator")
+    poll(1)
+    assert (listener.rounds.requested, refusals) == (UUID(int=1), [])
+    log.append(start_commit("connect-c", 2))
+    poll(2)
+    assert (listener.rounds.requested, refusals) == (UUID(int=2), ["asked"])
+    log.append(start_commit("connect-c", 3))
+    with pytest.raises(RetriableError, match="another sink"):
+        poll(3)
+    assert listener.rounds.requested == UUID(int=2)
     log.fail(RetriableError("the test ends"))
