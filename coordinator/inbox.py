@@ -4,8 +4,9 @@ Rules of this file:
 - Reading starts at the group's own control offsets; without one, at the earliest retained event;
   never at the latest. Floors in the tables filter what is already committed.
 - Frames of other groups are skipped without decoding them: many connectors share a control topic.
-- Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
-  and named, for what our own tasks write can be read.
+- Only committed transactions are read. A frame of another writer that cannot be read is counted
+  and named. One of the own group stops the coordinator: it may announce files, and the control
+  offsets must not pass them.
 - An announcement in the format of the sink's ancestor stops the coordinator: no process would
   read its records again.
 """
@@ -22,7 +23,7 @@ from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.frame import is_of_another_group
-from control_schemas.headers import decode_headers
+from control_schemas.headers import LAYOUT, decode_headers
 from control_schemas.legacy import legacy_event
 from coordinator.control_reader import ControlReader
 from coordinator.kernel.effects import Envelope, InboxAdvanced
@@ -115,7 +116,8 @@ class Inbox:
         """Events of this connector in order, then how far the log was read.
 
         Raises:
-            DataLost: ``legacy_announcement``: the sink's ancestor has not finished.
+            DataLost: ``legacy_announcement``: the sink's ancestor has not finished;
+                ``control_event_damaged``: an event of this connector cannot be read.
             RetriableError: the broker is away.
         """
         out: list[Envelope | InboxAdvanced] = []
@@ -127,7 +129,8 @@ class Inbox:
         return out
 
     def _envelope(self, record: KafkaRecord) -> Envelope | None:
-        if is_of_another_group(record.value or b"", self._group_bytes):
+        frame = record.value or b""
+        if is_of_another_group(frame, self._group_bytes) and not self._is_announced(record):
             return None
         old = legacy_event(record.value or b"")
         if old is not None:
@@ -143,11 +146,16 @@ class Inbox:
                 )
             return None
         self.decoded += 1
+        group_id = None
         try:
             event = decode(record.value or b"")
+            group_id = event.group_id
             headers = decode_headers(record.headers)
         except MalformedEvent as e:
-            if e.group_id in {None, self._group_id}:  # others' odd events are others' concern
+            group_id = group_id or e.group_id
+            if group_id == self._group_id or (group_id is None and self._is_announced(record)):
+                raise _damaged(record, e) from e
+            if group_id is None:  # others' odd events are others' concern
                 self._on_malformed(record, str(e))
             return None
         if event.group_id != self._group_id:
@@ -156,6 +164,10 @@ class Inbox:
             event, headers, record.partition, record.offset, size_bytes=len(record.value or b"")
         )
         return replace(envelope, records=records_in([envelope]))
+
+    def _is_announced(self, record: KafkaRecord) -> bool:
+        """Whether a task of this connector wrote a record, by its key and headers."""
+        return record.key == self._group_bytes and any(name == LAYOUT for name, _ in record.headers)
 
     @property
     def may_wait(self) -> bool:
@@ -169,3 +181,14 @@ class Inbox:
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
+
+
+def _damaged(record: KafkaRecord, error: MalformedEvent) -> DataLost:
+    return DataLost(
+        f"an event of this connector cannot be read, and it may announce files: {error}. "
+        "icefloe control decode shows the topic; icefloe control rebase gives up what it announces",
+        code="control_event_damaged",
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+    )

@@ -9,6 +9,9 @@ Rules of this file:
 - An answer is open until its DataComplete is read. A later answer of the same task, or an answer of
   a newer layout, proves that it ended: the fence of a transactional id lets no two of its
   transactions overlap. The end of the log, seen after the answer's events, proves the same.
+- One table may be announced under two names: in a catalog that ignores case, or two names of one
+  location. Its announcements are kept under the first name, so that one commit gets them all. Two
+  commits would each raise the table's floor above the announcements of the other.
 - Events without a task number (the Java sink's, older workers') are answers of one event each.
 """
 
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain
 from uuid import UUID
 
-from control_schemas.events import DataComplete, DataWritten
+from control_schemas.events import DataComplete, DataWritten, TableReference
 from coordinator.kernel.effects import Envelope
 
 WAITING_ROUNDS_MAX = 100  # a task stops reading long before
@@ -68,6 +71,7 @@ class Announcements:
         self.by_table: dict[Identifier, list[Envelope]] = {}
         self.open: dict[_Producer, TaskAnswer] = {}
         self._answers: dict[tuple[int, int], TaskAnswer] = {}  # by place of each kept event
+        self._names: dict[UUID, Identifier] = {}  # of each table that was announced
         self._newest_layout = 0
 
     @property
@@ -80,6 +84,27 @@ class Announcements:
         return chain.from_iterable(self.by_table.values())
 
     # ------------------------------------------------------------------ reading
+
+    def name_of(self, table: TableReference) -> Identifier:
+        """Return the name under which the announcements of a table are kept."""
+        if table.table_uuid is None:
+            return table.identifier
+        return self._names.setdefault(table.table_uuid, table.identifier)
+
+    def rename(self, table: TableReference) -> None:
+        """Keep the announcements of a table under this name: it has no other one any more."""
+        assert table.table_uuid is not None
+        former = self._names[table.table_uuid]
+        self._names[table.table_uuid] = table.identifier
+        moved: list[Envelope] = []
+        left: list[Envelope] = []
+        for envelope in self.by_table.pop(former, ()):
+            (moved if _table_uuid(envelope) == table.table_uuid else left).append(envelope)
+        if left:
+            self.by_table[former] = left
+        if moved:
+            kept = [*self.by_table.get(table.identifier, ()), *moved]
+            self.by_table[table.identifier] = sorted(kept, key=lambda e: (e.partition, e.offset))
 
     def add(self, envelope: Envelope, identifier: Identifier) -> None:
         """Keep a DataWritten event."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from connect.model.layout import TopicPartition
@@ -112,8 +112,9 @@ class Round:
         """Commit these announcements of a table in this round."""
         payload = envelopes[-1].event.payload
         assert isinstance(payload, DataWritten)
+        *namespace, name = identifier
         self.in_flight[identifier] = TableCommit(
-            table=payload.table,
+            table=replace(payload.table, namespace=tuple(namespace), name=name),
             commit_id=self.commit_id,
             announcements=envelopes,
             control_offsets=self.closed_at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from coordinator.kernel.announcements import Identifier
@@ -38,6 +38,16 @@ class FailedTables:
         if isinstance(outcome, TableFailed):
             self.by_table[identifier] = outcome
         else:
+            self.by_table.pop(identifier, None)
+
+    def is_missing(self, identifier: Identifier) -> bool:
+        """Whether the catalog has no table of this name, or another table."""
+        failure = self.by_table.get(identifier)
+        return failure is not None and failure.code in {"table_missing", "table_replaced"}
+
+    def forget(self, identifier: Identifier, kept: Container[Identifier]) -> None:
+        """Forget the failure of a table, unless announcements of that name are kept."""
+        if identifier not in kept:
             self.by_table.pop(identifier, None)
 
     def without_outages(self) -> list[Identifier]:

@@ -31,8 +31,8 @@ from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.model.layout import Layout, TopicPartition
-from control_schemas.events import CommitComplete, DataComplete, DataWritten
-from coordinator.kernel.announcements import Announcements
+from control_schemas.events import CommitComplete, DataComplete, DataWritten, TableReference
+from coordinator.kernel.announcements import Announcements, Identifier
 from coordinator.kernel.commit_round import KernelSettings, Round, Schedule
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -110,6 +110,10 @@ class Kernel:
         bound = self._settings.kept_bytes_max
         return bound is not None and self.announcements.size_bytes > bound
 
+    def is_in_flight(self, identifier: Identifier) -> bool:
+        """Whether a table is being committed."""
+        return self._round is not None and identifier in self._round.in_flight
+
     def receive(self, kernel_input: Input, now_ms: int) -> list[Effect]:  # noqa: C901 - flat
         """Take one input and return the effects, in order.
 
@@ -142,8 +146,6 @@ class Kernel:
             case TableDecision():
                 return self._on_decision(kernel_input, now_ms)
 
-    # ------------------------------------------------------------------ reading
-
     def _on_log_end(self, ends: InitialLogEnds | CurrentLogEnds) -> list[Effect]:
         if isinstance(ends, InitialLogEnds):
             self._positions.set_initial_ends(ends.ends)
@@ -167,7 +169,7 @@ class Kernel:
             self._claims.reset()
         match envelope.event.payload:
             case DataWritten() as written:
-                self.announcements.add(envelope, written.table.identifier)
+                self.announcements.add(envelope, _name_of(written.table, self))
             case DataComplete() as completion:
                 return self._on_data_complete(completion, envelope)
             case CommitComplete(valid_through_us=int(given_us)):
@@ -202,8 +204,6 @@ class Kernel:
         if self.announcements.open:
             return False  # a restarted task answers again, and its answer is not read yet
         return self._expected <= current.answers.covered
-
-    # ------------------------------------------------------------------ rounds
 
     def _on_layout(self, layout: Layout, now_ms: int) -> list[Effect]:
         if self._layout is not None and layout.number <= self._layout.number:
@@ -270,8 +270,6 @@ class Kernel:
             return self._complete(current)
         return [CommitTables(tuple(current.in_flight.values()))]
 
-    # ------------------------------------------------------------------ outcomes
-
     def _on_outcome(self, outcome: CommitOutcome) -> list[Effect]:
         current = self._round
         identifier = outcome.table.identifier
@@ -314,7 +312,7 @@ class Kernel:
 
     def _on_decision(self, decision: TableDecision, now_ms: int) -> list[Effect]:
         identifier = decision.table.identifier
-        if self._round is not None and identifier in self._round.in_flight:
+        if self.is_in_flight(identifier):
             return [TableDecided(decision, "busy")]  # its outcome decides first
         failure = self.failures.by_table.pop(identifier, None)
         if failure is None:
@@ -341,6 +339,20 @@ def quiet_ms(kernel: Kernel, now_ms: int) -> int | None:
     if kernel.phase is not _IDLE or kernel.announcements.open:
         return 0
     return kernel.schedule.due_in_ms(now_ms) if kernel.has_work() else None
+
+
+def _name_of(table: TableReference, kernel: Kernel) -> Identifier:
+    """Return the name under which a table is kept: the newest one, if the former one is gone."""
+    name = kernel.announcements.name_of(table)
+    if (
+        name == table.identifier
+        or kernel.is_in_flight(name)
+        or not kernel.failures.is_missing(name)
+    ):
+        return name
+    kernel.announcements.rename(table)
+    kernel.failures.forget(name, kernel.announcements.by_table)
+    return table.identifier
 
 
 def _unexpected_outcome(outcome: CommitOutcome) -> InvariantViolation:

@@ -23,8 +23,10 @@ from control_schemas.events import ContentFile, DataWritten
 from coordinator.kernel.effects import Envelope, TableCommit
 
 _NO_TASK: Final = -1
-_Order: TypeAlias = tuple[int, int, int, int]
-"""Layout, highest record timestamp of the task so far, task, and the number of its step."""
+_Order: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]
+"""Layout, highest record timestamp of the task so far, task, number of its step, name of the table.
+
+A table with two names may have a row in the files of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def _ordered(
         time_ms = max(newest_ms.get(task, 0), envelope.headers.time_ms or 0)
         newest_ms[task] = time_ms
         if envelope.offset >= floor.get(envelope.partition, 0):
-            yield (task[0], time_ms, task[1], batch), event
+            yield (task[0], time_ms, task[1], batch, event.table.identifier), event
 
 
 def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import cast
 from uuid import UUID
 
+import pytest
+
+from connect.errors import DataLost
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import encode
@@ -69,3 +72,37 @@ def test_events_of_other_connectors_are_not_decoded() -> None:
     assert [envelope.event.group_id for envelope in read] == ["connect-c07"]
     assert decoded == 2
     assert malformed == [b"not an event"]
+
+
+T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
+OWN = "connect-c07"
+ANNOUNCED = encode(Event(UUID(int=1), 0, OWN, DataWritten(UUID(int=2), T1, (), ())))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers", "stops"),
+    [
+        (OWN, ANNOUNCED[:-3], [("icefloe.layout", b"1")], True),
+        (OWN, ANNOUNCED[:40], [("icefloe.layout", b"1")], True),
+        (OWN, b"", [("icefloe.layout", b"1")], True),
+        ("other", ANNOUNCED, [("icefloe.layout", b"x")], True),
+        ("other", b"garbage", [("icefloe.layout", b"1")], False),
+        (OWN, b"garbage", [], False),
+    ],
+)
+def test_a_damaged_event_of_the_own_group_stops(
+    key: str, value: bytes, headers: list[tuple[str, bytes]], stops: bool
+) -> None:
+    """It may announce files, which the control offsets must not pass."""
+    record = KafkaRecord("control", 0, 5, None, 0, key.encode(), value, tuple(headers))
+    malformed: list[KafkaRecord] = []
+    reader = cast("ControlReader", OneRecordReader(record))
+    box = Inbox(reader, {}, OWN, lambda record, _: malformed.append(record))
+    if stops:
+        with pytest.raises(DataLost, match="cannot be read") as stopped:
+            box.poll(0)
+        assert stopped.value.code == "control_event_damaged"
+        assert stopped.value.coordinates["offset"] == 5
+    else:
+        box.poll(0)
+        assert malformed == [record]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from uuid import UUID
 
 import pytest
@@ -299,3 +300,49 @@ def test_tasks_get_no_start_commit_while_too_much_is_kept() -> None:
     assert (driver.kernel.announcements.records, driver.kernel.announcements.size_bytes) == (0, 0)
     (effect,) = driver.tick(10_000)
     assert isinstance(effect, SendStartCommit)
+
+
+SAME = dataclasses.replace(T1, namespace=("DB",))
+
+
+def test_a_table_with_two_names_is_one_commit(driver: Driver) -> None:
+    """Two commits would each raise the table's floor above what the other has not committed."""
+    first = driver.start()
+    driver.written(first, T1)
+    driver.written(first, SAME)
+    for tp in (P0, P1):
+        effects = driver.complete(first, (tp, 1))
+    (effect,) = effects
+    assert isinstance(effect, CommitTables)
+    (commit,) = effect.commits
+    assert commit.table.identifier == T1.identifier
+    assert [e.offset for e in commit.announcements] == [0, 1]
+    driver.committed(first, T1)
+    driver.sent(first)
+    driver.now_ms += 10_000
+    second = driver.start()
+    driver.written(second, SAME)
+    for tp in (P0, P1):
+        effects = driver.complete(second, (tp, 1))
+    assert [c.table.identifier for c in effects[0].commits] == [T1.identifier]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", ["table_missing", "table_replaced"])
+def test_a_renamed_table_gets_what_waited_under_its_former_name(driver: Driver, code: str) -> None:
+    """Under one name again; the failure of the former name is over."""
+    first = driver.start()
+    driver.written(first, T1)
+    for tp in (P0, P1):
+        driver.complete(first, (tp, 1))
+    driver.failed(first, T1, retriable=False, code=code)
+    driver.sent(first)
+    assert driver.kernel.failures.is_missing(T1.identifier)
+    driver.written(first, SAME)
+    assert not driver.kernel.failures.by_table
+    driver.now_ms += 10_000
+    second = driver.start()
+    for tp in (P0, P1):
+        effects = driver.complete(second, (tp, 1))
+    (commit,) = effects[0].commits  # type: ignore[attr-defined]
+    assert commit.table.identifier == SAME.identifier
+    assert len(commit.announcements) == 2
