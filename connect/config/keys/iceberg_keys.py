@@ -499,7 +499,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "900000",
         "LOW",
         unit="ms",
-        check=where_read(between(1_000, _DAY_MS)),
+        check=where_read(between(1_000, _DAY_MS // 4)),
     ),
 )
 
