@@ -1,8 +1,8 @@
 """The progress of a task: a batch that does not end is cancelled, and the task starts again.
 
 Rules of this file:
-- Progress is the start of an attempt, a pass of the run loop, and the begin and end of each batch.
-  Rounds that are answered while a batch runs are no progress.
+- Progress is the start of an attempt, a pass of the run loop, the begin and end of each batch, and
+  each post to a webhook. Rounds that are answered while a batch runs are no progress.
 - While a cluster has no executor, no time counts: another attempt would not help.
 - A task with a batch that timed out is FAILED until a batch ends or no record waits.
 - Spark kills the Python worker of a cancelled job. What is stuck in this process cannot be
