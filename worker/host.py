@@ -104,4 +104,5 @@ class TaskHost:
             waits_for=lambda reason: self.units.waits_for(unit, reason),
             topic_missing=lambda: self._child.topic_missing(connector),
         )
-        return ConnectorTask(resolved.config, assignment, context)
+        unit.progress = work = ConnectorTask(resolved.config, assignment, context)
+        return work

@@ -51,9 +51,22 @@ More = Annotated[Pairs, typer.Argument(metavar="[...]", help="More values of -t 
 Kafka = Annotated[
     str, typer.Option("--kafka", "-k", envvar="KAFKA_BROKERS", help="Brokers, host:port,...")
 ]
+DAEMON_GROUP = "kafka_delta_ingest"  # its default
 Group = Annotated[
-    str | None,
-    typer.Option("--consumer_group", "-g", envvar="KAFKA_CONSUMER_GROUP", help="No effect."),
+    str,
+    typer.Option(
+        "--consumer_group",
+        "-g",
+        envvar="KAFKA_CONSUMER_GROUP",
+        help="Group of kafka-delta-ingest: a start is refused while it reads the topic.",
+    ),
+]
+IgnoreDaemon = Annotated[
+    bool,
+    typer.Option(
+        "--ignore_running_daemon",
+        help="Start although the group of kafka-delta-ingest reads the topic.",
+    ),
 ]
 AppId = Annotated[
     str,
@@ -172,7 +185,7 @@ def ingest(
     more: More = None,
     *,
     kafka: Kafka = "localhost:9092",
-    consumer_group: Group = None,
+    consumer_group: Group = DAEMON_GROUP,
     app_id: AppId = "kafka_delta_ingest",
     seek_offsets: Seek = None,
     auto_offset_reset: Reset = OffsetReset.EARLIEST,
@@ -193,6 +206,7 @@ def ingest(
     table_format: Format = TableFormat.DELTA,
     setting: Setting = None,
     printed: Print = None,
+    ignore_running_daemon: IgnoreDaemon = False,
 ) -> None:
     """Ingest a topic into a table until SIGTERM, with the options of kafka-delta-ingest.
 
@@ -213,6 +227,7 @@ def ingest(
         auto_offset_reset=auto_offset_reset.value,
         seek_offsets=translation.parse_seek_offsets(seek_offsets) if seek_offsets else {},
         is_bounded=end,
+        daemon_group=None if ignore_running_daemon else consumer_group,
     )
     table = options.TableOptions(
         location=location,
@@ -225,7 +240,7 @@ def ingest(
         settings=dict(translation.parse_pair(text, "=") for text in setting or ()),
     )
     job = translation.translate(source, table, os.environ)
-    ignored = {"consumer_group": consumer_group, "max_messages_per_batch": max_messages_per_batch}
+    ignored = {"max_messages_per_batch": max_messages_per_batch}
     for note in (*job.notes, *(f"--{k} has no effect" for k, v in ignored.items() if v)):
         echo(f"note: {note}", err=True)
     if printed is None:

@@ -209,6 +209,7 @@ class ConnectorConfig:
     vtts_future_max_ms: int
     max_uncommitted_rounds: int
     drain_records: int
+    batch_timeout_ms: int
     lso_stalled_ms: int
     end: EndPosition | None
     tasks_per_worker: int

@@ -112,6 +112,13 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("announcements", "counter", "transactions", _TASK, "Answers announced to rounds."),
     Metric(
+        "batch_timeouts",
+        "counter",
+        "batches",
+        _TASK,
+        "Batches that were cancelled because they did not end (`icefloe.batch.timeout.ms`).",
+    ),
+    Metric(
         "task_retries", "counter", "restarts", _TASK, "Times a task started over after an error."
     ),
     Metric("lag_records", "gauge", "records", _TASK, "Source records not yet in files."),
@@ -509,6 +516,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "restarts",
         _CONNECTOR,
         "Failed tasks started again by the node.",
+    ),
+    Metric(
+        "task_stalls",
+        "counter",
+        "restarts",
+        _CONNECTOR,
+        "Tasks that the node started again because they made no progress.",
     ),
     Metric(
         "coordinator_stalls",

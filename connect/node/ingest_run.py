@@ -24,7 +24,11 @@ from connect.node.node_start import configure_logs, run_standalone
 from connect.node.standalone_connectors import StandaloneConnector
 from connect.operations.connector_clients import ConnectorCluster, opened_cluster
 from connect.operations.ingest.app_lock import AppLock
-from connect.operations.ingest.continued_offsets import continued_offsets
+from connect.operations.ingest.continued_offsets import (
+    continued_offsets,
+    refuse_moved_offsets,
+    refuse_running_daemon,
+)
 from connect.operations.ingest.ingest_options import IngestJob
 from connect.operations.ingest.translation import with_start_offsets
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
@@ -43,7 +47,8 @@ def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
         environ: environment variables; they replace the node's properties.
 
     Raises:
-        IcefloeError: the job cannot be run. ConfigError: ``app_id_in_use``, ``app_id_other_job``.
+        IcefloeError: the job cannot be run. ConfigError: ``app_id_in_use``, ``app_id_other_job``,
+            ``daemon_running``.
     """
     config = NodeConfig.from_properties({**job.node, **from_environment(environ)})
     configure_logs(config)
@@ -56,12 +61,12 @@ def run_ingest(job: IngestJob, environ: Mapping[str, str]) -> int:
         control_topic = cluster.config.control_topic
         if control_topic not in cluster.admin.topics():
             cluster.admin.ensure_topic(control_topic, 1, CONTROL_TOPIC_CONFIG)
-        connector = _with_continued_offsets(job, cluster)
+        offsets = DaemonOffsets(job, cluster)
     lock = AppLock(consumer_properties, app_id=job.name, topic=control_topic, on_lost=_stop)
     lock.acquire()
     try:
         status = run_standalone(
-            config, (StandaloneConnector(job.name, connector),), is_new_run=True
+            config, (StandaloneConnector(job.name, offsets.connector()),), is_new_run=True
         )
     finally:
         lock.release()
@@ -98,20 +103,55 @@ def _stored_connector(config: NodeConfig, name: str) -> Mapping[str, str] | None
     return read_state(config.state_dir / CONFIG_FILE).get(name).config
 
 
-def _with_continued_offsets(job: IngestJob, cluster: ConnectorCluster) -> dict[str, str]:
-    """Return the connector with the offsets that kafka-delta-ingest has left in the table."""
-    config = cluster.config
-    if config.table_format != DELTA:
-        return dict(job.connector)
-    topic = job.connector["topics"]
-    partitions = range(cluster.admin.topics().get(topic, 0))
-    store = open_delta_tables(config.catalog_properties, config.locations, lambda *_: None)
-    next_offsets = continued_offsets(store, job.table, job.name, partitions)
-    if next_offsets:
-        _log.info(
-            "continues at offsets of kafka-delta-ingest", table=job.table, next_offsets=next_offsets
+class DaemonOffsets:
+    """The offsets that kafka-delta-ingest has left in the table of a job.
+
+    Args:
+        job: the job; its table may be of another format, which has none.
+        cluster: of the connector.
+
+    Raises:
+        ConfigError: ``daemon_running``: kafka-delta-ingest reads the topic.
+    """
+
+    def __init__(self, job: IngestJob, cluster: ConnectorCluster) -> None:
+        self._job = job
+        self._topic = job.connector["topics"]
+        self._partitions = range(cluster.admin.topics().get(self._topic, 0))
+        config = cluster.config
+        self._is_delta = config.table_format == DELTA
+        if not self._is_delta:
+            return
+        if job.daemon_group is not None:
+            refuse_running_daemon(cluster.admin, job.daemon_group, self._topic)
+        self._store = open_delta_tables(
+            config.catalog_properties, config.locations, lambda *_: None
         )
-    return with_start_offsets(job.connector, next_offsets)
+        self._before = self._read()
+
+    def connector(self) -> dict[str, str]:
+        """Return the connector that continues at these offsets.
+
+        Raises:
+            ConfigError: ``daemon_running``: the offsets moved since the last read.
+        """
+        job = self._job
+        if not self._is_delta:
+            return dict(job.connector)
+        next_offsets = self._read()
+        if job.daemon_group is not None:
+            refuse_moved_offsets(self._before, next_offsets)
+        if next_offsets:
+            _log.info(
+                "continues at offsets of kafka-delta-ingest",
+                table=job.table,
+                next_offsets=next_offsets,
+            )
+        return with_start_offsets(job.connector, next_offsets)
+
+    def _read(self) -> dict[int, int]:
+        job = self._job
+        return continued_offsets(self._store, job.table, job.name, self._partitions)
 
 
 def _stop() -> None:

@@ -24,7 +24,7 @@ _DAY_MS: Final = 86_400_000
 AGE_MS_MIN: Final = 3 * _DAY_MS
 """Iceberg's own default for ``older_than``."""
 MARGIN_MS: Final = _DAY_MS
-"""A file is older than its announcement, by one batch and the delays of the task."""
+"""A file is older than its announcement, by 20 hours at most: a task announces no older file."""
 
 
 @dataclass(frozen=True, slots=True)

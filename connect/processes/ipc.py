@@ -35,7 +35,7 @@ Child to node (``event``):
     ``inventory``  {last_generation, units: [{...as in state[, idle_ms, idle_ms_max]
                    [, waits_for, waited_ms]}]}        every few seconds: all units that run, and
                    failures not cleared; last_generation: the highest of all ``start`` commands;
-                   idle_ms: since a coordinator made progress; waits_for: a text
+                   idle_ms: since it made progress; waits_for: a text
     ``spans``      {spans: [...]}                     of one round, as ``RoundSpan``; only while the
                    node exports traces
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values

@@ -423,8 +423,7 @@ def _aggregation(values: Mapping[str, Any]) -> Aggregation | None:
 
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v, errors, default_table = checked.values, _errors(checked), _default_table(checked)
-    tables = _written_tables(checked)
-    consumer = allowed_overrides(raw, "consumer.override.")
+    tables, consumer = _written_tables(checked), allowed_overrides(raw, "consumer.override.")
     return ConnectorConfig(
         name=v["name"],
         raw=raw,
@@ -476,6 +475,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         vtts_future_max_ms=v["iceberg.control.vtts.future-max-ms"],
         max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
         drain_records=v["icefloe.drain.records"],
+        batch_timeout_ms=v["icefloe.batch.timeout.ms"],
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],
         end=end_position(v["icefloe.end"]) if v["icefloe.end"] else None,
         tasks_per_worker=v["icefloe.tasks.per.worker"],

@@ -139,6 +139,18 @@ CASES = [
         18,
     ),
     Case(
+        "IcefloeBatchTimeouts",
+        {'icefloe_batch_timeouts_total{connector="a",task="0"}': "0 0 1x10"},
+        {'icefloe_batch_timeouts_total{connector="a",task="0"}': "1x12"},
+        8,
+    ),
+    Case(
+        "IcefloeBatchTimeouts",
+        {'icefloe_task_stalls_total{connector="a"}': "0 0 1x10"},
+        {'icefloe_task_stalls_total{connector="a"}': "1x12"},
+        8,
+    ),
+    Case(
         "IcefloeCoordinatorStalls",
         {'icefloe_coordinator_stalls_total{connector="a"}': "0 0 1x10"},
         {'icefloe_coordinator_stalls_total{connector="a"}': "1x12"},

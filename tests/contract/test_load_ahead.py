@@ -14,13 +14,27 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
+from structlog.testing import capture_logs
 
-from connect.errors import RetriableError
+from connect.errors import (
+    CommitRefused,
+    Fenced,
+    IcefloeError,
+    InvariantViolation,
+    RetriableError,
+)
 from connect.gateways.catalog.catalog import CatalogGateway, LoadedAhead, open_catalog
 from coordinator.commit.iceberg.committer import Committer
+from coordinator.commit.iceberg.table_memory import LoadedTable
 from coordinator.commit.load_ahead import AGE_MS_MAX, PAUSED_ROUNDS, AheadTables
 from coordinator.commit.multi_table_commit import JointCommitter, RoundCommitter
-from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
+from coordinator.kernel.effects import (
+    CommitOutcome,
+    CoordinatorFenced,
+    TableCommit,
+    TableCommitted,
+    TableFailed,
+)
 from tests.support.fakes.rest_catalog import MemoryCatalogServer
 from tests.support.pauses import growing_pauses
 from tests.support.sql_statements import statements_of
@@ -276,6 +290,46 @@ def test_a_failed_load_is_ignored(catalog: Noted, rounds: Rounds) -> None:
     assert isinstance(rounds.commit(), TableCommitted)
     assert catalog.taken() == ["load", "load", "commit"]
     rounds.check()
+
+
+class Failing(Committer):
+    """A committer that cannot begin with a table that was loaded ahead.
+
+    Attributes:
+        error: raised then.
+    """
+
+    error: IcefloeError | None = None
+
+    def _ready(self, commit: Any, memory: Any, loaded: LoadedTable, *more: Any) -> Any:
+        """Fail, or begin."""
+        if loaded.is_ahead and self.error is not None:
+            raise self.error
+        return super()._ready(commit, memory, loaded, *more)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (CommitRefused("an old floor", code="table_rolled_back"), TableCommitted),
+        (RetriableError("an old file", code="storage_unavailable"), TableCommitted),
+        (InvariantViolation("a bug"), TableFailed),
+        (Fenced("another coordinator"), CoordinatorFenced),
+    ],
+)
+def test_only_errors_that_an_old_load_explains_are_ignored(
+    sqlite: Noted, error: IcefloeError, outcome: type
+) -> None:
+    """They are logged, and the table is loaded again. All others are the outcome."""
+    rounds = Rounds(sqlite)
+    rounds.committer.__class__ = Failing
+    rounds.load_ahead()
+    rounds.committer.error = error  # type: ignore[attr-defined] # of Failing
+    with capture_logs() as logged:
+        ended = rounds.commit()
+    assert isinstance(ended, outcome), ended
+    ignored = [e["code"] for e in logged if e["event"] == "table loaded ahead is not used"]
+    assert ignored == ([error.code] if outcome is TableCommitted else [])
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalP
 from connect.metrics.process_metrics import PROCESS
 from connect.model.layout import TopicPartition
 from connect.node.herder_api import UnavailableError
+from connect.validation.parse import parse
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
 from tests.support.leader_node import NAME, LeaderNode
@@ -40,8 +41,8 @@ def new_leader(
     control = topics.create("control")
     leaders: list[LeaderNode] = []
 
-    def leader() -> LeaderNode:
-        leaders.append(LeaderNode(kafka_properties, storage, source, control))
+    def leader(**more: str) -> LeaderNode:
+        leaders.append(LeaderNode(kafka_properties, storage, source, control, more=more))
         return leaders[-1]
 
     yield leader
@@ -207,6 +208,63 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     assert [type(error) for error in errors] == [UnavailableError]
     assert second.committed() == {0: None, 1: None}
     assert second.floor() == {0: 50, 1: 50}
+
+
+def test_a_frozen_leader_does_not_rebase_the_connector_of_its_successor(
+    new_leader: Callable[[], LeaderNode],
+) -> None:
+    """It wakes after the tables were read: control offsets of the new leader stay."""
+    first = new_leader()
+    first.create()
+    place, group = TopicPartition(first.control, 0), f"{first.group}-coord"
+    first.request_state("STOPPED")
+    first.changes.alter(NAME, {TopicPartition(first.topic, 0): 1})  # an event
+    first.admin.alter_offsets(group, {place: 1_000})  # above the end of the log
+    tables = Tables()
+    frozen = FrozenMethod(tables, "read")
+    rebase = first.rebase(lambda *_: tables.read())
+    with frozen_call(frozen, rebase) as errors:
+        second = new_leader()
+        (end,) = second.admin.ends([place]).values()
+        assert end
+        second.admin.alter_offsets(group, {place: end})
+        second.request_state("STARTED")
+    assert [type(error) for error in errors] == [Fenced]
+    assert second.admin.committed(group, [place]) == {place: end}
+    second.request_state("STOPPED")
+    second.admin.alter_offsets(group, {place: 1_000})
+    second.rebase(lambda *_: tables.read())()
+    assert second.admin.committed(group, [place]) == {place: 0}
+
+
+class Tables:
+    """The tables of a connector, as its coordinator process reads them."""
+
+    def read(self) -> dict[str, Any]:
+        """Return what a rebase does to them."""
+        return {"tables": []}
+
+
+def test_a_frozen_leader_does_not_delete_the_second_group_of_its_successor(
+    new_leader: Callable[..., LeaderNode],
+) -> None:
+    """The older sink has two groups; a reset that wakes late deletes neither of them."""
+    older = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
+    first = new_leader(**older)
+    first.create()
+    first.store_offsets(0, {0: 10, 1: 10})
+    first.request_state("STOPPED")
+    copy = parse(first.config).fallback_group_id
+    assert copy is not None
+    place = TopicPartition(first.topic, 1)
+    first.admin.alter_offsets(copy, {place: 7})
+    frozen = FrozenMethod(first.admin, "refuse_members")
+    with frozen_call(frozen, lambda: first.changes.reset(NAME)) as errors:
+        second = new_leader(**older)
+        second.request_state("STARTED")
+    assert [type(error) for error in errors] == [Fenced]
+    assert second.admin.committed_all(copy) == {place: 7}
+    assert second.committed() == {0: 10, 1: 10}
 
 
 def test_the_control_offset_of_a_paused_connector_passes_foreign_events(

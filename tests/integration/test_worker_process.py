@@ -30,14 +30,17 @@ from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from connect.processes.ipc import VERSION, Channel
+from connect.records.converters.custom_converters import GROUP
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataComplete, DataWritten, Event, Payload, StartCommit
+from tests.support.entry_points import distribution
 from tests.support.processes import arguments, still_running
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
 from worker.spark.block_reader import FEW_RECORDS
+from worker.task.task_progress import STALLED_MARGIN_MS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 CANARY = "canary-5e1f"
@@ -183,7 +186,14 @@ class WorkerHarness:
             assert process.poll() is None, log.read_text()
         return worker
 
-    def connector(self, name: str, topic: str, number: int = 1) -> dict[str, Any]:
+    def connector(
+        self,
+        name: str,
+        topic: str,
+        number: int = 1,
+        *,
+        changes: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, Any]:
         """Store the layout of a connector; return the command that starts its only task."""
         config = {
             "name": name,
@@ -194,6 +204,7 @@ class WorkerHarness:
             "value.converter.schemas.enable": "false",
             "iceberg.control.topic": self.control,
             **{f"iceberg.catalog.{k}": v for k, v in self.catalog.items()},
+            **changes,
         }
         layout = Layout(name, number, ((TopicPartition(topic, 0),),))
         self.store.put_connector(name, config)
@@ -454,5 +465,49 @@ def test_a_killed_python_worker_is_replaced(harness: WorkerHarness, topics: Topi
     assert not all(each.is_running() for each in seen)
     wait_until(lambda: worker.figure("batches", "forked") >= ROUNDS)
     assert worker.figure("task_retries", "forked") == 0
+    worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
+    assert worker.end() == 0
+
+
+LOOPING = """
+def looping(options):
+    def convert(data, topic, headers):
+        while True:
+            pass
+    return convert
+"""
+
+
+def test_a_converter_that_never_returns_holds_up_only_its_own_task(
+    harness: WorkerHarness, topics: Topics
+) -> None:
+    """The batch is cancelled in time, its task restarts, and the other connector writes."""
+    package = distribution(harness.folder / "package", GROUP, "Looping = own_converters:looping")
+    (package / "own_converters.py").write_text(LOOPING)
+    good, stuck = topics.create("good"), topics.create("stuck")
+    for name, topic in (("healthy", good), ("stuck", stuck)):
+        harness.table(name)
+        harness.produce(topic, 7)
+    changes = {"value.converter": "Looping", "icefloe.batch.timeout.ms": "2000"}
+    command = harness.connector("stuck", stuck, changes=changes)
+    worker = harness.start(command, PYTHONPATH=str(package))
+    wait_until(lambda: "RUNNING" in worker.states("stuck"))
+    started = time.monotonic()
+    worker.channel.send(harness.connector("healthy", good))
+    failed = trace_of(worker, "stuck")
+    assert (failed["code"], failed["task"], failed["ended"]) == ("batch_timeout", 0, False)
+    assert time.monotonic() - started < 60
+    harness.start_commits_until("healthy", good, 7)
+    assert harness.written("healthy") == 7
+    assert harness.written("stuck") == 0
+    wait_until(lambda: worker.figure("batch_timeouts", "stuck") >= 1)
+    idle = [
+        item["idle_ms_max"]
+        for e in worker.events
+        if e["event"] == "inventory"
+        for item in e["units"]
+        if item["connector"] == "stuck"
+    ]
+    assert set(idle) == {2_000 + STALLED_MARGIN_MS}
     worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
     assert worker.end() == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
@@ -15,10 +16,12 @@ from connect.node.herder.deployment.bounded_runs import BoundedRuns
 from connect.node.herder.deployment.deployer import Deployer
 from connect.node.herder.deployment.layout_planner import LayoutPlanner
 from connect.node.herder.offsets.offset_changes import OffsetChanges
+from connect.node.herder.offsets.rebase import Rebase
 from connect.protocol.fencing import task_transactional_id
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_store import StatusStore
+from connect.validation.parse import parse
 from connect.validation.providers import Providers
 
 GROUP = "g"
@@ -129,6 +132,12 @@ class LeaderNode:
     def converge(self) -> None:
         """Converge as the herder does; no unit runs that would have to be stopped."""
         self.deployer.converge(NAME, lambda **_: None)
+
+    def rebase(self, ask: Callable[..., Mapping[str, Any]]) -> Callable[[], object]:
+        """Return a call that rebases the stopped connector; ``ask`` answers for its tables."""
+        rebase = Rebase(self.store, self.admin, self.deployer.offset_events, ask)
+        state = self.store.get(NAME)
+        return lambda: rebase.run(state, parse(self.config), (), is_applied=True)
 
     def task(self, number: int) -> TransactionalProducer:
         """A task's producer, which takes its transactional id over."""

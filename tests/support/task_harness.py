@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from connect.clock import SystemClock
+from connect.clock import Clock, SystemClock
 from connect.errors import RecordError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage
@@ -152,6 +152,7 @@ class TaskHarness:
     newest_layout: int = 3  # in the config topic, if there is a floor
     admins: SharedAdmins = field(default_factory=SharedAdmins)
     batch_stop_ms: int = BATCH_STOP_MS
+    clock: Clock = field(default_factory=SystemClock)
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
     ended: list[Exception | None] = field(default_factory=list)
 
@@ -189,7 +190,7 @@ class TaskHarness:
             node_group_id="node",
             stored=None if self.floor is None else self._stored,
             session=opened(self.session),
-            clock=SystemClock(),
+            clock=self.clock,
             runner=lambda _config, _assignment, _session: self.runner,
             report=lambda state, error: self.states.append((state, error)),
             topic_missing=lambda: self.states.append(("topic missing", None)),

@@ -21,11 +21,13 @@ from worker.task.aggregates.aggregate_start import open_aggregate_run
 from worker.task.run.task_start import open_task_run
 from worker.task.task_context import TaskAssignment, TaskContext, TaskSetup, TaskStop
 from worker.task.task_metrics import TaskMetrics
+from worker.task.task_progress import BATCH_TIMEOUT, STALLED_MARGIN_MS, TaskProgress
 
 RESTART_MIN_MS = 500
 RESTART_MAX_MS = 30_000
 FAILURES_UNTIL_REPORTED = 5
 FAILING_MS_MAX = 30_000  # one attempt against a broker that does not answer takes this long
+REPORTED_AT_ONCE = frozenset({GROUP_IN_USE, BATCH_TIMEOUT})  # their attempts take long
 
 log = structlog.get_logger("worker.task")
 
@@ -47,7 +49,8 @@ class ConnectorTask:
         context: TaskContext,
         stop: TaskStop | None = None,
     ) -> None:
-        self._setup = TaskSetup(config, assignment, context, stop=stop or TaskStop())
+        progress = TaskProgress(context.clock, config.batch_timeout_ms)
+        self._setup = TaskSetup(config, assignment, context, progress, stop=stop or TaskStop())
 
     @property
     def metrics(self) -> TaskMetrics:
@@ -58,6 +61,15 @@ class ConnectorTask:
     def transactional_id(self) -> str:
         """``<group.id>-<connector>-<task>``."""
         return self._setup.transactional_id
+
+    def idle_ms(self) -> int:
+        """Milliseconds since it last made progress; any thread may call it."""
+        return self._setup.progress.idle_ms()
+
+    @property
+    def idle_ms_max(self) -> int:
+        """After so long without progress it is stuck where it cannot cancel its batch."""
+        return self._setup.progress.timeout_ms + STALLED_MARGIN_MS
 
     def stop(self) -> None:
         """Request the end of the task after the current batch; any thread may call it."""
@@ -79,15 +91,18 @@ class ConnectorTask:
             self._setup = self._setup.renewed()
             announcements = setup.metrics.announcement.announcements
             restarts.attempt_starts(setup.clock.monotonic_ms())
+            setup.progress.made()
             try:
                 self.run_once()
             except CommitRefused:
                 raise
             except (RetriableError, CommitError) as error:
-                restarts.attempt_fails(
-                    setup.clock.monotonic_ms(),
-                    has_announced=setup.metrics.announcement.announcements > announcements,
-                )
+                has_announced = setup.metrics.announcement.announcements > announcements
+                if error.code == BATCH_TIMEOUT:
+                    setup.metrics.batch.batch_timeouts += 1
+                    # rounds are answered while the batch runs
+                    has_announced = setup.progress.timeouts == 1
+                restarts.attempt_fails(setup.clock.monotonic_ms(), has_announced=has_announced)
                 self._restart_later(error, restarts)
         log.info("task stopped", **setup.log_labels)
 
@@ -103,7 +118,8 @@ class ConnectorTask:
             opening = open_aggregate_run if is_aggregate else open_task_run
             run = opening(self._setup, clients)
             self._setup.context.waits_for(None)
-            self._setup.context.report("RUNNING", self._setup.losses.error())
+            if not self._setup.progress.timeouts:
+                self._setup.context.report("RUNNING", self._setup.losses.error())
             run.serve()
 
     def _restart_later(self, error: RetriableError | CommitError, restarts: RestartBackoff) -> None:
@@ -151,6 +167,6 @@ class RestartBackoff:
         return min(RESTART_MIN_MS << doublings, RESTART_MAX_MS)
 
     def must_report(self, code: str, now_ms: int) -> bool:
-        """Return whether to report the error: it is frequent, long, or ``group_in_use``."""
+        """Return whether to report the error: it is frequent, long, or of ``REPORTED_AT_ONCE``."""
         is_long = now_ms - self._failing_since_ms >= FAILING_MS_MAX
-        return self.failures >= FAILURES_UNTIL_REPORTED or is_long or code == GROUP_IN_USE
+        return self.failures >= FAILURES_UNTIL_REPORTED or is_long or code in REPORTED_AT_ONCE

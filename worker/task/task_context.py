@@ -26,6 +26,7 @@ from worker.spark.session import Session
 from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.reported_losses import ReportedLosses
 from worker.task.task_metrics import TaskMetrics
+from worker.task.task_progress import TaskProgress
 
 SESSION_POLL_S = 0.1
 BOUND_SHRINKS_BY = 8
@@ -225,6 +226,7 @@ class TaskSetup:
     config: ConnectorConfig
     assignment: TaskAssignment
     context: TaskContext
+    progress: TaskProgress
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     stop: TaskStop = field(default_factory=TaskStop)
     losses: ReportedLosses = field(default_factory=ReportedLosses)
@@ -241,11 +243,33 @@ class TaskSetup:
         if not opening.done():
             self.context.waits_for("the Spark session")
         while not opening.done() and not self.stop.is_stopping:
+            self.progress.made()
             wait([opening], SESSION_POLL_S)
         if not opening.done() or opening.exception() is not None:
             reason = "the task was stopped" if self.stop.is_stopping else opening.exception()
             raise RetriableError(f"Spark has not started: {reason}", code="spark_not_started")
         return opening.result()
+
+    def must_cancel(self, session: Session) -> bool:
+        """Return whether to cancel the running batch; any thread may call it."""
+        is_overdue = self.progress.is_overdue(session)
+        return self.stop.must_cancel(self.clock.monotonic_ms()) or is_overdue
+
+    def reports_work(self) -> None:
+        """Note that a batch ended or no record waits; after a timeout the task is RUNNING again."""
+        if self.progress.has_worked():
+            self.context.report("RUNNING", self.losses.error())
+
+    def check_timeout(self) -> None:
+        """Raise the error of a batch that was cancelled because it did not end.
+
+        Raises:
+            RetriableError: ``batch_timeout``.
+        """
+        try:
+            self.progress.check()
+        except RetriableError as error:
+            raise error.at(**self.log_labels) from None
 
     @property
     def is_outdated(self) -> bool:

@@ -73,6 +73,7 @@ class BatchMetrics:
         "files_written",
         "bytes_written",
         "batches",
+        "batch_timeouts",
     )
     GAUGES: ClassVar = ("batch_duration_ms",)
 
@@ -86,6 +87,7 @@ class BatchMetrics:
     files_written: int = 0
     bytes_written: int = 0
     batches: int = 0
+    batch_timeouts: int = 0
     batch_duration_ms: int = 0
     batch_durations: RecentDurations = field(default_factory=RecentDurations)
     batch_records: RecentValues = field(default_factory=RecentValues)

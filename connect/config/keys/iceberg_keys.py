@@ -490,6 +490,17 @@ OWN_KEYS: tuple[Key, ...] = (
         unit="records",
         check=where_read(at_least(0)),
     ),
+    Key(
+        "icefloe.batch.timeout.ms",
+        "LONG",
+        "Time after which a batch that does not end is cancelled. Its task then fails with "
+        "`batch_timeout` and starts again. Rows of a batch that is cancelled are in no table, and "
+        "the next attempt reads them again.",
+        "900000",
+        "LOW",
+        unit="ms",
+        check=where_read(between(1_000, _DAY_MS // 4)),
+    ),
 )
 
 TABLE_KEYS: tuple[Key, ...] = (

@@ -171,6 +171,14 @@ class GroupAdmin:
         """Return client id and address of each member of a group; none if it does not exist."""
         return [f"{m.client_id} at {m.host.lstrip('/')}" for m in self._members(group)]
 
+    def readers(self, group: str, topic: str) -> list[str]:
+        """Return client id and address of each member that reads partitions of a topic."""
+        return [
+            f"{member.client_id} at {member.host.lstrip('/')}"
+            for member in self._members(group)
+            if any(tp.topic == topic for tp in member.assignment.topic_partitions)
+        ]
+
     def refuse_members(self, group: str) -> None:
         """Check that a group has no members.
 

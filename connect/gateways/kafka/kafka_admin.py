@@ -29,6 +29,7 @@ from connect.gateways.kafka.kafka_errors import (
     LOGIN_REFUSED,
     NO_ACLS,
     TLS_FAILED,
+    UNAVAILABLE,
     RequiredAcls,
     mapped,
     unless_refused,
@@ -249,10 +250,16 @@ class KafkaAdmin(GroupAdmin):
         return out
 
     def committed_all(self, group: str) -> dict[TopicPartition, int]:
-        """Return every committed offset of a group, for topics that exist."""
+        """Return every committed offset of a group, for topics that exist.
+
+        Raises:
+            RetriableError: the broker is unavailable, or has no metadata of a topic. Callers delete
+                the group and store what this method returned.
+        """
+        listed = self._metadata("listing topics")
         partitions = [
             TopicPartition(topic, number)
-            for topic, count in self.topics().items()
+            for topic, count in partition_counts(listed.topics).items()
             for number in range(count)
         ]
         return {tp: at for tp, at in self.committed(group, partitions).items() if at is not None}
@@ -287,3 +294,24 @@ class KafkaAdmin(GroupAdmin):
             failures=self._failures,
             serve=lambda: self._admin.poll(0),
         )
+
+
+def partition_counts(topics: Mapping[str, Any]) -> dict[str, int]:
+    """Return the partition count of each topic of an answer, without topics that do not exist.
+
+    Raises:
+        RetriableError: ``broker_unavailable``: a topic has an error, so its partitions are unknown.
+    """
+    existing = {
+        name: topic
+        for name, topic in topics.items()
+        if topic.error is None or topic.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
+    }
+    for name, topic in existing.items():
+        if topic.error is not None:
+            raise RetriableError(
+                f"the broker does not describe topic {name}: {topic.error.str()}; try again",
+                code=UNAVAILABLE,
+                topic=name,
+            )
+    return {name: len(topic.partitions) for name, topic in existing.items()}

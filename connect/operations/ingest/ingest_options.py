@@ -34,6 +34,8 @@ class SourceOptions:
         auto_offset_reset: ``earliest`` or ``latest``.
         seek_offsets: last offset not to read, by partition.
         is_bounded: end at the present end of the topic.
+        daemon_group: consumer group of kafka-delta-ingest, which must not read the topic; None
+            is not checked.
     """
 
     topic: str
@@ -44,6 +46,7 @@ class SourceOptions:
     auto_offset_reset: str = "earliest"
     seek_offsets: Mapping[int, int] = field(default_factory=dict)
     is_bounded: bool = False
+    daemon_group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class IngestJob:
         table: name of the table that the connector writes to.
         secrets: variables to add to the environment, to which placeholders refer.
         notes: settings without effect, for the user.
+        daemon_group: as in ``SourceOptions``.
     """
 
     connector: Mapping[str, str]
@@ -88,6 +92,7 @@ class IngestJob:
     table: str
     secrets: Mapping[str, str]
     notes: Sequence[str] = ()
+    daemon_group: str | None = None
 
     @property
     def name(self) -> str:

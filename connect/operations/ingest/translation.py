@@ -89,7 +89,7 @@ def translate(source: SourceOptions, table: TableOptions, environ: Mapping[str, 
         **kafka,
         **provider_properties(connector, kafka),
     }
-    return IngestJob(connector, node, name, secrets, notes)
+    return IngestJob(connector, node, name, secrets, notes, source.daemon_group)
 
 
 def parse_pair(text: str, delimiter: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -41,7 +41,7 @@ from connect.config.table_formats import FORMAT_VERSIONS
 from connect.errors import (
     CommitError,
     CommitRefused,
-    IcefloeError,
+    DataLost,
     RetriableError,
 )
 from connect.gateways.catalog.catalog import CatalogGateway
@@ -231,7 +231,7 @@ class Committer:
         may_leave_out = not self._cleaner.is_enabled  # snapshots that expire are in the history
         ahead = memory.taken_ahead(catalog, keys, clock, may_leave_out=may_leave_out)
         if ahead is not None:
-            with contextlib.suppress(IcefloeError):
+            with _without_errors_of_old_loads():
                 ready = self._ready(commit, memory, ahead, keys, started_ms)
                 if isinstance(ready, ReadyCommit):
                     return ready
@@ -448,3 +448,15 @@ def _superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[st
     """
     kept = {entry.metadata_file for entry in after.metadata_log}
     return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
+
+
+@contextlib.contextmanager
+def _without_errors_of_old_loads() -> Iterator[None]:
+    """Log errors that a load from before the announcements may cause: a new load decides.
+
+    Other errors are bugs, or show that another coordinator is active. They are raised.
+    """
+    try:
+        yield
+    except (CommitError, RetriableError, DataLost) as error:
+        log.info("table loaded ahead is not used", code=error.code, error=str(error))

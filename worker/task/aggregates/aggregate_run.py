@@ -169,6 +169,7 @@ class AggregateRun:
         with setup.stop.waking(lambda: self._batches.put(None)):
             if not self.positions:
                 while not (setup.stop.is_stopping or setup.is_outdated):
+                    setup.progress.made()
                     self._next_batch()
                 return
             self._serve_query()
@@ -189,9 +190,11 @@ class AggregateRun:
                     log.info("a static table changed, the task reads it", **setup.log_labels)
                     return
                 if batch is not None:
+                    setup.reports_work()
                     computing.release()
                 else:
                     self._keep()
+                self._check_progress(computing)
                 with self.errors.counted():
                     computing.check(started)
         except DataLost as error:
@@ -248,6 +251,14 @@ class AggregateRun:
         raise RetriableError(
             f"Spark did not commit batch {number} in its checkpoint", code="batch_not_committed"
         )
+
+    def _check_progress(self, computing: BatchComputing) -> None:
+        """Raise ``batch_timeout`` if Spark computes a batch for too long: the query is stopped."""
+        progress = self.setup.progress
+        if not computing.is_computing:
+            progress.made()
+        elif progress.is_overdue(self.stream.session):
+            self.setup.check_timeout()
 
     def _keep(self) -> None:
         """Measure the lag, and store the offsets again before they expire."""
@@ -336,6 +347,7 @@ class BatchComputing:
         self._is_stopping = threading.Event()
         self._reports: Accumulator[list[Report]] | None = None
         self.failure: Exception | None = None
+        self.is_computing = False
 
     def start(self) -> StreamingQuery:
         """Start the query.
@@ -411,11 +423,14 @@ class BatchComputing:
         self._is_free.acquire()
         if self._is_stopping.is_set() or self.failure is not None:
             return
+        self.is_computing = True
         try:
             self._finished(self._computed(rows, number))
         except (PySparkException, Py4JError, IcefloeError, OSError) as error:
             if not self._is_stopping.is_set():
                 self.failure = self._stream.error(error)
+        finally:
+            self.is_computing = False
 
     def _computed(self, rows: DataFrame, number: int) -> FinishedBatch:
         started_ms = self._setup.clock.monotonic_ms()

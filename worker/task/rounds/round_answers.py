@@ -5,6 +5,9 @@ Rules of this file:
   transaction.
 - A transaction may begin before its files are written, with the offsets after them. It is aborted
   if something else is announced.
+- Files that are in no table are removed as orphans by their age, by maintenance or by operators. So
+  a file is announced soon, with or without a round, and never when it is old: a frozen worker may
+  wake after its pending files were removed.
 - Stored offsets expire (``offsets.retention.minutes``), so they are stored again at intervals
   while no round asks for an answer.
 """
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 
 from connect.clock import Clock
+from connect.errors import RetriableError
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.task.read_ledger import OffsetRanges, ReadLedger
 from worker.task.rounds.announcer import Announcer
@@ -26,6 +30,10 @@ from worker.task.source.source_log import SourceLog
 from worker.task.task_metrics import TaskMetrics
 
 STORE_OFFSETS_INTERVAL_MS = 600_000
+ANNOUNCED_EARLY_MS = 21_600_000
+"""Age of a pending batch from which it is announced without a round."""
+FILE_AGE_MS_MAX = 72_000_000
+"""20 hours. The removal of orphan files spares files that are a day older than an announcement."""
 
 
 @dataclass(slots=True)
@@ -54,6 +62,8 @@ class RoundAnswers:
     trace: AnswerTrace
     commits_files: bool = True
     _stored_ms: int = field(init=False)
+    _begun_ms: int = field(default=0, init=False)  # the last batch, wall clock
+    _oldest_ms: int = field(default=0, init=False)  # the first batch that may be pending
 
     def __post_init__(self) -> None:
         self._stored_ms = self.clock.monotonic_ms()
@@ -75,6 +85,9 @@ class RoundAnswers:
             Fenced, RetriableError: the requests cannot be sent.
         """
         self._drop_prepared()
+        self._begun_ms = self.clock.now_ms()
+        if not self.ledger.pending:
+            self._oldest_ms = self._begun_ms
         if self.rounds.requested is None or not isinstance(rows, FewRecords):
             return rows
         self.source.request_topic_ids()
@@ -96,8 +109,15 @@ class RoundAnswers:
         Raises:
             DataLost: a source topic was deleted or created again.
             ConfigError, Fenced, RetriableError: as ``Announcer.announce``, ``TaskProducer.resume``
-                and ``WebhookPosts.post``.
+                and ``WebhookPosts.post``; ``files_too_old``: the pending files may have been
+                removed as orphans.
         """
+        if self._pending_age_ms > FILE_AGE_MS_MAX:
+            raise RetriableError(
+                "files waited for their announcement for too long and may have been removed as "
+                "orphans: their records are read again",
+                code="files_too_old",
+            )
         self.announcer.producer.resume(self.ledger.announced_offsets)
         requested = self.rounds.requested
         commit_id = requested or self.clock.new_uuid()
@@ -107,6 +127,7 @@ class RoundAnswers:
         posted = self.posts.post(answer)
         dead_letters = self.announcer.announce(commit_id, answer, posted.dead_letters)
         self.ledger.announced(answer)
+        self._oldest_ms = self._begun_ms  # that batch may still run
         has_batches = bool(answer.batches) and self.commits_files
         self.rounds.announced(commit_id, has_batches=has_batches)
         self._stored_ms = self.clock.monotonic_ms()
@@ -125,11 +146,13 @@ class RoundAnswers:
         metrics.rounds_uncommitted = self.rounds.uncommitted_count
 
     def after_poll(self) -> None:
-        """Store the announced offsets again if they are old, and close an unused producer.
+        """Announce files that wait for long, store old offsets again, close an unused producer.
 
         Raises:
-            Fenced, RetriableError: as ``Announcer.announce`` and ``TaskProducer.resume``.
+            IcefloeError: as ``announce``.
         """
+        if self._pending_age_ms >= ANNOUNCED_EARLY_MS:
+            self.announce()
         now_ms = self.clock.monotonic_ms()
         if now_ms - self._stored_ms >= STORE_OFFSETS_INTERVAL_MS:
             self.announcer.producer.resume(self.ledger.announced_offsets)
@@ -137,6 +160,11 @@ class RoundAnswers:
             self._stored_ms = now_ms
         if not (self.ledger.pending or self.ledger.lost):
             self.announcer.producer.close_if_idle()
+
+    @property
+    def _pending_age_ms(self) -> int:
+        """Time since the oldest pending batch began, at least that of its files; wall clock."""
+        return self.clock.now_ms() - self._oldest_ms if self.ledger.pending else 0
 
     def _drop_prepared(self) -> None:
         self.source.drop_request()

@@ -68,6 +68,10 @@ class PostedRows:
     dead_letters: list[ProducerMessage] = field(default_factory=list)
 
 
+def _ignored() -> None:
+    """Nothing counts the progress."""
+
+
 @dataclass(slots=True)
 class WebhookPosts:
     """The webhooks of one task.
@@ -77,15 +81,23 @@ class WebhookPosts:
         servers: by the number of their output.
         stop: ends the wait before a repetition, and later the posts of an answer.
         clock: monotonic time.
+        on_progress: called before each post and repetition: an answer may take hours.
     """
 
     config: ConnectorConfig
     servers: Mapping[int, RowsServer]
     stop: TaskStop
     clock: Clock
+    on_progress: Callable[[], None] = _ignored
 
     @classmethod
-    def of(cls, config: ConnectorConfig, clock: Clock, stop: TaskStop) -> WebhookPosts:
+    def of(
+        cls,
+        config: ConnectorConfig,
+        clock: Clock,
+        stop: TaskStop,
+        on_progress: Callable[[], None] = _ignored,
+    ) -> WebhookPosts:
         """Return the webhooks of a connector.
 
         Raises:
@@ -105,7 +117,7 @@ class WebhookPosts:
             for number, output in enumerate(config.outputs)
             if output.webhook is not None
         }
-        return cls(config, servers, stop, clock)
+        return cls(config, servers, stop, clock, on_progress)
 
     def post(self, answer: TaskAnnouncement) -> PostedRows:
         """Post the rows of an answer.
@@ -137,6 +149,7 @@ class WebhookPosts:
         assert output.webhook is not None
         refusal: RetriableError | ConfigError | None = None
         for batch in _batches(rows, output.webhook.batch_rows):
+            self.on_progress()
             if self.stop.must_cancel(self.clock.monotonic_ms()):
                 raise RetriableError(
                     f"the task stops before the webhook of output {output.name} has all rows; they "
@@ -173,6 +186,7 @@ class WebhookPosts:
 
     def may_repeat_after(self, duration_ms: int) -> bool:
         """Wait before a repetition; return whether the task continues."""
+        self.on_progress()
         if not self.stop.is_stopping:
             self.stop.pause(duration_ms)
         return not self.stop.is_stopping

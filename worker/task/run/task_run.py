@@ -16,12 +16,14 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from connect.errors import DataLost, RetriableError
+from control_schemas.events import LostRange
 from worker.batch.few_records import BatchRows
 from worker.spark.session import Session
 from worker.task.batches.batch_processor import BatchProcessor
@@ -105,6 +107,7 @@ class TaskRun:
             IcefloeError: as ``ConnectorTask.run_once``.
         """
         while not (self.setup.stop.is_stopping or self.setup.is_outdated):
+            self.setup.progress.made()
             self.receive(self._control_poll_ms())
             if self.rounds.requested is not None:
                 self.answer_round()
@@ -138,7 +141,8 @@ class TaskRun:
             self._polls.last_ms = self._now_ms()
             return
         ends = self._poll_source()
-        unread = self.ledger.unread(ends)
+        if not (unread := self.ledger.unread(ends)):
+            self.setup.reports_work()
         self._polls.pause_ms = poll_after_ms(
             self._polls.pause_ms, self.setup.config.commit_interval_ms, is_idle=not unread
         )
@@ -178,21 +182,11 @@ class TaskRun:
         Raises:
             RetriableError: the broker does not answer.
         """
-        setup = self.setup
-        if setup.config.fail_on_data_loss:
+        if self.setup.config.fail_on_data_loss:
             return False
         lost = self.ledger.skip(self.source.log_starts_above(self.ledger.next_offsets))
-        for lost_range in lost:
-            log.warning(
-                "source records were deleted before they were read; the task continues after them",
-                topic=lost_range.topic,
-                partition=lost_range.partition,
-                start_offset=lost_range.start_offset,
-                end_offset=lost_range.end_offset,
-                code="source_data_lost",
-                **setup.log_labels,
-            )
-        setup.losses.add(lost)
+        _log_lost(lost, self.setup)
+        self.setup.losses.add(lost)
         return bool(lost)
 
     def _read(self, ends: Offsets) -> None:
@@ -200,6 +194,7 @@ class TaskRun:
         self._reading_to = ends
         sizes, runner = self.reader.sizes, self.batches.runner
         while (ranges := self.ledger.ranges_to(ends)).record_count_max:
+            self.setup.progress.made()
             runner.refresh()
             sizes.may_enlarge = runner.may_enlarge
             try:
@@ -214,14 +209,18 @@ class TaskRun:
                     raise error.at(connector=self.setup.config.name) from error
                 self.setup.context.report("RUNNING", self.setup.losses.error())
             else:
+                self.setup.check_timeout()
                 return
 
     def _read_ranges(self, ranges: OffsetRanges, ends: Offsets) -> None:
         sizes = self.reader.sizes
+        cancels = partial(self.setup.must_cancel, self.reader.session)
         count = ranges.record_count_max
         self._planned_records = count if sizes.is_small(count) else 0
         if not self.batches.runner.is_primed:
-            self.reader.read_batch(ranges.head(sizes.first_records), self._process)
+            first = ranges.head(sizes.first_records)
+            self.reader.read_batch(first, self._process, must_cancel=cancels)
+            self.setup.check_timeout()
             ranges = self.ledger.ranges_to(ends)
             # the first large batch of a backlog takes long: answer before it
             if self.rounds.requested is not None and not sizes.is_small(ranges.record_count_max):
@@ -231,11 +230,13 @@ class TaskRun:
             self._process,
             is_stopping=self._starts_no_batch,
             on_wait=self._serve_while_reading,
+            must_cancel=cancels,
         )
 
     def _process(self, rows: BatchRows, ranges: OffsetRanges) -> None:
         """Take one micro-batch of the reader; announce it at once where an answer is urgent."""
         started_ms = self._now_ms()
+        self.setup.progress.made()
         with self._turns.of_callback():
             valid_through_ms = self.rounds.valid_through_ms
             rows = self.answers.prepare(rows, ranges)
@@ -245,6 +246,7 @@ class TaskRun:
                 batch = self.batches.write(rows, ranges, valid_through_ms)
             self.answers.trace.wrote(running.record_count, started_ms=started_ms)
             self.batches.add(batch, started_ms=started_ms)
+            self.setup.reports_work()
             self.receive(0)
             if self._timing.is_due_after(running, self._reading_to, self._now_ms()):
                 self.answers.announce()
@@ -268,7 +270,7 @@ class TaskRun:
                     self._turns.running, self._reading_to, self._now_ms()
                 ):
                     self.answers.announce()
-        return self.setup.stop.must_cancel(self._now_ms())
+        return self.setup.must_cancel(self.reader.session)
 
     def _poll_source(self, high_watermarks: Offsets | None = None) -> Offsets:
         """Return how far each partition can be read, and update the metrics of the source."""
@@ -308,6 +310,19 @@ class TaskRun:
 
     def _now_ms(self) -> int:
         return self.setup.clock.monotonic_ms()
+
+
+def _log_lost(lost: Sequence[LostRange], setup: TaskSetup) -> None:
+    for lost_range in lost:
+        log.warning(
+            "source records were deleted before they were read; the task continues after them",
+            topic=lost_range.topic,
+            partition=lost_range.partition,
+            start_offset=lost_range.start_offset,
+            end_offset=lost_range.end_offset,
+            code="source_data_lost",
+            **setup.log_labels,
+        )
 
 
 @contextlib.contextmanager

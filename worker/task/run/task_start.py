@@ -98,7 +98,7 @@ def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
     reader = _source_reader(setup, runner)
     control = _control_listener(setup, admin, rounds, clients)
     log.info("task started", positions=positions_text(starts), **setup.log_labels)
-    posts = WebhookPosts.of(config, clock, setup.stop)
+    posts = WebhookPosts.of(config, clock, setup.stop, setup.progress.made)
     clients.callback(posts.close)
     run = TaskRun(
         setup,

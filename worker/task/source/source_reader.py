@@ -14,7 +14,7 @@ Rules of this file:
 - The size of a query's batches is fixed. When batches should have quite another size, the query
   ends after the current one, and the next query continues there.
 - A stop does not interrupt Spark at once: the callback returns for batches that have not started.
-  A batch that takes too long after a stop is cancelled. Nothing of it is announced.
+  A batch that takes too long, also after a stop, is cancelled. Nothing of it is announced.
 - While a query runs, the task's thread calls ``on_wait`` again and again. The callback runs in a
   thread of Spark at the same time.
 
@@ -27,10 +27,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -38,6 +39,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from connect import failpoints
+from connect.errors import RetriableError
 from connect.model.layout import TopicPartition
 from worker.batch.few_records import BatchRows, FewRecords
 from worker.spark.batch_sizing import ReadSizes
@@ -58,7 +60,11 @@ OnWait: TypeAlias = Callable[[], bool]
 QUERY_INTERVAL_MS = 5_000
 """Commit interval from which small reads are queries: their fixed cost is then below 2 %."""
 
+MustCancel: TypeAlias = Callable[[], bool]
+"""Returns whether to cancel the current batch; called from any thread."""
+
 WAIT_S = 0.1  # between two calls of ``on_wait``
+WATCH_S = 0.5  # between two calls of ``must_cancel``
 
 
 @dataclass(slots=True)
@@ -94,6 +100,7 @@ class SourceReader:
         *,
         is_stopping: Callable[[], bool],
         on_wait: OnWait = lambda: False,
+        must_cancel: MustCancel = lambda: False,
     ) -> None:
         """Read the ranges: as one batch read, or as queries from their starts.
 
@@ -111,6 +118,7 @@ class SourceReader:
             on_batch: takes each micro-batch.
             is_stopping: checked before each micro-batch; once true, no other batch starts.
             on_wait: called while a query runs.
+            must_cancel: as in ``read_batch``; ``on_wait`` decides it for a query.
 
         Raises:
             DataLost, RetriableError: as ``read_batch``.
@@ -118,7 +126,10 @@ class SourceReader:
         while ranges.record_count_max and not is_stopping():
             head = self._head_of_batch_reads(ranges)
             if head is not None:
-                ranges = ranges.starting_at(self.read_batch(head, on_batch))
+                starts = self.read_batch(head, on_batch, must_cancel=must_cancel)
+                if starts == head.starts:
+                    return
+                ranges = ranges.starting_at(starts)
                 continue
             starts = self.run_query(
                 ranges.starts,
@@ -140,14 +151,25 @@ class SourceReader:
         is_small = self.sizes.is_small(ranges.record_count_max)
         return ranges if is_small and self.commit_interval_ms < QUERY_INTERVAL_MS else None
 
-    def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> Offsets:
+    def read_batch(
+        self,
+        ranges: OffsetRanges,
+        on_batch: OnBatch,
+        *,
+        must_cancel: MustCancel = lambda: False,
+    ) -> Offsets:
         """Read ``ranges`` as one micro-batch.
 
         If they have few records, records after them may be in the batch, and in the ranges that the
         callback gets. A bounded run reads exactly the ranges.
 
+        Args:
+            ranges: what to read.
+            on_batch: takes the micro-batch.
+            must_cancel: called from another thread during the read; returns whether to cancel it.
+
         Returns:
-            The next source offset of every partition.
+            The next source offset of every partition; the starts if the batch was cancelled.
 
         Raises:
             DataLost: records of the ranges are gone.
@@ -155,14 +177,18 @@ class SourceReader:
         """
         if not ranges.record_count_max:
             return ranges.starts
-        try:
-            rows = self.source.batch(ranges, may_pass_ends=not self.is_bounded)
-            if isinstance(rows, FewRecords):
-                ranges = replace(ranges, ends=rows.ends)
-            self._hand_over(rows, ranges, on_batch)
-        except (PySparkException, Py4JError) as e:
-            raise map_spark_error(e) from e
-        return {**ranges.starts, **ranges.ends}
+        starts = ranges.starts
+        with _WatchedJobs(self.session, must_cancel) as jobs:
+            try:
+                rows = self.source.batch(ranges, may_pass_ends=not self.is_bounded)
+                if isinstance(rows, FewRecords):
+                    ranges = replace(ranges, ends=rows.ends)
+                self._hand_over(rows, ranges, on_batch)
+            except (PySparkException, Py4JError, RetriableError) as e:
+                if jobs.are_cancelled:
+                    return starts
+                raise map_spark_error(e) from e
+        return {**starts, **ranges.ends}
 
     def plan(self, record_count: int) -> DataFrame | None:
         """Make the rows of the next small batch read, whose offsets are not known yet.
@@ -283,6 +309,43 @@ class SourceReader:
     def _in_pool(self, rows: DataFrame) -> DataFrame:
         self.session.choose_pool(self.pool)
         return rows
+
+
+class _WatchedJobs:
+    """Cancels the jobs that a thread starts in the block, once that is required.
+
+    Args:
+        session: the worker's session.
+        must_cancel: called again and again from another thread.
+
+    Attributes:
+        are_cancelled: whether jobs were cancelled.
+    """
+
+    def __init__(self, session: Session, must_cancel: MustCancel) -> None:
+        self._context = session.context
+        self._must_cancel = must_cancel
+        self._group = f"icefloe-read-{id(self)}"
+        self._has_ended = threading.Event()
+        self._watch = threading.Thread(target=self._run, name="batch-watch", daemon=True)
+        self.are_cancelled = False
+
+    def __enter__(self) -> Self:
+        self._context.setJobGroup(self._group, "read of a task", interruptOnCancel=True)
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        self._watch.join()  # a late cancellation would end the jobs of the next block
+
+    def _run(self) -> None:
+        while not self._has_ended.wait(WATCH_S):
+            if self._must_cancel():
+                self.are_cancelled = True
+                with contextlib.suppress(Py4JError):  # Spark has ended
+                    # again and again: the job of the batch may begin after the first time
+                    self._context.cancelJobGroup(self._group)
 
 
 class _BatchCallback:

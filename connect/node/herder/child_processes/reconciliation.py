@@ -7,6 +7,8 @@ Rules of this file:
   in it that the node does not want is stopped.
 - A coordinator that makes no progress for too long is started again. The time doubles with each
   such restart until a round ends.
+- A task cancels a batch that does not end. If it makes no progress all the same, it is started
+  again as well. The new start fences the one that is stuck, in the same process.
 - All methods run on the herder's thread.
 """
 
@@ -28,6 +30,7 @@ WAIT_SHOWN_MS = 2_000  # shorter waits are part of every start
 ENDED = "ended_unasked"
 MISSING = "missing"
 STALLED = "no_rounds"
+TASK_STALLED = "task_stalled"
 
 _log = logger("herder")
 
@@ -155,6 +158,8 @@ class Reconciliation:
             if run.layout is not None and item["layout"] != run.layout.number:
                 self._assignments.send_layout(run)
             self._restart_if_stalled(run, unit, item, now_ms)
+        else:
+            self._restart_stalled_task(run, unit, item, now_ms)
 
     def _note_wait(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any]) -> None:
         is_long = item.get("waited_ms", 0) >= WAIT_SHOWN_MS
@@ -214,10 +219,27 @@ class Reconciliation:
         )
         stalls.inc()
         _log.error("coordinator is stalled", connector=run.name, idle_ms=idle_ms)
+        self._end_stalled(run, unit, now_ms, STALLED, reports.stall_text)
+
+    def _restart_stalled_task(
+        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
+    ) -> None:
+        stalls = counter("task_stalls", connector=run.name)  # 0 before the first, for alerts
+        idle_ms = item.get("idle_ms", 0)
+        if idle_ms <= item.get("idle_ms_max", 0):
+            return
+        stalls.inc()
+        _log.error("task is stalled", connector=run.name, task=unit.task, idle_ms=idle_ms)
+        text = f"{TASK_STALLED}: {_name(run, unit)} made no progress for {idle_ms // 1000} s"
+        self._end_stalled(run, unit, now_ms, TASK_STALLED, f"{text}; it is started again")
+
+    def _end_stalled(
+        self, run: ConnectorRun, unit: Unit, now_ms: int, code: str, text: str
+    ) -> None:
         with self._assignments.lock:
             # the child ends this generation before it begins the next one
             unit.start.has_ended = True
-            self._failed(run, unit, now_ms, STALLED, reports.stall_text, is_retriable=True)
+            self._failed(run, unit, now_ms, code, text, is_retriable=True)
         self._on_changed(run)
 
     def _failed(

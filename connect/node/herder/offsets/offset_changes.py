@@ -141,10 +141,8 @@ class OffsetChanges:
             RetriableError: ``group_in_use``; then neither group is changed.
         """
         copy = self._copy_of(name)
-        if copy is None:
-            return
-        self._admin.refuse_members(group)
-        self._admin.delete_group(copy)
+        if copy is not None:
+            self._offset_events.delete_copy(name, group, copy)
 
     def _must_exist(self, partitions: Iterable[TopicPartition]) -> None:
         partition_counts = self._admin.topics()

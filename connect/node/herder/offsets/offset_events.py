@@ -10,6 +10,9 @@ Rules of this file:
   offsets of tasks that another leader started.
 - Each change initialises the id, then writes to the config topic, which refuses a node that no
   longer leads, then changes the offsets.
+- Kafka cannot fence the deletion of a group. It comes directly after a write to the config topic. A
+  leader that is frozen between these two requests still deletes the group. The source floor then
+  keeps the partitions known, and no task starts from the policy.
 - A change or reset of a topic's offsets also accepts the topic's present id.
 """
 
@@ -91,8 +94,7 @@ class OffsetEvents:
         """Announce that the valid-through time that was claimed so far is withdrawn.
 
         Raises:
-            ConfigError: the configuration cannot be run.
-            RetriableError: the broker cannot be reached; nothing is announced.
+            ConfigError, RetriableError: as ``announce``.
         """
         config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
@@ -102,8 +104,7 @@ class OffsetEvents:
         """Announce that these partitions go back, and the valid-through time with them.
 
         Raises:
-            ConfigError: the configuration cannot be run.
-            RetriableError: the broker cannot be reached; nothing is announced.
+            ConfigError, RetriableError: as ``announce``.
         """
         config = self._configs.parsed(state)
         moved = tuple((tp.topic, tp.partition) for tp in sorted(partitions))
@@ -131,7 +132,8 @@ class OffsetEvents:
 
         Raises:
             Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker cannot be reached.
+            RetriableError: ``group_in_use``; ``offsets_contended``: another node has started the
+                connector; the broker cannot be reached.
         """
         config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
@@ -143,26 +145,48 @@ class OffsetEvents:
             events = [] if is_announced else self._events(config, {*offsets, *also_moved})
             transact(events, group, offsets)
 
+    def set_control(
+        self, state: StoredConnector, config: ConnectorConfig, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Store control offsets of a stopped connector in a transaction.
+
+        Raises:
+            Fenced, RetriableError: as ``set``.
+        """
+        with self._operator(state.name, config) as transact:
+            self._confirm(state.name)
+            self._admin.refuse_members(config.control_group_id)
+            transact([], config.control_group_id, offsets)
+
+    def delete_copy(self, name: str, group: str, copy: str) -> None:
+        """Delete the second group of the older sink, if the connector's own has no members.
+
+        Raises:
+            Fenced, RetriableError: as ``set``; then neither group is changed.
+        """
+        self._admin.refuse_members(group)
+        self._confirm(name)
+        self._admin.delete_group(copy)
+
     def reset(self, state: StoredConnector, group: str) -> None:
         """Announce the reset of every source offset of a group, then delete the group.
 
         Raises:
-            Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker cannot be reached.
+            Fenced, RetriableError: as ``set``.
         """
         config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
             self._store.put_source_floor(state.name, SourceFloor())
             self._admin.refuse_members(group)
             transact(self._events(config, ()), "", {})
+            self._confirm(state.name)  # without a control topic there was no transaction
             self._admin.delete_group(group)
 
     def reset_floor(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
         """Let these partitions start as new ones do when they have no offset.
 
         Raises:
-            Fenced: another node leads.
-            RetriableError: the broker cannot be reached.
+            Fenced, RetriableError: as ``set``.
         """
         self._store.put_source_floor(state.name, state.source_floor.without(frozenset(partitions)))
 
@@ -171,8 +195,7 @@ class OffsetEvents:
 
         Raises:
             Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker cannot be reached. The caller must repeat
-                it before any task starts.
+            RetriableError: as ``set``. The caller must repeat it before any task starts.
         """
         pending = state.pending_offsets
         if pending is None:
@@ -216,6 +239,10 @@ class OffsetEvents:
         if pending:
             settled = {t: replace(recreated, is_pending=False) for t, recreated in pending.items()}
             self._store.put_source_floor(name, floor.with_recreated(settled))
+
+    def _confirm(self, name: str) -> None:
+        """Write to the config topic what it has: it refuses a node that no longer leads."""
+        self._store.put_source_floor(name, self._store.get(name).source_floor)
 
     @contextlib.contextmanager
     def _operator(self, name: str, config: ConnectorConfig | None) -> Iterator[_Transact]:

@@ -17,6 +17,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.offsets.offset_events import OffsetEvents
 from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
@@ -60,6 +61,7 @@ class Rebase:
     Args:
         store: layouts.
         admin: the cluster.
+        offset_events: stores control offsets.
         ask: sends a command to a child and returns its answer.
     """
 
@@ -67,10 +69,12 @@ class Rebase:
         self,
         store: ConfigStore,
         admin: KafkaAdmin,
+        offset_events: OffsetEvents,
         ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
         self._store = store
         self._admin = admin
+        self._offset_events = offset_events
         self._ask = ask
 
     def run(
@@ -95,7 +99,7 @@ class Rebase:
             planned.notes.append(f"tables could not be read: {answer['error']}")
         if is_applied:
             if planned.offsets:
-                self._admin.alter_offsets(config.control_group_id, planned.offsets)
+                self._offset_events.set_control(state, config, planned.offsets)
             self._store.put_layout(planned.layout, state.config or {})
             self._store.put_ready(planned.layout)
         report = {**planned.to_json(), "tables": answer["tables"]}

@@ -82,7 +82,7 @@ class StoppedConnectors:
         self._admin = admin
         self._clock = clock
         self._offsets = OffsetChanges(store, admin, offset_events, configs)
-        self._rebase = Rebase(store, admin, ask)
+        self._rebase = Rebase(store, admin, offset_events, ask)
         self._reset = ValidThroughReset(offset_events, admin, self._fence_coordinator, ask)
         self._rewind = RewindSteps(
             store,

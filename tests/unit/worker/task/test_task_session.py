@@ -13,6 +13,7 @@ from connect.errors import RetriableError
 from connect.model.layout import TopicPartition
 from worker.spark.session import Session
 from worker.task.task_context import TaskAssignment, TaskContext, TaskSetup
+from worker.task.task_progress import TaskProgress
 
 
 class WaitingTask:
@@ -44,6 +45,7 @@ class WaitingTask:
             nothing,
             TaskAssignment(0, 1, (TopicPartition("t", 0),)),
             context,
+            TaskProgress(context.clock, 60_000),
         )
 
     def _wait_for(self, reason: str | None) -> None:

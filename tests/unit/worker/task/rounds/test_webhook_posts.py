@@ -120,6 +120,17 @@ def test_rows_are_posted_in_batches_with_ids() -> None:
     assert again.keys == server.keys, "equal rows have equal keys"
 
 
+def test_each_post_is_progress_of_the_task() -> None:
+    """An answer may take hours: the task must not seem to hang in it."""
+    server = Server()
+    made, _ = posts(server, **ONE_BY_ONE)
+    seen: list[int] = []
+    made.on_progress = lambda: seen.append(len(server.bodies))
+    made.post(answer(4, 5, 6))
+    assert made.may_repeat_after(0)
+    assert seen == [0, 1, 2, 3]
+
+
 def test_a_request_is_bounded_in_bytes() -> None:
     """A single row of any size is posted."""
     server = Server()

@@ -7,12 +7,12 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from connect.backoff import BackoffPolicy
+from connect.backoff import Backoff, BackoffPolicy
 from connect.clock import SystemClock
 from connect.metrics.process_metrics import Exposition
 from connect.node.herder.child_processes.child_assignments import ChildAssignments
 from connect.node.herder.child_processes.reconciliation import UNWANTED_LOG_MS, Reconciliation
-from connect.node.herder.units.units import ConnectorRun
+from connect.node.herder.units.units import ConnectorRun, Unit, UnitStart
 
 INVENTORY_MS = 2_000
 
@@ -76,3 +76,28 @@ def test_restarts_of_a_coordinator_are_counted_from_zero() -> None:
         reconciliation._restart_if_stalled(run, run.coordinator, item, 0)
         counts.append(Exposition(lambda: 0).total("coordinator_stalls", connector=run.name))
     assert counts == [0, 1]
+
+
+def test_a_task_without_progress_is_started_again() -> None:
+    """Once for each start; the pause doubles, and the trace names the reason."""
+    assignments = ChildAssignments({}, SystemClock(), 0)
+    reconciliation = Reconciliation(
+        {}, assignments, restart=lambda *_: None, on_changed=lambda _: None
+    )
+    run = ConnectorRun.of("stalled-task", BackoffPolicy(1_000, 60_000))
+    unit = Unit(1, Backoff(run.policy), "worker")
+    item = {"generation": 7, "sequence": 1, "layout": 1, "state": "RUNNING", "ended": False}
+    counts, restarts = [], []
+    for start in range(3):
+        unit.start = UnitStart(generation=7, sent_at_ms=0, is_sent=True)
+        for idle_ms in (1_019, 1_021, 9_000):
+            reported = {**item, "idle_ms": idle_ms, "idle_ms_max": 1_020}
+            reconciliation._compare(run, unit, reported, start * 10_000)
+            counts.append(Exposition(lambda: 0).total("task_stalls", connector=run.name))
+        assert unit.start.has_ended
+        assert unit.restart_at_ms is not None
+        restarts.append(unit.restart_at_ms - start * 10_000)
+    assert counts == [0, 1, 1, 1, 2, 2, 2, 3, 3]
+    assert restarts == [1_000, 2_000, 4_000]
+    assert unit.trace is not None
+    assert unit.trace.startswith("task_stalled: task 1 of stalled-task made no progress for 1 s")
