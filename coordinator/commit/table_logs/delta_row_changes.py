@@ -55,7 +55,7 @@ from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.row_changes.source_files import missing_file
 from coordinator.commit.rules.file_selection import Selection
 from coordinator.commit.table_logs.delta_files import delta_file, delta_stats, partition_text
-from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys
+from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys, KnownValues
 from coordinator.row_deletes.file_copies import FileCopies, FileCopy
 from coordinator.row_deletes.limits import NotResolved, ResolveBudget
 from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
@@ -391,25 +391,20 @@ class _DeltaSources:
     ) -> bool:
         """Whether a file may have rows with a key, by its statistics and its partition."""
         return all(
-            _may_have_value(file, values, self._columns[field_id], at, keys)
+            keys.may_be_in(at, _known(file, values, self._columns[field_id]))
             for at, field_id in enumerate(columns.field_ids)
         )
 
 
-def _may_have_value(
-    file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField, at: int, keys: DeletedKeys
-) -> bool:
+def _known(file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField) -> KnownValues:
+    """What the log says of the values of a column."""
     if column.name in values:
         value = values[column.name]
-        return keys.has_null(at) if value is None else keys.has_between(at, value, value)
-    if keys.has_null(at) and file.has_nulls.get(column.name, True):
-        return True
-    if column.name not in file.bounds:
-        return True
-    low, high = file.bounds[column.name]
-    if isinstance(column.field_type, TimestampType | TimestamptzType):
+        return KnownValues(value, value, value is None, value is None)
+    low, high = file.bounds.get(column.name, (None, None))
+    if low is not None and isinstance(column.field_type, TimestampType | TimestamptzType):
         low, high = low - _TIMESTAMP_ERROR_US, high + _TIMESTAMP_ERROR_US
-    return keys.has_between(at, low, high)
+    return KnownValues(low, high, file.has_nulls.get(column.name, True))
 
 
 def _is_key(column: NestedField) -> bool:
