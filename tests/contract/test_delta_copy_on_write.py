@@ -244,6 +244,22 @@ def test_a_repeated_announcement_deletes_no_newer_row(upserts: DeltaUpserts) -> 
     t.check()
 
 
+def test_a_repeated_announcement_deletes_no_file_of_the_table(upserts: DeltaUpserts) -> None:
+    """Also together with new files, and by a coordinator that has not committed the file."""
+    t = upserts
+    first = t.round(([row(1, 10)], []))
+    committed(t.log_committer().commit(first))
+    envelope = first.announcements[0]
+    data_only = replace(envelope.event.payload, delete_files=())
+    event = replace(envelope.event, payload=data_only)
+    for _ in range(2):
+        new = t.round(([row(t.offset + 5, 20)], []))
+        repeated = replace(envelope, event=event, offset=t.offset)
+        t.offset += 1
+        committed(t.log_committer().commit(table_commit([*new.announcements, repeated])))
+        t.check()
+
+
 def test_limits_fail_the_table(tmp_path: Path) -> None:
     """There are no delete files to use instead; with a higher limit the commit is made."""
     t = DeltaUpserts(str(tmp_path / "lake"), **{"iceberg.tables.copy-on-write-max-bytes": "10"})

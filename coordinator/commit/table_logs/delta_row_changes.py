@@ -5,7 +5,7 @@ Rules of this file:
   that it does not exist. After a conflict they are resolved again.
 - Partition columns have the values of the log. An empty text there is null, as for all readers.
 - Delete files never get into the table. When the round is in the table they are deleted, as are
-  data files of which no row or only a copy is left.
+  data files of which no row or only a copy is left; never a file of the newest version.
 - A file that is added without being read is verified in the store, as in ``row_removal``.
 - There is no other way to delete rows: what cannot be rewritten fails the table.
 
@@ -49,11 +49,12 @@ from connect.gateways.delta.delta_model import (
 )
 from connect.gateways.delta.delta_schema import leaves
 from connect.gateways.storage.file_metrics import FileMetrics, FooterReader
-from connect.gateways.storage.object_store import delete_files, storage_errors
+from connect.gateways.storage.object_store import storage_errors
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent
 from coordinator.commit.row_changes.source_files import missing_file
 from coordinator.commit.rules.file_selection import Selection
+from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.commit.table_logs.delta_files import delta_file, delta_stats, partition_text
 from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys, KnownValues
 from coordinator.row_deletes.file_copies import FileCopies, FileCopy
@@ -92,7 +93,7 @@ class DeltaRowChanges:
     created: list[str] = field(default_factory=list)
     _table: ChangeableDeltaVersion | None = None
     _copies: FileCopies | None = None
-    _used: frozenset[str] = frozenset()
+    _named: frozenset[str] | None = None
     _verified: set[str] = field(default_factory=set)
 
     @classmethod
@@ -129,23 +130,20 @@ class DeltaRowChanges:
 
         return commit
 
-    def landed(self, *, is_last: bool) -> None:
+    def landed(self, newest: ChangeableDeltaVersion | None) -> None:
         """Delete files of the round that are not in the table; see ``RowChanges``."""
         if self._table is None or self._copies is None:
             return
-        root = self._table.location
-        listed = {f"{root}/{path}" for path in self._used}
-        consumed = set(self.selection.paths) - listed
-        unused = set(self.created) - listed if is_last else set()
-        delete_files(self._table.io, sorted(consumed | unused))
+        named = self._named if newest is None else _named_by(newest)
+        delete_unnamed(self._table.io, {*self.selection.paths, *self.created}, named)
         process_metrics.counter("copy_on_write_files", **self.labels).inc(len(self.created))
         read = self._copies.bytes_read
         process_metrics.counter("copy_on_write_bytes", **self.labels).inc(read)
 
-    def discard(self) -> None:
+    def discard(self, newest: ChangeableDeltaVersion) -> None:
         """Delete all copies: no attempt can land."""
-        if self._table is not None:
-            delete_files(self._table.io, self.created)
+        if self.created:
+            delete_unnamed(newest.io, self.created, _named_by(newest))
         self.created.clear()
 
     def _resolved(
@@ -182,7 +180,8 @@ class DeltaRowChanges:
                 values = files.texts(each.partition)
                 removed.append(DeltaFile(each.path, each.size_bytes, values, 0, ""))
                 added += files.described(values, copies[source.path], now_ms)
-        self._used = frozenset(file.path for file in added)
+        names = paths.union(f.path for f in added).difference(f.path for f in removed)
+        self._named = frozenset(f"{table.location}/{path}" for path in names)
         return added, removed
 
     def _copies_on(self, table: ChangeableDeltaVersion, files: _DeltaSources) -> FileCopies:
@@ -394,6 +393,11 @@ class _DeltaSources:
             keys.may_be_in(at, _known(file, values, self._columns[field_id]))
             for at, field_id in enumerate(columns.field_ids)
         )
+
+
+def _named_by(table: ChangeableDeltaVersion) -> frozenset[str]:
+    """Return the data files of a version."""
+    return frozenset(f"{table.location}/{each.path}" for each in table.live_files(()))
 
 
 def _known(file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField) -> KnownValues:

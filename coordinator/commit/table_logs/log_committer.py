@@ -152,17 +152,22 @@ class _Memory:
         self.pending.clear()
         self.row_changes.clear()
 
-    def settle(self, version: int, present: RowChanges | None) -> None:
+    def settle(self, table: TableVersion[Any], version: int, present: RowChanges | None) -> None:
         """Delete copies of attempts that cannot land: the version that they aim at is taken.
 
         The floor is not theirs, so the version is not theirs, either. The present changes are kept.
+
+        Args:
+            table: as it was loaded; what we committed on it names no file of another attempt.
+            version: the newest one.
+            present: changes that are under way, or landed as that version.
         """
         left = []
         for each in self.row_changes[-_PENDING_MAX:]:
             if each is present or each.last_version > version:
                 left.append(each)
             else:
-                each.discard()
+                each.discard(table)
         self.row_changes = left
 
 
@@ -188,12 +193,16 @@ class RowChanges(Protocol):
         """
         ...
 
-    def landed(self, *, is_last: bool) -> None:
-        """Delete files that are not needed any more; ``is_last`` if the last attempt landed."""
+    def landed(self, newest: Any) -> None:
+        """Delete files that are not needed any more, and that the table does not name.
+
+        Args:
+            newest: a version that was read later; None if the last attempt landed just now.
+        """
         ...
 
-    def discard(self) -> None:
-        """Delete all copies: no attempt can land."""
+    def discard(self, newest: Any) -> None:
+        """Delete all copies: no attempt can land, and ``newest`` names none of them."""
         ...
 
 
@@ -268,12 +277,12 @@ class LogCommitter(Generic[File]):
         for attempt in range(ATTEMPTS_MAX):
             table = self._loaded(commit, failure)
             state = self._checked(table, commit, memory)
-            memory.settle(table.version, changes)
+            memory.settle(table, table.version, changes)
             refuse_foreign_table(commit, state.floor, self._config)
             selection = select(commit, state.floor, table.location, {})
             if not selection.steps:
                 committed_version = None if added is None else self._version_of(table, commit_uuid)
-                _landed(changes, is_last=False)
+                _landed(changes, table)
                 return self._committed(commit, table, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
                 raise failure
@@ -291,10 +300,10 @@ class LogCommitter(Generic[File]):
             except (CommitError, RetriableError) as error:
                 failure = error
             else:
-                memory.settle(version, changes)
+                memory.settle(table, version, changes)
                 memory.committed(offsets)
                 failpoints.hit("C12")
-                _landed(changes, is_last=True)
+                _landed(changes, None)
                 return self._committed(commit, table, version, selection, started_ms)
         raise CommitConflict(
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
@@ -433,9 +442,9 @@ class LogCommitter(Generic[File]):
         )
 
 
-def _landed(changes: RowChanges | None, *, is_last: bool) -> None:
+def _landed(changes: RowChanges | None, newest: TableVersion[Any] | None) -> None:
     if changes is not None:
-        changes.landed(is_last=is_last)
+        changes.landed(newest)
 
 
 def _log_repeated(
