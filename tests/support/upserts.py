@@ -36,7 +36,7 @@ from connect.gateways.delta.delta_storage import storage_options
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent, PartitionField
 from coordinator.commit.iceberg.committer import Committer
-from coordinator.commit.table_logs.delta_files import delta_file
+from coordinator.commit.table_logs.delta_files import delta_file, held_before
 from coordinator.commit.table_logs.delta_row_changes import DeltaRowChanges
 from coordinator.commit.table_logs.log_committer import LogCommitter
 from coordinator.kernel.effects import TableCommit, TableCommitted
@@ -530,7 +530,12 @@ class DeltaUpserts(Upserts):
         """A coordinator's committer."""
         changes = partial(DeltaRowChanges.of, self.config, self.clock)
         return LogCommitter(
-            store or self.store(), delta_file, self.config, self.clock, row_changes=changes
+            store or self.store(),
+            delta_file,
+            self.config,
+            self.clock,
+            row_changes=changes,
+            prove=partial(held_before, are_verified_later=True),
         )
 
     def foreign(self, rows: Sequence[Row]) -> None:

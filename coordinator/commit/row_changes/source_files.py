@@ -52,12 +52,12 @@ from pyiceberg.types import (
 )
 
 from connect.clock import Clock
-from connect.errors import CommitRefused
 from connect.gateways.catalog import table_properties
 from connect.gateways.storage.object_store import storage_errors, verify_written
 from connect.model.partition_text import PartitionFolder, partition_folder
 from coordinator.commit.metadata.row_lineage import writer_version
 from coordinator.commit.row_changes.copied_columns import metrics_of, with_field_ids
+from coordinator.commit.rules.announced_files import missing_file, verify_present
 from coordinator.row_deletes.deleted_keys import DeletedKeys, KeyResult, KnownValues
 from coordinator.row_deletes.file_copies import FileCopy
 from coordinator.row_deletes.limits import FORM, NotResolved
@@ -155,8 +155,9 @@ class TableFiles:
             low, high = summary.lower_bound, summary.upper_bound
             known = KnownValues()
             if isinstance(result := part.transform.result_type(kind), _COMPARED):
-                bounds = (None if each is None else _bound(result, each) for each in (low, high))
-                known = KnownValues(*bounds, may_be_null=summary.contains_null)
+                known = KnownValues(
+                    _bound(result, low), _bound(result, high), summary.contains_null
+                )
             if not _may_be_in(keys, at, known, part, kind):
                 return False
         return True
@@ -222,11 +223,7 @@ class TableFiles:
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
-        with storage_errors(f"reading {path}"):
-            try:
-                len(self._table.io.new_input(path))
-            except FileNotFoundError as error:
-                raise missing_file(path) from error
+        verify_present(self._table.io, (path,))
 
     def create(self, source: SourceFile) -> tuple[str, Any]:
         """Create a copy of a source; return its path and a stream."""
@@ -321,22 +318,24 @@ class TableFiles:
         return True
 
 
-def _values(file: DataFile, field_id: int, kind: PrimitiveType) -> KnownValues:
+def _values(file: DataFile, field_id: int, kind: Any) -> KnownValues:
     """What a manifest says of the values of a column."""
     nulls = (file.null_value_counts or {}).get(field_id)
     low = (file.lower_bounds or {}).get(field_id)
     high = (file.upper_bounds or {}).get(field_id)
-    bounds = (None if each is None else _bound(kind, each) for each in (low, high))
+    is_null = nulls is not None and nulls == file.record_count
     # without bounds all values may be null, or the column is missing, which is null, too
-    return KnownValues(*bounds, nulls != 0, nulls is not None and nulls == file.record_count)
+    return KnownValues(_bound(kind, low), _bound(kind, high), nulls != 0, is_null)
 
 
-def _bound(kind: PrimitiveType, value: bytes) -> Any:
-    """Return a bound in internal form; None if it cannot be compared.
+def _bound(kind: Any, value: bytes | None) -> Any:
+    """Return a bound in internal form; None if there is none, or it cannot be compared.
 
     A bound of an older file may have a narrower type; that of a former date is another unit.
     """
-    if isinstance(kind, UUIDType) or (isinstance(kind, _INSTANT) and len(value) != _INSTANT_BYTES):
+    if value is None or isinstance(kind, UUIDType):
+        return None
+    if isinstance(kind, _INSTANT) and len(value) != _INSTANT_BYTES:  # of a former date
         return None
     if isinstance(kind, _WHOLE):
         return int.from_bytes(value, "little", signed=True)
@@ -347,7 +346,7 @@ def _bound(kind: PrimitiveType, value: bytes) -> Any:
 
 
 def _may_be_in(
-    keys: DeletedKeys, at: int, known: KnownValues, part: PartitionField, kind: PrimitiveType
+    keys: DeletedKeys, at: int, known: KnownValues, part: PartitionField, kind: Any
 ) -> bool:
     """Whether a key may be in partitions of which this is known; the field is of its column.
 
@@ -385,14 +384,3 @@ def _constants(spec: PartitionSpec, file: DataFile) -> dict[int, Any]:
         for place, part in enumerate(spec.fields)
         if isinstance(part.transform, IdentityTransform)
     }
-
-
-def missing_file(path: str) -> CommitRefused:
-    """Return the error of an announced file that is not in the store."""
-    return CommitRefused(
-        "an announced file is not in the store: it was committed before and is announced again, or "
-        "it was deleted before its commit; skip the announcement in the first case, and restore "
-        "the file in the other",
-        code="announced_file_missing",
-        file=path,
-    )

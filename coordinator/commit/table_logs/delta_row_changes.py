@@ -49,10 +49,9 @@ from connect.gateways.delta.delta_model import (
 )
 from connect.gateways.delta.delta_schema import leaves
 from connect.gateways.storage.file_metrics import FileMetrics, FooterReader
-from connect.gateways.storage.object_store import storage_errors
 from connect.metrics import process_metrics
 from control_schemas.events import ContentFile, FileContent
-from coordinator.commit.row_changes.source_files import missing_file
+from coordinator.commit.rules.announced_files import missing_file, verify_present
 from coordinator.commit.rules.file_selection import Selection
 from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.commit.table_logs.delta_files import delta_file, delta_stats, partition_text
@@ -308,11 +307,7 @@ class _DeltaSources:
 
     def verify(self, path: str) -> None:
         """Check that an announced file is in the store."""
-        with storage_errors(f"reading {path}"):
-            try:
-                len(self._io.new_input(path))
-            except FileNotFoundError as error:
-                raise missing_file(path) from error
+        verify_present(self._io, (path,))
 
     def create(self, source: SourceFile) -> tuple[str, Any]:
         """Create a copy of a source, in its folder."""
@@ -395,9 +390,12 @@ class _DeltaSources:
         )
 
 
-def _named_by(table: ChangeableDeltaVersion) -> frozenset[str]:
-    """Return the data files of a version."""
-    return frozenset(f"{table.location}/{each.path}" for each in table.live_files(()))
+def _named_by(table: ChangeableDeltaVersion) -> frozenset[str] | None:
+    """Return the data files of a version; None where they cannot be read."""
+    try:
+        return frozenset(f"{table.location}/{each.path}" for each in table.live_files(()))
+    except (RetriableError, CommitRefused):
+        return None
 
 
 def _known(file: LiveDeltaFile, values: Mapping[str, Any], column: NestedField) -> KnownValues:

@@ -11,7 +11,8 @@ Rules of this file:
   refused, or can never get there.
 - After any error the log is read again. A floor that an attempt of ours would have stored is ours;
   any other floor means another coordinator.
-- A path goes into a table once.
+- A path goes into a table once, also after maintenance has removed it: what this process committed
+  is in its memory, and ``prove`` reads the log for older files.
 
 Source:
     Delta transaction log protocol, "Transaction Identifiers"; protocol of the Iceberg committer in
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, Protocol
@@ -58,6 +59,7 @@ from coordinator.commit.rules.commit_rules import (
     refuse_foreign_table,
 )
 from coordinator.commit.rules.file_selection import Selection, select
+from coordinator.commit.rules.held_files import CommittedFiles
 from coordinator.commit.rules.lost_records import lost_records
 from coordinator.commit.rules.table_descriptions import TableDescriptions
 from coordinator.control_log_check import ControlLogCheck
@@ -101,22 +103,25 @@ class _Memory:
     Attributes:
         table_uuid: of the table that all this is about.
         floor: what the table held after our last read or commit; None before the first.
-        pending: floors that attempts whose outcome is not known would have stored.
+        pending: floors that attempts whose outcome is not known would have stored, with the files.
+        own: what this process committed.
         row_changes: of attempts that are not known to be in the table.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
-    pending: list[dict[int, int]] = field(default_factory=list)
+    pending: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
+    own: CommittedFiles = field(default_factory=CommittedFiles)
     row_changes: list[RowChanges] = field(default_factory=list)
 
     def begin(self, table_uuid: UUID, floor: Mapping[int, int]) -> None:
         """Forget what is known of another table, and start with this one."""
         self.table_uuid = table_uuid
+        self.own = CommittedFiles()
         self.committed(floor)
 
-    def check(self, floor: Mapping[int, int], commit: TableCommit) -> None:
+    def check(self, floor: Mapping[int, int], commit: TableCommit, now_ms: int) -> None:
         """Compare the table's floor with what this coordinator committed.
 
         Raises:
@@ -126,7 +131,9 @@ class _Memory:
         assert self.floor is not None
         if dict(floor) == self.floor:
             return
-        if dict(floor) in self.pending:
+        landed = [paths for offsets, paths in self.pending if offsets == dict(floor)]
+        if landed:
+            self.own.add((path for paths in landed for path in paths), now_ms)
             self.committed(floor)
             return
         if not covers(floor, self.floor):
@@ -207,6 +214,8 @@ class RowChanges(Protocol):
 
 
 RowChangesOf = Callable[[Selection, str], "RowChanges | None"]
+Prove = Callable[[Any, Collection[str], Collection[str], int], Collection[str]]
+"""Takes a version, files that may be gone, those of them that may be old, and the wall clock."""
 
 
 class LogCommitter(Generic[File]):
@@ -223,12 +232,14 @@ class LogCommitter(Generic[File]):
         descriptions: reports the tables that were committed to; None reports none.
         row_changes: returns the row-level changes of a selection for a table's name; None where
             files are only added.
+        prove: which announced files a version held before; raises where that cannot be proved, or
+            where a file is not in the store.
     """
 
     def __init__(
         self,
         tables: TableLogs[File],
-        to_file: Callable[[ContentFile, TableVersion[File], int], File],
+        to_file: Callable[[ContentFile, Any, int], File],
         config: ConnectorConfig,
         clock: WaitingClock,
         *,
@@ -236,8 +247,10 @@ class LogCommitter(Generic[File]):
         control: ControlLogCheck | None = None,
         descriptions: TableDescriptions | None = None,
         row_changes: RowChangesOf = lambda *_: None,
+        prove: Prove = lambda *_: frozenset(),
     ) -> None:
         self._tables = tables
+        self._prove = prove
         self._row_changes = row_changes
         self._to_file = to_file
         self._config = config
@@ -279,7 +292,7 @@ class LogCommitter(Generic[File]):
             state = self._checked(table, commit, memory)
             memory.settle(table, table.version, changes)
             refuse_foreign_table(commit, state.floor, self._config)
-            selection = select(commit, state.floor, table.location, {})
+            selection = self._new_files(commit, state, table, memory)
             if not selection.steps:
                 committed_version = None if added is None else self._version_of(table, commit_uuid)
                 _landed(changes, table)
@@ -292,7 +305,7 @@ class LogCommitter(Generic[File]):
             floor = merged(state.floor, commit.control_offsets)
             offsets = {partition: offset for partition, offset in floor.items() if offset}
             added = selection
-            memory.pending = [*memory.pending[-_PENDING_MAX:], offsets]
+            memory.pending = [*memory.pending[-_PENDING_MAX:], (offsets, selection.paths)]
             changes = self._changes_of(selection, changes, commit, memory)
             try:
                 change = self._change(commit, state, offsets)
@@ -302,12 +315,26 @@ class LogCommitter(Generic[File]):
             else:
                 memory.settle(table, version, changes)
                 memory.committed(offsets)
+                memory.own.add(selection.paths, self._clock.now_ms())
                 failpoints.hit("C12")
                 _landed(changes, None)
                 return self._committed(commit, table, version, selection, started_ms)
         raise CommitConflict(
             f"other writers committed first, {ATTEMPTS_MAX} times in a row"
         ) from failure
+
+    def _new_files(
+        self, commit: TableCommit, state: LogState, table: TableVersion[File], memory: _Memory
+    ) -> Selection:
+        """The announced files that the table neither holds nor held."""
+        selection = select(commit, state.floor, table.location, {})
+        now_ms = self._clock.now_ms()
+        selection = selection.without(memory.own.among(selection.paths, now_ms))
+        unverified = memory.own.unverified(selection.paths, now_ms)
+        if not unverified:
+            return selection
+        held = self._prove(table, unverified, memory.own.older(unverified), now_ms)
+        return selection.without(held)
 
     def _changes_of(
         self, selection: Selection, before: RowChanges | None, commit: TableCommit, memory: _Memory
@@ -383,7 +410,7 @@ class LogCommitter(Generic[File]):
         if memory.table_uuid != table.table_uuid:
             self._control.check_floor(state.floor)
             memory.begin(table.table_uuid, state.floor)
-        memory.check(state.floor, commit)
+        memory.check(state.floor, commit, self._clock.now_ms())
         return state
 
     def _state(self, table: TableVersion[File], partitions: set[int]) -> LogState:
