@@ -448,14 +448,15 @@ def opened(tables: type[T], properties: dict[str, str]) -> Iterator[T]:
 
 
 class SlowClock(QuickClock):
-    """A clock on which everything takes a minute, as long as it is slow."""
+    """A clock on which everything takes a minute, or ``step_ms``, as long as it is slow."""
 
     is_slow = True
+    step_ms = DEFAULT_LIMITS.duration_ms_max
 
     def monotonic_ms(self) -> int:
-        """Milliseconds, a minute later each time."""
+        """Milliseconds, a step later each time."""
         if self.is_slow:
-            self.slept_ms.append(DEFAULT_LIMITS.duration_ms_max)
+            self.slept_ms.append(self.step_ms)
         return super().monotonic_ms()
 
 

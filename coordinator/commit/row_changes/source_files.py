@@ -155,9 +155,9 @@ class TableFiles:
             low, high = summary.lower_bound, summary.upper_bound
             known = KnownValues()
             if isinstance(result := part.transform.result_type(kind), _COMPARED):
-                known = KnownValues(
-                    _bound(result, low), _bound(result, high), summary.contains_null
-                )
+                has_null = summary.contains_null
+                is_null = has_null and low is None and high is None
+                known = KnownValues(_bound(result, low), _bound(result, high), has_null, is_null)
             if not _may_be_in(keys, at, known, part, kind):
                 return False
         return True

@@ -57,7 +57,7 @@ from coordinator.commit.rules.unnamed_files import delete_unnamed
 from coordinator.commit.table_logs.delta_files import delta_file, delta_stats, partition_text
 from coordinator.row_deletes.deleted_keys import IN_TABLE, DeletedKeys, KnownValues
 from coordinator.row_deletes.file_copies import FileCopies, FileCopy
-from coordinator.row_deletes.limits import NotResolved, ResolveBudget
+from coordinator.row_deletes.limits import OUT_OF_TIME, NotResolved, ResolveBudget
 from coordinator.row_deletes.parquet_rows import KeyColumns, storage_type
 from coordinator.row_deletes.round_deletes import (
     EVERYWHERE,
@@ -128,6 +128,10 @@ class DeltaRowChanges:
             return table.replace(added, removed, transactions, metadata, now_ms)
 
         return commit
+
+    def begin_round(self, deadline_ms: int) -> None:
+        """Set until when the changes may be resolved; see ``RowChanges``."""
+        self.budget.deadline_ms = deadline_ms
 
     def landed(self, newest: ChangeableDeltaVersion | None) -> None:
         """Delete files of the round that are not in the table; see ``RowChanges``."""
@@ -423,7 +427,7 @@ def _refusal(error: NotResolved) -> IcefloeError:
     if error.reason == "time":
         return RetriableError(
             f"rows were not replaced in time: {error}; the table is committed in a later round",
-            code="copy_on_write_time",
+            code=OUT_OF_TIME,
         )
     if error.reason in _TOO_LARGE:
         return CommitRefused(

@@ -11,6 +11,8 @@ Rules of this file:
   refused, or can never get there.
 - After any error the log is read again. A floor that an attempt of ours would have stored is ours;
   any other floor means another coordinator.
+- A commit that ran out of time keeps what it has made. The next round commits the same
+  announcements first, with that, and then those that came later.
 - A path goes into a table once, also after maintenance has removed it: what this process committed
   is in its memory, and ``prove`` reads the log for older files.
 
@@ -24,7 +26,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Generic, Protocol
 from uuid import UUID
@@ -65,6 +67,7 @@ from coordinator.commit.rules.table_descriptions import TableDescriptions
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.announcements import Identifier
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted
+from coordinator.row_deletes.limits import DEFAULT_LIMITS, OUT_OF_TIME
 
 COMMIT_UUID: Final = "icefloe.commit-uuid"
 VALID_THROUGH: Final = "kafka.connect.valid-through-ts"
@@ -106,6 +109,7 @@ class _Memory:
         pending: floors that attempts whose outcome is not known would have stored, with the files.
         own: what this process committed.
         row_changes: of attempts that are not known to be in the table.
+        unfinished: a commit that ran out of time, and its row-level changes.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -114,6 +118,7 @@ class _Memory:
     pending: list[tuple[dict[int, int], list[str]]] = field(default_factory=list)
     own: CommittedFiles = field(default_factory=CommittedFiles)
     row_changes: list[RowChanges] = field(default_factory=list)
+    unfinished: tuple[TableCommit, RowChanges] | None = None
 
     def begin(self, table_uuid: UUID, floor: Mapping[int, int]) -> None:
         """Forget what is known of another table, and start with this one."""
@@ -159,6 +164,13 @@ class _Memory:
         self.pending.clear()
         self.row_changes.clear()
 
+    def take_unfinished(self, commit: TableCommit) -> tuple[TableCommit, RowChanges] | None:
+        """Return a commit that ran out of time, if this one announces the same and more."""
+        unfinished, self.unfinished = self.unfinished, None
+        if unfinished is None or not _is_part(unfinished[0], commit):
+            return None
+        return unfinished
+
     def settle(self, table: TableVersion[Any], version: int, present: RowChanges | None) -> None:
         """Delete copies of attempts that cannot land: the version that they aim at is taken.
 
@@ -198,6 +210,10 @@ class RowChanges(Protocol):
         Raises:
             CommitRefused, RetriableError: they cannot be resolved.
         """
+        ...
+
+    def begin_round(self, deadline_ms: int) -> None:
+        """Set until when the changes may be resolved in this round, monotonic."""
         ...
 
     def landed(self, newest: Any) -> None:
@@ -283,18 +299,30 @@ class LogCommitter(Generic[File]):
 
     def _commit(self, commit: TableCommit, memory: _Memory) -> TableCommitted:
         started_ms = self._clock.monotonic_ms()
+        first: TableCommitted | None = None
+        if unfinished := memory.take_unfinished(commit):
+            first = self._commit_part(*unfinished, memory, started_ms)
+        return _together(first, self._commit_part(commit, None, memory, started_ms))
+
+    def _commit_part(
+        self,
+        commit: TableCommit,
+        changes: RowChanges | None,
+        memory: _Memory,
+        started_ms: int,
+    ) -> TableCommitted:
+        """Commit what is announced; ``changes`` are those of an earlier round for the same."""
         commit_uuid = str(self._clock.new_uuid())
         added: Selection | None = None
         failure: CommitError | RetriableError | None = None
-        changes: RowChanges | None = None
         for attempt in range(ATTEMPTS_MAX):
-            table = self._loaded(commit, failure)
+            table = _loaded(self._tables, commit.table.identifier, failure, self._clock)
             state = self._checked(table, commit, memory)
             memory.settle(table, table.version, changes)
             refuse_foreign_table(commit, state.floor, self._config)
             selection = self._new_files(commit, state, table, memory)
             if not selection.steps:
-                committed_version = None if added is None else self._version_of(table, commit_uuid)
+                committed_version = None if added is None else _version_of(table, commit_uuid)
                 _landed(changes, table)
                 return self._committed(commit, table, committed_version, added, started_ms)
             if isinstance(failure, CommitRefused):
@@ -307,10 +335,15 @@ class LogCommitter(Generic[File]):
             added = selection
             memory.pending = [*memory.pending[-_PENDING_MAX:], (offsets, selection.paths)]
             changes = self._changes_of(selection, changes, commit, memory)
+            if changes is not None:
+                changes.begin_round(started_ms + DEFAULT_LIMITS.duration_ms_max)
             try:
                 change = self._change(commit, state, offsets)
                 version = self._append(table, selection, change, commit_uuid, changes)
             except (CommitError, RetriableError) as error:
+                if changes is not None and error.code == OUT_OF_TIME:
+                    memory.unfinished = commit, changes
+                    raise
                 failure = error
             else:
                 memory.settle(table, version, changes)
@@ -385,17 +418,6 @@ class LogCommitter(Generic[File]):
         failpoints.hit("C11")
         return version
 
-    def _loaded(
-        self, commit: TableCommit, failure: CommitError | RetriableError | None
-    ) -> TableVersion[File]:
-        """Load the table; after a failed attempt, until it answers."""
-        identifier = commit.table.identifier
-        if failure is None:
-            table = self._tables.load(identifier)
-            failpoints.hit("C7")
-            return table
-        return read_after(failure, lambda: self._tables.load(identifier), self._clock, READ_MS_MIN)
-
     def _checked(self, table: TableVersion[File], commit: TableCommit, memory: _Memory) -> LogState:
         """The table's state, once it is sure that the table is ours to commit to."""
         if others := announced_uuids(commit) - {table.table_uuid}:
@@ -438,14 +460,6 @@ class LogCommitter(Generic[File]):
         named = None if version is None else topic_ids.get(version, f"(number {version})")
         return self._control.is_of_former_topic(named, self._topic_id)
 
-    def _version_of(self, table: TableVersion[File], commit_uuid: str) -> int:
-        """The version of a commit that is in the log; the newest one if its entry is gone."""
-        try:
-            version = table.committed_version(COMMIT_UUID, commit_uuid)
-        except RetriableError:
-            version = None
-        return table.version if version is None else version
-
     def _committed(
         self,
         commit: TableCommit,
@@ -467,6 +481,53 @@ class LogCommitter(Generic[File]):
             self._clock.monotonic_ms() - started_ms,
             added.size_bytes,
         )
+
+
+def _loaded(
+    tables: TableLogs[Any],
+    identifier: Identifier,
+    failure: CommitError | RetriableError | None,
+    clock: WaitingClock,
+) -> Any:
+    """Load the table; after a failed attempt, until it answers."""
+    if failure is None:
+        table = tables.load(identifier)
+        failpoints.hit("C7")
+        return table
+    return read_after(failure, lambda: tables.load(identifier), clock, READ_MS_MIN)
+
+
+def _version_of(table: TableVersion[Any], commit_uuid: str) -> int:
+    """The version of a commit that is in the log; the newest one if its entry is gone."""
+    try:
+        version = table.committed_version(COMMIT_UUID, commit_uuid)
+    except RetriableError:
+        version = None
+    return table.version if version is None else version
+
+
+def _is_part(part: TableCommit, whole: TableCommit) -> bool:
+    """Whether a round announces everything of an earlier one, to the same table."""
+    announced = {(each.partition, each.offset) for each in whole.announcements}
+    return (
+        part.table == whole.table
+        and covers(whole.control_offsets, part.control_offsets)
+        and all((each.partition, each.offset) in announced for each in part.announcements)
+    )
+
+
+def _together(first: TableCommitted | None, last: TableCommitted) -> TableCommitted:
+    """The outcome of a round that was committed as two versions."""
+    if first is None or first.snapshot_id is None:
+        return last
+    return replace(
+        last,
+        snapshot_id=last.snapshot_id or first.snapshot_id,
+        files=first.files + last.files,
+        records=first.records + last.records,
+        duration_ms=first.duration_ms + last.duration_ms,
+        size_bytes=first.size_bytes + last.size_bytes,
+    )
 
 
 def _landed(changes: RowChanges | None, newest: TableVersion[Any] | None) -> None:
